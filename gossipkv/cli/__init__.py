@@ -1,0 +1,1 @@
+"""The `gossipkv` command."""

@@ -1,0 +1,258 @@
+"""The seam to the world: clock, randomness, files and sockets.
+
+Whatever touches the world is reached through an `Environment` that the caller was given, so that a test can pass a
+world that fails, forgets, tears and lies, and replay it from one integer seed (`gossipkv.testing`).  Production
+passes `real()`.
+
+Rules for whoever edits this file: no policy lives here, only operations, each a point at which a test may strike;
+an operation is added when storage or a shell needs it, never "for completeness".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import random
+import socket
+import stat as stat_bits
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from collections.abc import Buffer
+
+Path = str | os.PathLike[str]
+
+WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+READ_WRITE_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+
+
+class Clock(Protocol):
+    """Two clocks: one that only goes forward, one that people read."""
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since some fixed moment; never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory, or one path: what it is and when it last changed."""
+
+    name: str
+    kind: str  # "file", "directory", "link" or "other"
+    size_bytes: int
+    modified_ns: int
+
+
+class Files(Protocol):
+    """The file operations that GossipKV performs.  Every one raises `OSError` when the system refuses.
+
+    Descriptors are plain integers of this `Files`, meaningful to no other.
+    """
+
+    def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int: ...
+    def close(self, descriptor: int) -> None: ...
+    def size(self, descriptor: int) -> int: ...
+    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
+        """Up to `size_bytes` from `offset`; short only at the end of the file."""
+        ...
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
+        """All of `data` at `offset`."""
+        ...
+
+    def sync(self, descriptor: int) -> None:
+        """Returns when the file's data and size are on the disk."""
+        ...
+
+    def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        """Ask for early writing of a range, so that the `sync` at the end is short.  Promises nothing."""
+        ...
+
+    def map(self, descriptor: int, size_bytes: int) -> Buffer:
+        """The first `size_bytes` of the file as a read-only buffer; the descriptor may be closed afterwards."""
+        ...
+
+    def sync_directory(self, path: Path) -> None: ...
+    def rename(self, source: Path, target: Path) -> None: ...
+    def unlink(self, path: Path) -> None: ...
+    def make_directory(self, path: Path) -> None: ...
+    def remove_directory(self, path: Path) -> None: ...
+    def list_directory(self, path: Path) -> list[Entry]:
+        """The entries, sorted by name as bytes."""
+        ...
+
+    def stat(self, path: Path) -> Entry: ...
+    def free_bytes(self, path: Path) -> int: ...
+    def lock(self, descriptor: int) -> None:
+        """An exclusive lock that ends with the descriptor; raises `BlockingIOError` when another holds it."""
+        ...
+
+
+class RealClock:
+    """The system's clocks."""
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+def _kind(mode: int) -> str:
+    if stat_bits.S_ISREG(mode):
+        return "file"
+    if stat_bits.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat_bits.S_ISLNK(mode) else "other"
+
+
+class RealFiles:
+    """The operating system's files."""
+
+    def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
+        return os.open(path, flags, mode)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def size(self, descriptor: int) -> int:
+        return os.fstat(descriptor).st_size
+
+    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
+        parts = []
+        while size_bytes > 0:
+            part = os.pread(descriptor, size_bytes, offset)
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+            size_bytes -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
+        with memoryview(data) as view:
+            done = 0
+            while done < view.nbytes:
+                done += os.pwrite(descriptor, view[done:], offset + done)
+
+    def sync(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+    def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        if _sync_file_range is not None:
+            _sync_file_range(descriptor, offset, size_bytes, _SYNC_FILE_RANGE_WRITE)
+
+    def map(self, descriptor: int, size_bytes: int) -> Buffer:
+        return mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_READ)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, READ | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        os.mkdir(path)
+
+    def remove_directory(self, path: Path) -> None:
+        os.rmdir(path)
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        entries = []
+        with os.scandir(path) as found:
+            for item in found:
+                with contextlib.suppress(FileNotFoundError):  # Gone between the listing and the look.
+                    entries.append(self._entry(item.name, item.stat(follow_symlinks=False)))
+        return sorted(entries, key=lambda entry: os.fsencode(entry.name))
+
+    def stat(self, path: Path) -> Entry:
+        return self._entry(os.path.basename(os.fspath(path)), os.stat(path, follow_symlinks=False))
+
+    def free_bytes(self, path: Path) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    @staticmethod
+    def _entry(name: str, status: os.stat_result) -> Entry:
+        return Entry(name, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
+
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Linux' early write-back; Python does not wrap it, and elsewhere there is none."""
+    if not sys.platform.startswith("linux"):
+        return None
+    function = ctypes.CDLL(None).sync_file_range
+    function.argtypes = [ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong, ctypes.c_uint]
+    return function  # type: ignore[no-any-return]  # ctypes functions are untyped.
+
+
+_sync_file_range = _find_sync_file_range()
+
+
+class Sockets(Protocol):
+    """Where listening sockets come from."""
+
+    def listen(self, host: str, port: int, backlog: int) -> socket.socket:
+        """A bound, listening, non-blocking TCP socket; port 0 lets the system choose."""
+        ...
+
+
+class RealSockets:
+    """The operating system's sockets."""
+
+    def listen(self, host: str, port: int, backlog: int) -> socket.socket:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(backlog)
+            listener.setblocking(False)
+        except BaseException:
+            listener.close()
+            raise
+        return listener
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What a node is given of the world."""
+
+    clock: Clock
+    random: random.Random
+    files: Files
+    sockets: Sockets
+
+
+def real() -> Environment:
+    """The world as it is."""
+    return Environment(RealClock(), random.SystemRandom(), RealFiles(), RealSockets())

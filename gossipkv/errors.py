@@ -1,0 +1,189 @@
+"""Every error that a user or a peer can meet, and its code on the wire, grouped by who caused it.
+
+An error says what is wrong, where, and what to do.  On the wire it is `[code, message, details]`
+(`docs/wire.md`); `from_wire` turns that back into the same class, so a caller of a client and a caller inside a
+node catch the same names.
+
+The groups answer "who can fix it":
+
+* `RequestError`: the caller.  Nothing changed; the same request will fail again.
+* `ServiceError`: time, or an operator.  The request was right; a repetition may succeed.
+* `DataError`: the bytes on a disk or on a wire are damaged.
+* `LocalError`: this machine's own set-up (settings, files, directories); never sent to anyone.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+Detail = str | int | float | bytes | bool | None | list["Detail"] | dict[str, "Detail"]
+
+
+class GossipKVError(Exception):
+    """The root: catch it to catch everything that this package raises on purpose."""
+
+    code: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str, details: dict[str, Detail] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, Detail] = {} if details is None else details
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RequestError(GossipKVError):
+    """The request itself is wrong; nothing changed, and repeating it will not help."""
+
+    code = "BAD_REQUEST"
+
+
+class BadRequest(RequestError):
+    """Malformed, wrong types, an unknown option, or a limit exceeded in the request."""
+
+
+class UnknownMethod(RequestError):
+    """The node has no method of that name."""
+
+    code = "UNKNOWN_METHOD"
+
+
+class UnknownDatabase(RequestError):
+    """The node knows no database of that name."""
+
+    code = "UNKNOWN_DATABASE"
+
+
+class UnknownVersion(RequestError):
+    """The node does not hold that version of the database."""
+
+    code = "UNKNOWN_VERSION"
+
+
+class TooLarge(RequestError):
+    """Over a size limit; `details` has the limit and the size."""
+
+    code = "TOO_LARGE"
+
+
+class ServiceError(GossipKVError):
+    """The request was right and could not be served now."""
+
+    code = "UNAVAILABLE"
+
+
+class Unavailable(ServiceError):
+    """No node could be reached, or every one failed; `details` says which and why."""
+
+
+class NotReady(ServiceError):
+    """What is asked for is not there yet; `details` has the progress.  Try again later."""
+
+    code = "NOT_READY"
+
+
+class NotServed(ServiceError):
+    """A forwarded request for a partition that this node does not hold."""
+
+    code = "NOT_SERVED"
+
+
+class TimedOut(ServiceError):
+    """The time allowed ran out."""
+
+    code = "TIMEOUT"
+
+
+class Overloaded(ServiceError):
+    """Over a load limit; try again later."""
+
+    code = "OVERLOADED"
+
+
+class Internal(ServiceError):
+    """A defect in the node, which logged the traceback under the id in `details`."""
+
+    code = "INTERNAL"
+
+
+class DataError(GossipKVError):
+    """Bytes that should be whole are not."""
+
+    code = "CORRUPT"
+
+
+class Corrupt(DataError):
+    """Damage found on disk.  `details`: `file`, `offset` in bytes, `expected` and `got` where known."""
+
+    def __init__(
+        self, file: str, offset: int, reason: str, *, expected: Detail = None, got: Detail = None
+    ) -> None:
+        details: dict[str, Detail] = {"file": file, "offset": offset, "reason": reason}
+        message = f"{file}: damaged at byte {offset}: {reason}"
+        if expected is not None or got is not None:
+            details |= {"expected": expected, "got": got}
+            message += f" (expected {expected}, got {got})"
+        super().__init__(message, details)
+        self.file = file
+        self.offset = offset
+        self.reason = reason
+
+
+class ProtocolError(DataError):
+    """A peer sent bytes that are not the protocol; the connection is of no further use."""
+
+    code = "BAD_REQUEST"
+
+
+class LocalError(GossipKVError):
+    """This machine's own set-up stands in the way; never sent over a wire."""
+
+
+class ConfigError(LocalError):
+    """A setting is unknown, malformed, or out of its range."""
+
+
+class StorageError(LocalError):
+    """The file system refused: no space, no permission, an I/O error.  Names the path."""
+
+
+class DirectoryInUse(LocalError):
+    """Another process holds the data directory."""
+
+
+class UnsupportedFormat(LocalError):
+    """A file or directory of another kind, or of a newer format than this program reads."""
+
+
+class SourceError(LocalError):
+    """A source file cannot be read as what it should be.  Names file and line or offset."""
+
+
+class LimitExceeded(LocalError):
+    """A record is over a limit of the sorted file; names the limit, the size and the record."""
+
+
+_BY_CODE: dict[str, type[GossipKVError]] = {
+    kind.code: kind
+    for kind in (
+        BadRequest, UnknownMethod, UnknownDatabase, UnknownVersion, TooLarge,
+        Unavailable, NotReady, NotServed, TimedOut, Overloaded, Internal,
+    )
+}  # fmt: skip
+
+
+def to_wire(error: GossipKVError) -> list[Detail]:
+    """`[code, message, details]`."""
+    return [error.code, error.message, error.details]
+
+
+def from_wire(code: str, message: str, details: dict[str, Detail]) -> GossipKVError:
+    """The error that a peer answered with; an unknown code becomes a plain `ServiceError` that keeps the text."""
+    if code == "CORRUPT":
+        offset = details.get("offset")
+        return Corrupt(str(details.get("file")), offset if isinstance(offset, int) else 0, str(details.get("reason")))
+    kind = _BY_CODE.get(code)
+    if kind is None:
+        return ServiceError(f"{code}: {message}", details)
+    return kind(message, details)
