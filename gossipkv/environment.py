@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from collections.abc import Buffer
+    from _typeshed import ReadableBuffer as Buffer
 
 Path = str | os.PathLike[str]
 
