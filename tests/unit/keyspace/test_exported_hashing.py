@@ -108,6 +108,15 @@ def test_partition_of_what_has_none(fenced: Fenced) -> None:
     """-1 for an unknown function, for no partitions, and for a key that the function cannot hash; nothing is raised."""
     address = next(fenced.places(b"\xff"))
     assert [partition_of(function, address, 1, 7) for function in (0, 1)] == [255 % 7, 30 % 7]
-    assert [partition_of(function, address, 1, 5) for function in (2, 3, 4, 5, -1, 2**31 - 1)] == [-1] * 6
+    assert [partition_of(function, address, 1, 7) for function in (2, 3, 4)] == [-1] * 3
+    address = next(fenced.places(b"k"))
+    assert [partition_of(function, address, 1, 7) for function in (5, -1, 2**31 - 1, -(2**31))] == [-1] * 4
     assert [partition_of(0, address, 1, count) for count in (0, -1, -(2**63))] == [-1] * 3
     assert [sequins_alternate(address, 1, count) for count in (0, -1, -(2**63))] == [-1] * 3
+
+
+@pytest.mark.parametrize("function", [-1, 5])
+def test_partition_by_an_unknown_code(function: int) -> None:
+    """From Python, a code that is no function's is named."""
+    with pytest.raises(ValueError, match=f"code is from 0 to 4, got {function}"):
+        _hashing.partition(function, b"k", 7)
