@@ -1,4 +1,4 @@
-"""Tab-separated text: one record a line, the key before the first TAB, the value after it.
+r"""Tab-separated text: one record a line, the key before the first TAB, the value after it.
 
     line   = key TAB value LF
     key    = any bytes but TAB and LF
@@ -8,7 +8,7 @@ Nothing is decoded, quoted or escaped: what stands between the separators is wha
 
 * The last line may lack its LF.
 * A CR before the LF belongs to the value, as every other byte does.  (Text mode readers would drop it; a store of
-  bytes that drops one is not one.  `sed 's/\\r$//'` is the way for files from Windows.)
+  bytes that drops one is not one.  `sed 's/\r$//'` is the way for files from Windows.)
 * An empty line is skipped: no record can look like it, and it ends many a file.
 * Every other line without a TAB is an error, and so is a key or value over the limit of the sorted file.
 """
@@ -103,9 +103,7 @@ def _refuse(line: bytes, name: str, number: int, offset: int) -> NoReturn:
         what = "a key" if tab else "no TAB, or a key"
         reason = f"{what} of {len(key):,} bytes or more, beginning {_shown(key)}; the limit is {MAX_KEY_BYTES:,}"
     else:
-        reason = (
-            f"the value of key {_shown(key)} has {len(value):,} bytes or more; the limit is {MAX_VALUE_BYTES:,}"
-        )
+        reason = f"the value of key {_shown(key)} has {len(value):,} bytes or more; the limit is {MAX_VALUE_BYTES:,}"
     raise SourceError(
         f"{name}: line {number:,}, byte {offset:,}: {reason}",
         {"file": name, "line": number, "offset": offset, "reason": reason},
