@@ -267,9 +267,9 @@ class Config:
     )  # fmt: skip
 
     max_frame: int = size(
-        "32MiB", "64KiB", "1GiB",
+        "17MiB", "64KiB", "1GiB",
         meaning="largest request",
-        why="holds the largest value twice over; anything longer is hostile or a mistake",
+        why="holds the largest value with its key; anything longer is hostile or a mistake",
     )  # fmt: skip
     max_key: int = size(
         "65535B", "1B", "65535B",
