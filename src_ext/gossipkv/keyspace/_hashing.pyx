@@ -53,16 +53,13 @@ cdef int32_t sequins_hash(const unsigned char* data, Py_ssize_t size) noexcept n
 cdef int32_t writable_hash(const unsigned char* data, Py_ssize_t size) noexcept nogil:
     """Hadoop's `WritableComparator.hashBytes`: what Text and BytesWritable answer to `hashCode`."""
     cdef uint32_t h = 1
-    cdef const int8_t* signed_data = <const int8_t*>data
+    cdef const int8_t* units = <const int8_t*>data
     cdef Py_ssize_t at = 0
     while size - at >= 4:
-        h = (
-            h * P4
-            + <uint32_t>(signed_data[at] * P3 + signed_data[at + 1] * P2 + signed_data[at + 2] * 31 + signed_data[at + 3])
-        )
+        h = h * P4 + <uint32_t>(units[at] * P3 + units[at + 1] * P2 + units[at + 2] * 31 + units[at + 3])
         at += 4
     while at < size:
-        h = h * 31 + <uint32_t>signed_data[at]
+        h = h * 31 + <uint32_t>units[at]
         at += 1
     return <int32_t>h
 
