@@ -73,7 +73,8 @@ def test_addresses(text, address):
 
 
 @pytest.mark.parametrize("text", [
-    "", ":", "host", "host:", ":70", "::1:70", "[::1]", "[::1:70", "[]:70", "h:65536", "h:-1", "h:\u0663", "a b:1", "h\0:1",
+    "", ":", "host", "host:", ":70", "::1:70", "[::1]", "[::1:70", "[]:70", "h:65536", "h:-1", "h:\u0663", "a b:1",
+    "h\0:1",
     "http://h:1", "h:1/", "h:99999999999",
 ])  # fmt: skip
 def test_what_is_no_address(text):
