@@ -160,6 +160,10 @@ class SourceError(LocalError):
     """A source file cannot be read as what it should be.  Names file and line or offset."""
 
 
+class SourceChanged(SourceError):
+    """A source file changed while it was read; the build begins anew from what is there now."""
+
+
 class LimitExceeded(LocalError):
     """A record is over a limit of the sorted file; names the limit, the size and the record."""
 
