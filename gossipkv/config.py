@@ -348,9 +348,13 @@ _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 
 
 def _unknown(what: str, where: str, known: Iterable[str]) -> ConfigError:
-    near = difflib.get_close_matches(what, list(known), n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else "; `gossipkv config` lists every setting"
-    return ConfigError(f"{where}: unknown setting {what}{hint}", {"setting": what, "where": where})
+    # Compared without the prefix that all variables share: it would make everything look near.
+    bare = {name.removeprefix(PREFIX): name for name in known}
+    (nearest,) = difflib.get_close_matches(what.removeprefix(PREFIX), bare, n=1, cutoff=0)
+    return ConfigError(
+        f"{where}: unknown setting {what}; the nearest known one is {bare[nearest]} (`gossipkv config` lists all)",
+        {"setting": what, "where": where},
+    )
 
 
 def _value(setting: Setting, text: str, where: str) -> Value:

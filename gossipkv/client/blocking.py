@@ -76,9 +76,14 @@ class Client:
         self.close()
 
     def __repr__(self) -> str:
-        link = self._route.held
-        where = f"connected to {link.address}" if link is not None and link.is_open else "not connected"
+        where = "not connected" if self.address is None else f"connected to {self.address}"
         return f"<gossipkv.blocking.Client {where}>"
+
+    @property
+    def address(self) -> Address | None:
+        """The node in use, or None while there is no connection."""
+        link = self._route.held
+        return link.address if link is not None and link.is_open else None
 
     def close(self) -> None:
         """End the connection.  A closed client answers every request with `Unavailable`."""

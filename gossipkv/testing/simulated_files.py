@@ -261,7 +261,7 @@ class SimulatedFiles:
 
     def resolve(self, path: Path) -> str:
         self._node(path)
-        return posixpath.normpath(os.fspath(path))
+        return "/" + "/".join(_parts(path))
 
     def free_bytes(self, path: Path) -> int:  # noqa: ARG002  # One disk.
         files: set[_File] = {file for file, _ in self._open.values()}
