@@ -21,6 +21,7 @@ cdef struct PublishedVersion:
     Blob packed_name  # the name as MessagePack: copied into every answer
     int function  # code of the partition function
     Py_ssize_t partitions
+    bint long_values  # worth a prefetch of their own
     PyObject** files  # borrowed from `Published.owned`; NULL where the partition is not here
     uint64_t requests
     uint64_t requests_by_name

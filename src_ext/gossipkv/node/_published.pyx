@@ -45,10 +45,13 @@ cdef enum:
     # Lookups of one batch whose cache misses overlap: a core has about a dozen line-fill buffers, and a lookup has
     # two misses; more would evict what the first ones fetched.
     WINDOW = 32
+    # A record's first lines come with the record; values that are longer on average are asked for on their own.
+    LONG_VALUE_BYTES = 128
 
 cdef struct Target:
     Blob key
     PyObject* file
+    uint64_t hash
 
 
 cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
@@ -200,6 +203,8 @@ cdef class Published:
     cdef int add_version(self, PublishedDatabase* database, str name, int function, list files) except -1:
         cdef PublishedVersion* version = &database.versions[database.version_count]
         cdef SortedFile file
+        cdef uint64_t records = 0
+        cdef uint64_t value_bytes = 0
         cdef Py_ssize_t i
         if not files:
             raise ValueError(f"version {name!r} has no partitions")
@@ -217,6 +222,9 @@ cdef class Published:
                 file.pin()
                 self.owned.append(file)
                 version.files[i] = <PyObject*>file
+                records += file.record_count
+                value_bytes += file.value_bytes
+        version.long_values = value_bytes > LONG_VALUE_BYTES * records
         return 0
 
     def release(self):
@@ -257,6 +265,11 @@ cdef class Published:
             found = self.find_version(database.encode(), version.encode())
             if found != NULL:
                 found.requests, found.requests_by_name, found.hits, found.misses = counts
+
+    def requests_of(self, str database, str version):
+        """Requests so far that this version answered, by name or not; 0 when it is not held."""
+        cdef PublishedVersion* found = self.find_version(database.encode(), version.encode())
+        return found.requests if found != NULL else 0
 
     cdef PublishedVersion* find_version(self, bytes database, bytes version) noexcept:
         cdef Blob name = Blob(<const uint8_t*><const char*>database, len(database))
@@ -439,13 +452,16 @@ cdef int read_window(
         target.file = file_of(version, &target.key)
         if target.file == NULL:
             return HAND_OFF
-        (<SortedFile>target.file).prefetch_bucket(target.key.data, target.key.size)
+        target.hash = (<SortedFile>target.file).prefetch_bucket(target.key.data, target.key.size)
     for i in range(count):
-        (<SortedFile>targets[i].file).prefetch_record(targets[i].key.data, targets[i].key.size)
+        (<SortedFile>targets[i].file).prefetch_record(targets[i].hash)
+    if version.long_values:
+        for i in range(count):
+            (<SortedFile>targets[i].file).prefetch_value(targets[i].hash)
     for i in range(count):
         target = &targets[i]
         value.size = 0
-        found = (<SortedFile>target.file).find(target.key.data, target.key.size, &value)
+        found = (<SortedFile>target.file).find_hashed(target.key.data, target.key.size, target.hash, &value)
         if found < 0:
             return HAND_OFF
         if value.size + HEAD_BYTES > room - buffer_offset(out):

@@ -75,6 +75,13 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
     int epoll_wait(int epoll, epoll_event* events, int capacity, int timeout_ms)
 
+cdef extern from "<sys/eventfd.h>" nogil:
+    enum: EFD_CLOEXEC
+    enum: EFD_NONBLOCK
+    int eventfd(unsigned int value, int flags)
+    int eventfd_read(int fd, uint64_t* value)
+    int eventfd_write(int fd, uint64_t value)
+
 cdef extern from "<sys/socket.h>" nogil:
     enum: SOCK_NONBLOCK
     enum: SOCK_CLOEXEC
@@ -99,7 +106,8 @@ cdef enum:
     LOOK_AGAIN = 8  # With fewer events than this, nobody else is likely to be ready yet.
     DRAIN_READS = 16  # Receives of one connection when draining: 1 MiB, more than socket buffers usually hold.
     QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
-    LISTENER = 0  # No connection has this handle: generations start at 1.
+    LISTENER = 0  # No connection has these handles: generations start at 1.
+    WAKER = 1
 
 
 cdef inline int64_t now_ns() noexcept nogil:
@@ -115,6 +123,7 @@ cdef class Loop:
     cdef readonly Core core
     cdef object listener
     cdef int epoll
+    cdef int waker
     cdef int listener_fd  # -1 once draining has begun
     cdef bint accepting
     cdef uint8_t* inbox
@@ -124,6 +133,7 @@ cdef class Loop:
 
     def __cinit__(self, Core core not None, listener):
         self.epoll = -1
+        self.waker = -1
         self.core = core
         self.listener = listener
         self.listener_fd = listener.fileno()
@@ -135,13 +145,18 @@ cdef class Loop:
             raise OSError(errno, "epoll_create1 failed")
         if self.watch(EPOLL_CTL_ADD, self.listener_fd, LISTENER, EPOLLIN) < 0:
             raise OSError(errno, "the listening socket cannot be watched")
+        self.waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self.waker < 0 or self.watch(EPOLL_CTL_ADD, self.waker, WAKER, EPOLLIN) < 0:
+            raise OSError(errno, "eventfd failed")
         self.accepting = True
         core.now_ms = now_ns() // 1000000
 
     def __dealloc__(self):
+        # The connections are closed with the loop, not here: the core may be gone already.
         if self.epoll >= 0:
-            self.close_all(CLOSED_CUT)
             close(self.epoll)
+        if self.waker >= 0:
+            close(self.waker)
         free(self.inbox)
 
     # From Python ------------------------------------------------------------------------------------------------
@@ -166,6 +181,10 @@ cdef class Loop:
             self.serve_ready(now_ns() + 1000 * budget_us)
         return self.core.collect() if self.core.hand_off_count > 0 else []
 
+    def wake(self):
+        """Make the descriptor readable: there is `has_work` although nobody may send anything."""
+        eventfd_write(self.waker, 1)
+
     def flush(self):
         """Send the replies that were given since the last time, one send for each connection."""
         with nogil:
@@ -179,7 +198,7 @@ cdef class Loop:
     def drain(self):
         """Take no more connections and no more requests than have arrived; each connection ends once all is answered.
 
-        The hand-offs among those requests are returned by the next step.
+        What those last requests hand off is returned, as by `step`.
         """
         if self.listener_fd >= 0:
             self.watch(EPOLL_CTL_DEL, self.listener_fd, LISTENER, 0)
@@ -187,6 +206,7 @@ cdef class Loop:
             self.listener.close()
             with nogil:
                 self.drain_all()
+        return self.core.collect()
 
     def close(self):
         """Close everything at once."""
@@ -226,8 +246,12 @@ cdef class Loop:
 
     cdef void serve_event(self, const epoll_event* event) noexcept nogil:
         cdef Connection* connection
+        cdef uint64_t ignored
         if event.data.u64 == LISTENER:
             self.accept_some()
+            return
+        if event.data.u64 == WAKER:
+            eventfd_read(self.waker, &ignored)
             return
         connection = self.core.find(event.data.u64)
         if connection == NULL:
