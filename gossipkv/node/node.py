@@ -148,11 +148,11 @@ class _Node:
                 compression=config.compression,
             ),
             on_change=self._publish,
-            requests=lambda database, version: self._published.requests_of(database, version),
+            requests=self._requests,
         )
         self._reads = Reads(
             self._library,
-            lambda database, version, by_name: self._published.count(database, version, by_name),
+            self._count,
             max_key=config.max_key,
             max_frame=config.max_frame,
             scan_limit=config.scan_limit,
@@ -206,6 +206,12 @@ class _Node:
     async def _drain(self, pump: Pump) -> None:
         if not await pump.drain(self._config.drain_timeout / 1000):
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
+
+    def _requests(self, database: str, version: str) -> int:
+        return self._published.requests_of(database, version)
+
+    def _count(self, database: str, version: str, *, by_name: bool) -> None:
+        self._published.count(database, version, by_name)
 
     def _publish(self) -> None:
         served = serve(self._library.held())

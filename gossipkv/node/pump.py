@@ -16,12 +16,12 @@ import structlog
 import trio
 
 from gossipkv.node._serving import Loop
-from gossipkv.node.handlers import Waiting
 
 if TYPE_CHECKING:
     import socket
 
     from gossipkv.node._connection import Core
+    from gossipkv.node.handlers import Waiting
 
 # How long a step may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
 STEP_US = 1000

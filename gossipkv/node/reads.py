@@ -14,8 +14,6 @@ from gossipkv.node.scan import PAGE_BYTES, Bounds, decode_cursor, page
 from gossipkv.node.served import Served, ServedDatabase, ServedVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gossipkv.errors import Detail
     from gossipkv.node.arguments import Arguments, Options
     from gossipkv.wire.rpc import Value
@@ -44,6 +42,14 @@ class Holdings(Protocol):
         ...
 
 
+class Count(Protocol):
+    """Where a request that was answered here is counted."""
+
+    def __call__(self, database: str, version: str, *, by_name: bool) -> None:
+        """One more for that version; `by_name`: the request named it."""
+        ...
+
+
 @final
 class Reads:
     """The three read methods, on whatever is served now."""
@@ -51,7 +57,7 @@ class Reads:
     def __init__(
         self,
         holdings: Holdings,
-        count: Callable[[str, str, bool], None],
+        count: Count,
         *,
         max_key: int,
         max_frame: int,
@@ -128,7 +134,7 @@ class Reads:
         return self._count_choice(chosen, by_name=version is not None)
 
     def _count_choice(self, version: ServedVersion, *, by_name: bool) -> ServedVersion:
-        self._count(version.database, version.name, by_name)
+        self._count(version.database, version.name, by_name=by_name)
         return version
 
     def _database(self, name: str) -> ServedDatabase:

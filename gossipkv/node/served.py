@@ -17,6 +17,7 @@ from gossipkv.node._published import Published
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from gossipkv.errors import Detail
     from gossipkv.storage.sorted_file import SortedFile
 
 
@@ -26,11 +27,19 @@ class Dataset(Protocol):
     files: list[SortedFile | None]
 
     @property
-    def database(self) -> str: ...
+    def database(self) -> str:
+        """The name of its database."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the version."""
+        ...
+
     @property
-    def function(self) -> str: ...
+    def function(self) -> str:
+        """The name of its partition function."""
+        ...
 
 
 @final
@@ -104,8 +113,8 @@ class ServedDatabase:
             f"{self.name} has no version as new as {min_version} here yet", self._details(min_version=min_version)
         )
 
-    def _details(self, **asked: str) -> dict[str, str | list[str] | None]:
-        held: list[str] = [version.name for version in self.versions]
+    def _details(self, **asked: str) -> dict[str, Detail]:
+        held: list[Detail] = [version.name for version in self.versions]
         return {"database": self.name, **asked, "held": held, "active": self.active.name if self.active else None}
 
 
