@@ -56,6 +56,13 @@ def shown(key: bytes) -> str:
     return repr(key)[1:] if len(key) <= 60 else f"{repr(key[:57])[1:]}..."  # noqa: PLR2004  # Fits a line.
 
 
+def plain(value: Value) -> str:
+    """Any value in words; `-` for none."""
+    if isinstance(value, bytes):
+        return shown(value)
+    return "-" if value is None else str(value)
+
+
 def console(*, stderr: bool = False) -> Console:
     """Where tables and progress are drawn; a pipe or a file gets them plain, and wide enough not to be folded."""
     from rich.console import Console  # noqa: PLC0415  # 60 ms that plain reads should not pay.
