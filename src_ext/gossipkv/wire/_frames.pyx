@@ -23,8 +23,8 @@ MAX_DEPTH = GKV_FRAME_STACK
 # A decoded element costs up to 64 bytes in Python, so 8 MiB a frame; a page of a scan has 30,000.
 MAX_ELEMENTS = 131_072
 
-# The largest value, 16 MiB, with its key and envelope.
-MAX_FRAME_BYTES = 17 * 1024 * 1024
+# The largest value, 16 MiB, twice over: what `max_frame` allows a node by default.
+MAX_FRAME_BYTES = 32 * 1024 * 1024
 
 cdef dict REASONS = {
     FRAME_TOO_LARGE: ("size", "the value does not end within the limit of {max_size} bytes"),
