@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gossipkv import quantity
 from gossipkv.cli.options import JSON, size_bytes
-from gossipkv.cli.output import console, print_json
+from gossipkv.cli.output import console, print_json, size_text
 from gossipkv.dataset.build_job import BuildJob, perform
 from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.source import Source, SourceFile, SourceVersion
@@ -133,9 +132,9 @@ def _empty_directory(dest: Path) -> Iterator[None]:
 
 def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
 
-    replaced = f", {manifest.duplicates:,} replaced by later ones" if manifest.duplicates else ""
+    replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
     files = f"{len(manifest.files)} file{'s' if len(manifest.files) != 1 else ''}"
     click.echo(
-        f"{dest}: {manifest.records:,} records{replaced} in {files}, {decimal(manifest.size_bytes)}, "
-        f"from {decimal(manifest.source_bytes)} in {seconds:.1f} s"
+        f"{dest}: {manifest.records:,} records in {files}, {size_text(manifest.size_bytes)}, "
+        f"from {size_text(manifest.source_bytes)} in {seconds:.1f} s{replaced}"
     )

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
 from gossipkv.cli.options import JSON
-from gossipkv.cli.output import console, plain, print_json
+from gossipkv.cli.output import console, draw, plain, print_json, size_text
 from gossipkv.dataset.manifest import MANIFEST
 from gossipkv.errors import Corrupt
 from gossipkv.storage.sorted_file import SortedFile
@@ -110,9 +109,7 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
         print_json({"directory": str(path), **json.loads(json.dumps(node)), "versions": list(versions)})
         return
 
-    screen = console()
-    screen.print(f"{path}: data directory of node {node.get('node')}, cluster {node.get('cluster')}", markup=False)
-    screen.print()
+    click.echo(f"{path}: data directory of node {node.get('node')}, cluster {node.get('cluster')}\n")
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("database", "version", "state", "function", "compression"):
         table.add_column(name, no_wrap=True)
@@ -124,9 +121,9 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
         assert isinstance(size_bytes, int)
         table.add_row(
             str(told["database"]), str(told["version"]), state, str(told["function"]), str(told["compression"]),
-            str(told["partitions"]), f"{plain(told['records'])}", decimal(size_bytes),
+            str(told["partitions"]), f"{plain(told['records'])}", size_text(size_bytes),
         )  # fmt: skip
-    screen.print(table if versions else "no built versions")
+    draw(table if versions else "no built versions")
 
 
 @click.command()
@@ -153,7 +150,7 @@ def verify(path: Path, *, as_json: bool) -> int:
         for one in troubled:
             click.echo(str(one.trouble))
         verdict = f"{len(troubled)} damaged" if troubled else "every byte as it was written"
-        click.echo(f"{len(results)} file{'s' if len(results) != 1 else ''}, {decimal(total_bytes)}: {verdict}")
+        click.echo(f"{len(results)} file{'s' if len(results) != 1 else ''}, {size_text(total_bytes)}: {verdict}")
     return FAILED if troubled else 0
 
 
@@ -185,7 +182,7 @@ def _draw_fields(told: Mapping[str, Value]) -> None:
     table.add_column(overflow="fold")
     for name, value in told.items():
         table.add_row(name, Text(_field(name, value), "red" if name == "damage" else ""))
-    console().print(table)
+    draw(table)
 
 
 def _field(name: str, value: Value) -> str:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import click
-from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
-from gossipkv.cli.output import console, note, plain, print_json
+from gossipkv.cli.output import console, draw, note, plain, print_json, size_text
 from gossipkv.errors import UnknownDatabase
 
 if TYPE_CHECKING:
@@ -153,16 +152,15 @@ def _number(value: Value) -> float | None:
 
 
 def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
-    screen = console()
     node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), _number(info.get("uptime_s")) or 0
-    screen.print(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}, up {_ago(int(up))}"))
+    draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}, up {_ago(int(up))}"))
     if info.get("source_error") is not None:
-        screen.print(Text(f"source: {plain(info['source_error'])}", "bold red"))
-    screen.print()
+        draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
+    click.echo()
     if told:
-        screen.print(_table(told))
+        draw(_table(told))
     else:
-        screen.print("no databases: nothing is built, and the source shows none", style="dim")
+        draw(Text("no databases: nothing is built, and the source shows none", "dim"))
 
 
 def _table(told: dict[str, Value]) -> Table:
@@ -181,7 +179,7 @@ def _table(told: dict[str, Value]) -> Table:
             Text(version.state, STYLES.get(version.state, "")),
             "" if version.partitions is None else str(version.partitions),
             "" if version.records is None else f"{version.records:,}",
-            "" if version.size_bytes is None else decimal(version.size_bytes),
+            "" if version.size_bytes is None else size_text(version.size_bytes),
             Text(_remark(version), "red" if version.error else ""),
         )
         before = version.database
