@@ -2,3 +2,7 @@
 
 `import gossipkv` loads neither Trio nor a node: a client in a script costs what a client costs.
 """
+
+from gossipkv import unbuilt
+
+unbuilt.install()
