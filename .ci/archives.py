@@ -45,8 +45,8 @@ def main() -> int:
     """Print the faults of both archives; 1 if there are any."""
     source, wheel = map(Path, sys.argv[1:])
     faults = source_faults(source) + wheel_faults(wheel)
-    print(*faults, sep="\n", end="\n" if faults else "")  # noqa: T201  # A check prints what it found.
-    print(f"{source.name} and {wheel.name}: {len(faults)} faults")  # noqa: T201  # A check prints what it found.
+    print(*faults, sep="\n", end="\n" if faults else "")
+    print(f"{source.name} and {wheel.name}: {len(faults)} faults")
     return min(1, len(faults))
 
 

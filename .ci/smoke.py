@@ -48,8 +48,8 @@ def main() -> None:
     run("gossipkv", "verify", "built")
     demo = run("gossipkv", "demo")
     here = f"Python {sys.version.split()[0]}"
-    print(f"{printed} on {here}: {len(compiled)} extensions, build, verify")  # noqa: T201  # This is the report.
-    print(*demo.splitlines()[-3:], sep="\n")  # noqa: T201  # This is the report.
+    print(f"{printed} on {here}: {len(compiled)} extensions, build, verify")
+    print(*demo.splitlines()[-3:], sep="\n")
 
 
 if __name__ == "__main__":
