@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,10 @@ def stale_extensions(root: Path) -> list[str]:
     stale = []
     for source in sorted((root / "src_ext").rglob("_*.pyx")):
         place = root / source.relative_to(root / "src_ext").with_suffix("")
-        built = [*place.parent.glob(f"{place.name}.*.so"), *place.parent.glob(f"{place.name}.*.pyd")]
+        built = place.with_name(place.name + EXTENSION_SUFFIXES[0])
         made_from = [path for path in (source, source.with_suffix(".pxd"), *headers) if path.exists()]
         changed = max(path.stat().st_mtime for path in made_from)
-        if not any(path.stat().st_mtime >= changed for path in built):
+        if not built.exists() or built.stat().st_mtime < changed:
             stale.append(str(place.relative_to(root)))
     return stale
 
