@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV := $(or $(VIRTUAL_ENV),.venv)
 BIN := $(VENV)/bin
+# cython-lint starts pycodestyle by its name.
+export PATH := $(abspath $(BIN)):$(PATH)
 TOOLS := $(VENV)/.gossipkv-tools
 EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext -name '_*.pyx'))))
 
@@ -66,6 +68,6 @@ ci:  ## All that continuous integration does
 	.ci/run
 
 clean:  ## Remove what the other words made, but not the environment
-	rm -rf build dist gossipkv.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf build dist gossipkv.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
 	find gossipkv -name '*.so' -delete
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
