@@ -65,7 +65,7 @@ GossipKV compiles its extensions while it is installed: it needs a C compiler an
 
 
 class BuildExtensions(build_ext):
-    """The usual build, whose failure says what to install."""
+    """The usual build, but its failure says what to install, and in place it lays down the kind that was asked for."""
 
     def build_extension(self, ext: Extension) -> None:
         """Compile one extension.
@@ -78,6 +78,11 @@ class BuildExtensions(build_ext):
         except (CompileError, LinkError) as error:
             message = f"{ext.name}: {error}\n{WHAT_A_BUILD_NEEDS}"
             raise CompileError(message) from error
+
+    def copy_extensions_to_source(self) -> None:
+        """Copy beside the Python modules, whatever lies there: a debug build is younger than the fast one."""
+        self.force = True
+        super().copy_extensions_to_source()
 
 
 def extensions() -> list[Extension]:
