@@ -1,7 +1,8 @@
 # What other extensions may call without the GIL.  The rules of each function stand in _hashing.pyx.
 from libc.stdint cimport int32_t, uint32_t
 
-# A partition function's code: its place in `gossipkv.keyspace.partitioner.FUNCTIONS`.  Manifests hold names, never codes.
+# A partition function's code: its place in `gossipkv.keyspace.partitioner.FUNCTIONS`.  What is stored or sent is the
+# name, never the code.
 cdef enum Function:
     SEQUINS = 0
     TEXT = 1

@@ -53,16 +53,13 @@ cdef int32_t sequins_hash(const unsigned char* data, Py_ssize_t size) noexcept n
 cdef int32_t writable_hash(const unsigned char* data, Py_ssize_t size) noexcept nogil:
     """Hadoop's `WritableComparator.hashBytes`: what Text and BytesWritable answer to `hashCode`."""
     cdef uint32_t h = 1
-    cdef const int8_t* signed_data = <const int8_t*>data
+    cdef const int8_t* units = <const int8_t*>data
     cdef Py_ssize_t at = 0
     while size - at >= 4:
-        h = (
-            h * P4
-            + <uint32_t>(signed_data[at] * P3 + signed_data[at + 1] * P2 + signed_data[at + 2] * 31 + signed_data[at + 3])
-        )
+        h = h * P4 + <uint32_t>(units[at] * P3 + units[at + 1] * P2 + units[at + 2] * 31 + units[at + 3])
         at += 4
     while at < size:
-        h = h * 31 + <uint32_t>signed_data[at]
+        h = h * 31 + <uint32_t>units[at]
         at += 1
     return <int32_t>h
 
@@ -200,40 +197,44 @@ cdef uint32_t murmur3(const unsigned char* data, Py_ssize_t size, uint32_t seed)
     return h ^ h >> 16
 
 
+cdef inline uint32_t sha1_word(uint32_t* w, int t) noexcept nogil:
+    """Word t of the message schedule, in the place of word t - 16.
+
+    A ring of sixteen and not a list of eighty: compilers vectorise the list's recurrence by twos, at twice the time.
+    """
+    if t >= 16:
+        w[t & 15] = rotated(w[(t - 3) & 15] ^ w[(t - 8) & 15] ^ w[(t - 14) & 15] ^ w[t & 15], 1)
+    return w[t & 15]
+
+
+cdef inline void sha1_round(uint32_t* v, uint32_t mixed) noexcept nogil:
+    """Turn the five working words by one; `mixed` is the round's function, constant and message word together."""
+    cdef uint32_t turned = rotated(v[0], 5) + mixed + v[4]
+    v[4] = v[3]
+    v[3] = v[2]
+    v[2] = rotated(v[1], 30)
+    v[1] = v[0]
+    v[0] = turned
+
+
 cdef void sha1_block(uint32_t* state, const unsigned char* block) noexcept nogil:
-    """One step of FIPS 180-4, section 6.1.2."""
-    cdef uint32_t w[80]
-    cdef uint32_t a = state[0]
-    cdef uint32_t b = state[1]
-    cdef uint32_t c = state[2]
-    cdef uint32_t d = state[3]
-    cdef uint32_t e = state[4]
-    cdef uint32_t mixed
+    """One block of the message: FIPS 180-4, section 6.1.2."""
+    cdef uint32_t w[16]
+    cdef uint32_t v[5]
     cdef int t
     for t in range(16):
         w[t] = big_endian(block + 4 * t)
-    for t in range(16, 80):
-        w[t] = rotated(w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16], 1)
-    for t in range(80):
-        if t < 20:
-            mixed = (d ^ (b & (c ^ d))) + <uint32_t>0x5A827999
-        elif t < 40:
-            mixed = (b ^ c ^ d) + <uint32_t>0x6ED9EBA1
-        elif t < 60:
-            mixed = ((b & c) | (d & (b | c))) + <uint32_t>0x8F1BBCDC
-        else:
-            mixed = (b ^ c ^ d) + <uint32_t>0xCA62C1D6
-        mixed += rotated(a, 5) + e + w[t]
-        e = d
-        d = c
-        c = rotated(b, 30)
-        b = a
-        a = mixed
-    state[0] += a
-    state[1] += b
-    state[2] += c
-    state[3] += d
-    state[4] += e
+    memcpy(v, state, sizeof(v))
+    for t in range(0, 20):
+        sha1_round(v, sha1_word(w, t) + <uint32_t>0x5A827999 + (v[3] ^ (v[1] & (v[2] ^ v[3]))))
+    for t in range(20, 40):
+        sha1_round(v, sha1_word(w, t) + <uint32_t>0x6ED9EBA1 + (v[1] ^ v[2] ^ v[3]))
+    for t in range(40, 60):
+        sha1_round(v, sha1_word(w, t) + <uint32_t>0x8F1BBCDC + ((v[1] & v[2]) | (v[3] & (v[1] | v[2]))))
+    for t in range(60, 80):
+        sha1_round(v, sha1_word(w, t) + <uint32_t>0xCA62C1D6 + (v[1] ^ v[2] ^ v[3]))
+    for t in range(5):
+        state[t] += v[t]
 
 
 cdef void sha1_digest(const unsigned char* data, Py_ssize_t size, unsigned char* digest) noexcept nogil:
