@@ -19,7 +19,9 @@ class Proof:
     oracle: str
 
 
-PROOFS: dict[str, Proof] = {}
+PROOFS: dict[str, Proof] = {
+    "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
+}
 
 
 def extensions(root: Path) -> dict[str, Path]:

@@ -30,13 +30,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "node": GROUND | {"address", "quantity", "wire", "keyspace", "storage", "dataset"},
     "testing": GROUND | {"wire", "keyspace", "storage", "dataset", "node", "client"},
     "demo": GROUND | {"address", "quantity", "wire", "keyspace", "storage", "dataset", "node", "client"},
-    "cli": GROUND | {"address", "quantity", "wire", "keyspace", "storage", "dataset", "node", "client", "demo"},
+    "cli": GROUND | {"", "address", "quantity", "wire", "keyspace", "storage", "dataset", "node", "client", "demo"},
     "__main__": {"cli"},
     "": {"errors", "unbuilt", "client", "blocking"},
 }
 
 # The shells: what waits.  Everything else is told the time and the bytes.
-TRIO_SHELLS: dict[str, str] = {}
+TRIO_SHELLS: dict[str, str] = {
+    "gossipkv.dataset.build": "waits for the child process that builds",
+    "gossipkv.dataset.database": "one database's life: waits for scans, builds and retirements",
+    "gossipkv.dataset.library": "all databases of a node",
+    "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
+    "gossipkv.node.pump": "waits until the epoll descriptor of the serving loop is readable",
+    "gossipkv.cli.serve": "runs a node",
+}
 
 # The cores import nothing that can tell the time, draw a number, wait or touch the world.
 CORES = ("gossipkv.keyspace", "gossipkv.wire", "gossipkv.client.session", "gossipkv.dataset.lifecycle")
