@@ -9,6 +9,7 @@ in front of Python's own looks after these names alone.
 
 from __future__ import annotations
 
+import platform
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
@@ -54,8 +55,9 @@ class _Finder(MetaPathFinder):
 
 def _missing(fullname: str, path: Sequence[str]) -> str:
     """What to tell who imports an extension that is not there."""
-    if not sys.platform.startswith("linux") and not fullname.startswith(CLIENT_PACKAGES):
-        return f"{fullname} is not built on {sys.platform}. {NEEDS_LINUX}"
+    runs_a_node = sys.platform.startswith("linux") and platform.machine() in {"x86_64", "aarch64"}
+    if not runs_a_node and not fullname.startswith(CLIENT_PACKAGES):
+        return f"{fullname} is not built on {sys.platform} ({platform.machine()}). {NEEDS_LINUX}"
     name = fullname.rpartition(".")[2]
     others = sorted(str(other) for directory in path for other in Path(directory).glob(f"{name}.*.*"))
     here = f"{fullname} is not built for this Python ({sys.implementation.cache_tag})"

@@ -70,7 +70,8 @@ def test_a_broken_extension_says_how_to_build(planted: Path) -> None:
 def test_elsewhere_than_on_linux_a_node_says_so(planted: Path) -> None:
     """On another system the message is not to build, but that a node needs Linux."""
     said = complaint(planted.parent, "darwin")
-    assert "is not built on darwin. A node needs Linux" in said
+    assert "is not built on darwin (" in said
+    assert "A node needs Linux" in said
 
 
 def test_a_module_that_never_was_is_no_extension(planted: Path) -> None:
