@@ -10,7 +10,8 @@ TOOLS := $(VENV)/.gossipkv-tools
 EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext -name '_*.pyx'))))
 
 .DEFAULT_GOAL := help
-.PHONY: help build debug test fuzz lint format types tidy bench cover demo dist ci clean
+.PHONY: help build debug test fuzz lint lint-rules lint-format lint-cython format types types-python types-stubs \
+        tidy bench cover demo dist ci clean
 
 help:  ## List these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,20 +33,25 @@ test: build  ## Run every test; ARGS="-k name" chooses
 fuzz: build  ## Run the properties and the fuzz tests with fresh random input, ten times more of it
 	$(BIN)/python -m pytest --hypothesis-profile=explore tests/unit tests/fuzz $(ARGS)
 
-lint: $(TOOLS)  ## Ruff, its formatter, cython-lint
+lint: lint-rules lint-format lint-cython  ## Ruff, its formatter, cython-lint
+lint-rules: $(TOOLS)
 	$(BIN)/ruff check .
+lint-format: $(TOOLS)
 	$(BIN)/ruff format --check .
+lint-cython: $(TOOLS)
 	$(BIN)/cython-lint src_ext
 
 format: $(TOOLS)  ## Let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: build  ## Mypy, and every extension against its stub
+types: types-python types-stubs  ## Mypy, and every extension against its stub
+types-python: $(TOOLS)
 	$(BIN)/mypy
+types-stubs: build
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml $(EXTENSIONS)
 
-tidy: $(TOOLS)  ## Only the tests that read the source: layers, sizes, reasons, names
+tidy: build  ## Only the tests that read the source: layers, sizes, reasons, names
 	$(BIN)/python -m pytest tests/tidy $(ARGS)
 
 bench: build  ## Compare with the peers (installs them)

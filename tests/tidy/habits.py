@@ -132,7 +132,7 @@ def check_test_docstrings(tree: list[Source]) -> list[str]:
 
 
 # Written with a class of one letter in each, so that this file does not name what it looks for.
-FOREIGN = re.compile(r"(?<![\w.])/[w]ork/|\.[l]ibrary\b|\b[f]arm-(bench|studio)|/[r]oot/\.pyenv|/[t]mp/(wt|gkv|venv)\b")
+FOREIGN = re.compile(r"(?<![\w.])/[w]ork/|\.[l]ibrary/|\b[f]arm-(bench|studio)|/[r]oot/\.pyenv|/[t]mp/(wt|gkv|venv)\b")
 
 
 def check_places(paths: list[Path], root: Path) -> list[str]:
