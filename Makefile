@@ -24,13 +24,13 @@ $(TOOLS): pyproject.toml
 build: $(TOOLS)  ## Compile what changed, in place
 	$(BIN)/python setup.py -q build_ext --inplace
 
-debug: $(TOOLS)  ## Compile with checks, tracing and annotated C (build/debug); GOSSIPKV_SANITIZE=undefined adds a sanitizer
+debug: $(TOOLS)  ## Compile with checks, tracing, annotated C, and the sanitizers named by GOSSIPKV_SANITIZE
 	GOSSIPKV_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace --force
 
 test: build  ## Run every test; ARGS="-k name" chooses
 	$(BIN)/python -m pytest $(ARGS)
 
-fuzz: build  ## Run the properties and the fuzz tests with fresh random input, ten times more of it
+fuzz: build  ## Run the properties and fuzz tests with fresh random input, ten times more of it
 	$(BIN)/python -m pytest --hypothesis-profile=explore tests/unit tests/fuzz $(ARGS)
 
 lint: lint-rules lint-format lint-cython  ## Ruff, its formatter, cython-lint
