@@ -23,7 +23,7 @@ DIRECTIVES: dict[str, object] = {
     "binding": True,
     "embedsignature": False,
     "wraparound": False,  # Negative indices into buffers are bugs, not a feature.
-    "cdivision": False,
+    "cdivision": True,  # C's division; a divisor that came from outside is checked where it enters.
     "initializedcheck": True,
     "boundscheck": True,  # Raw reads go through checked cursors; nothing turns this off for a module.
     "warn.unused": True,

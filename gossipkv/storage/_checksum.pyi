@@ -1,0 +1,6 @@
+from _typeshed import ReadableBuffer
+
+HARDWARE: bool
+
+def crc32c(data: ReadableBuffer, seed: int = 0) -> int: ...
+def crc32c_scalar(data: ReadableBuffer, seed: int = 0) -> int: ...

@@ -1,0 +1,8 @@
+from collections.abc import Callable
+
+def install(
+    compress_address: int,
+    partial_address: int,
+    compress: Callable[[bytes], bytes],
+    decompress: Callable[[bytes, int], bytes],
+) -> None: ...

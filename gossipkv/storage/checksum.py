@@ -1,0 +1,7 @@
+"""CRC-32C for Python callers."""
+
+from __future__ import annotations
+
+from gossipkv.storage._checksum import HARDWARE, crc32c
+
+__all__ = ["HARDWARE", "crc32c"]

@@ -1,0 +1,116 @@
+/* What C has and Cython lacks: unaligned little-endian loads, a 64 x 64 -> 128 bit product, counting zeros,
+ * prefetch, and one vector compare of a bucket's twelve fingerprints.  Nothing here knows the file format. */
+#ifndef GOSSIPKV_BITS_H
+#define GOSSIPKV_BITS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "GossipKV runs on little-endian machines only"
+#endif
+
+#if defined(__SSE2__) || defined(_M_X64)
+#include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+#if defined(_MSC_VER)
+#include <intrin.h>
+#endif
+
+static inline uint64_t gkv_load64(const void *at) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+static inline uint32_t gkv_load32(const void *at) {
+    uint32_t word;
+    memcpy(&word, at, 4);
+    return word;
+}
+
+static inline void gkv_store64(void *at, uint64_t word) { memcpy(at, &word, 8); }
+
+static inline void gkv_store32(void *at, uint32_t word) { memcpy(at, &word, 4); }
+
+static inline uint64_t gkv_load64_big_endian(const void *at) {
+    uint64_t word = gkv_load64(at);
+#if defined(_MSC_VER)
+    return _byteswap_uint64(word);
+#else
+    return __builtin_bswap64(word);
+#endif
+}
+
+/* The high and low halves of a 64 x 64 bit product. */
+static inline uint64_t gkv_multiply(uint64_t a, uint64_t b, uint64_t *high) {
+#if defined(__SIZEOF_INT128__)
+    unsigned __int128 product = (unsigned __int128)a * b;
+    *high = (uint64_t)(product >> 64);
+    return (uint64_t)product;
+#elif defined(_M_X64)
+    return _umul128(a, b, high);
+#else
+    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    uint64_t low = a0 * b0, middle = a1 * b0 + (low >> 32);
+    uint64_t other = a0 * b1 + (uint32_t)middle;
+    *high = a1 * b1 + (middle >> 32) + (other >> 32);
+    return (other << 32) | (uint32_t)low;
+#endif
+}
+
+static inline int gkv_lowest_bit(uint32_t mask) {
+#if defined(_MSC_VER)
+    unsigned long at;
+    _BitScanForward(&at, mask);
+    return (int)at;
+#else
+    return __builtin_ctz(mask);
+#endif
+}
+
+static inline void gkv_prefetch(const void *at) {
+#if defined(_MSC_VER)
+    _mm_prefetch((const char *)at, _MM_HINT_T0);
+#else
+    __builtin_prefetch(at);
+#endif
+}
+
+/* Bit i is set when bucket[i] == fingerprint, for i in 0..11.  The bucket is 64 bytes, so reading 16 is safe. */
+static inline uint32_t gkv_match12(const uint8_t *bucket, uint8_t fingerprint) {
+#if defined(__SSE2__) || defined(_M_X64)
+    __m128i line = _mm_loadu_si128((const __m128i *)bucket);
+    __m128i same = _mm_cmpeq_epi8(line, _mm_set1_epi8((char)fingerprint));
+    return (uint32_t)_mm_movemask_epi8(same) & 0xFFFu;
+#elif defined(__aarch64__)
+    static const uint8_t weights[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 0, 0, 0, 0};
+    uint8x16_t same = vandq_u8(vceqq_u8(vld1q_u8(bucket), vdupq_n_u8(fingerprint)), vld1q_u8(weights));
+    return (uint32_t)vaddv_u8(vget_low_u8(same)) | ((uint32_t)vaddv_u8(vget_high_u8(same)) << 8);
+#else
+    uint32_t mask = 0;
+    for (int i = 0; i < 12; i++) mask |= (uint32_t)(bucket[i] == fingerprint) << i;
+    return mask;
+#endif
+}
+
+/* The bits that say which pages were checked are set by whoever checks first; a lost update only checks twice. */
+static inline int gkv_bit(const uint8_t *bits, uint64_t at) {
+#if defined(_MSC_VER)
+    return (bits[at >> 3] >> (at & 7)) & 1;
+#else
+    return (__atomic_load_n(bits + (at >> 3), __ATOMIC_RELAXED) >> (at & 7)) & 1;
+#endif
+}
+
+static inline void gkv_set_bit(uint8_t *bits, uint64_t at) {
+#if defined(_MSC_VER)
+    bits[at >> 3] |= (uint8_t)(1u << (at & 7));
+#else
+    __atomic_fetch_or(bits + (at >> 3), (uint8_t)(1u << (at & 7)), __ATOMIC_RELAXED);
+#endif
+}
+
+#endif
