@@ -84,10 +84,8 @@ cdef inline uint64_t hash64_of(const uint8_t* key, Py_ssize_t size, uint64_t see
 
 
 cdef inline uint64_t bucket_of(uint64_t hash, uint64_t count) noexcept nogil:
-    """`hash` scaled to 0 .. count-1; order is kept, so hashes in order fill buckets in order."""
-    cdef uint64_t high = 0
-    multiply(hash, count, &high)
-    return high
+    """The hash's high half scaled to 0 .. count-1: order is kept, so high halves in order fill buckets in order."""
+    return ((hash >> 32) * count) >> 32
 
 
 cdef inline uint64_t aligned8(uint64_t size) noexcept nogil:

@@ -1,0 +1,20 @@
+from typing import final
+
+from gossipkv.environment import Files
+
+@final
+class SortedFileWriter:
+    path: str
+    def __new__(
+        cls,
+        files: Files,
+        path: str,
+        *,
+        memory_bytes: int,
+        compression: int,
+        seed: int,
+        common_prefix: bytes,
+        metadata: bytes,
+    ) -> SortedFileWriter: ...
+    def finish(self, duplicates: int = 0) -> int: ...
+    def abort(self) -> None: ...

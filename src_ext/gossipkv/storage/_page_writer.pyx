@@ -1,0 +1,114 @@
+"""The writing side of a file of checksummed pages: bytes go out in order, in large writes, never through a map.
+
+While pages are written, the checksum of each is put aside; after `end_pages` plain bytes follow.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from gossipkv.storage._checksum cimport crc32c_of
+from gossipkv.storage._format cimport PAGE_SIZE
+from gossipkv.storage._scratch cimport Spool
+
+cdef extern from "Python.h":
+    object PyMemoryView_FromMemory(char* memory, Py_ssize_t size, int flags)
+    int PyBUF_READ
+
+cdef enum:
+    BUFFER_SIZE = 1048576       # 256 pages: large enough that the call's cost vanishes, small enough for the cache.
+    NUDGE_SIZE = 16777216       # How often the kernel is asked to begin writing, so that the last sync is short.
+
+
+@cython.final
+cdef class PageWriter:
+    """Append to a file from its start on; `checksums` receives four bytes a page."""
+
+    def __cinit__(self, files not None, int descriptor, Spool checksums not None):
+        self.files = files
+        self.descriptor = descriptor
+        self.checksums = checksums
+        self.paged = True
+        self.buffer = <uint8_t*> malloc(BUFFER_SIZE)
+        if self.buffer == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.buffer)
+
+    cdef uint64_t position(self) noexcept nogil:
+        """Where the next byte goes."""
+        return self.flushed + self.used
+
+    cdef uint8_t* room(self, uint64_t size) except NULL:
+        """Where `size` <= BUFFER_SIZE - PAGE_SIZE bytes may be written at once; `used` is the caller's to move."""
+        if self.used + size > BUFFER_SIZE:
+            self.flush()
+        return self.buffer + self.used
+
+    cdef int append(self, const uint8_t* data, uint64_t size) except -1:
+        cdef uint64_t part
+        while size:
+            part = min(size, <uint64_t> (BUFFER_SIZE - self.used))
+            memcpy(self.buffer + self.used, data, <size_t> part)
+            self.used += <uint32_t> part
+            data += part
+            size -= part
+            if self.used == BUFFER_SIZE:
+                self.flush()
+        return 0
+
+    cdef int pad(self, uint32_t alignment) except -1:
+        """Zeros up to a multiple of `alignment`, at most a page's."""
+        cdef uint32_t missing = <uint32_t> (-self.position() % alignment)
+        if missing:
+            memset(self.room(missing), 0, missing)
+            self.used += missing
+        return 0
+
+    cdef int append_spool(self, Spool spool) except -1:
+        cdef uint64_t cursor = 0
+        cdef bytes part
+        spool.rewind(&cursor)
+        while True:
+            part = spool.next_part(&cursor)
+            if part is None:
+                return 0
+            self.append(<const uint8_t*> PyBytes_AS_STRING(part), <uint64_t> len(part))
+
+    cdef int flush(self) except -1:
+        """Write all whole pages; a part of one stays, until the pages have ended."""
+        cdef uint32_t whole = self.used - self.used % PAGE_SIZE if self.paged else self.used
+        if whole:
+            self.write(whole)
+        return 0
+
+    cdef int write(self, uint32_t size) except -1:
+        cdef uint32_t start = 0, length
+        cdef uint32_t crc
+        if self.paged:
+            while start < size:
+                length = min(<uint32_t> PAGE_SIZE, size - start)
+                crc = crc32c_of(self.buffer + start, length, <uint32_t> ((self.flushed + start) // PAGE_SIZE))
+                self.checksums.append(<uint8_t*> &crc, 4)
+                start += length
+        self.files.pwrite(
+            self.descriptor, PyMemoryView_FromMemory(<char*> self.buffer, size, PyBUF_READ), self.flushed
+        )
+        self.flushed += size
+        self.used -= size
+        if self.used:
+            memcpy(self.buffer, self.buffer + size, self.used)  # Less than a page, from behind at least one.
+        if self.flushed - self.nudged >= NUDGE_SIZE:
+            self.files.start_writeback(self.descriptor, self.nudged, self.flushed - self.nudged)
+            self.nudged = self.flushed
+        return 0
+
+    cdef int end_pages(self) except -1:
+        """The last page may be short; what follows has no checksums of its own."""
+        if self.used:
+            self.write(self.used)
+        self.paged = False
+        return 0

@@ -1,0 +1,37 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from gossipkv.storage._index_builder cimport IndexBuilder
+from gossipkv.storage._page_writer cimport PageWriter
+from gossipkv.storage._scratch cimport Spool
+
+
+cdef class SortedFileWriter:
+    cdef object files
+    cdef readonly str path
+    cdef int descriptor
+    cdef PageWriter out
+    cdef IndexBuilder index
+    cdef Spool checksums, anchor_words, anchor_positions, blocks
+    cdef bytes common_prefix, metadata
+    cdef uint64_t seed, count, key_bytes, value_bytes, position, last_stretch
+    cdef int compression
+
+    # lz4: the block that is being filled, and room for compressing.
+    cdef uint8_t* block
+    cdef uint8_t* packed
+    cdef uint64_t block_used, block_capacity, packed_capacity, block_count
+
+    cdef int append(
+        self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
+    ) except -1
+    cdef int append_raw(
+        self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
+    ) except -1
+    cdef int append_to_block(
+        self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
+    ) except -1
+    cdef int anchor(self, const uint8_t* key, Py_ssize_t key_size) except -1
+    cdef int reserve_block(self, uint64_t capacity) except -1
+    cdef int end_block(self) except -1
+    cdef uint32_t write_checksums(self) except? 0xFFFFFFFF
+    cdef int write_footer(self, uint64_t* fields, uint32_t checksums_crc) except -1
