@@ -52,7 +52,7 @@ class Entry:
     """One name in a directory, or one path: what it is and when it last changed."""
 
     name: str
-    kind: str  # "file", "directory", "link" or "other"
+    kind: str  # "file", "directory", "link" or "other" (a socket, a fifo, a device)
     size_bytes: int
     modified_ns: int
 
@@ -63,19 +63,28 @@ class Files(Protocol):
     Descriptors are plain integers of this `Files`, meaningful to no other.
     """
 
-    def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int: ...
-    def close(self, descriptor: int) -> None: ...
-    def size(self, descriptor: int) -> int: ...
+    def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
+        """A new descriptor.  Whoever opens it closes it."""
+        ...
+
+    def close(self, descriptor: int) -> None:
+        """Gives the descriptor back; promises nothing about what was written."""
+        ...
+
+    def size(self, descriptor: int) -> int:
+        """The length in bytes of an open file."""
+        ...
+
     def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
         """Up to `size_bytes` from `offset`; short only at the end of the file."""
         ...
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
-        """All of `data` at `offset`."""
+        """All of `data` at `offset`; after an error any part of it may be there."""
         ...
 
     def sync(self, descriptor: int) -> None:
-        """Returns when the file's data and size are on the disk."""
+        """Returns when the file's data and size are on the disk; its name is `sync_directory`'s business."""
         ...
 
     def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
@@ -86,17 +95,42 @@ class Files(Protocol):
         """The first `size_bytes` of the file as a read-only buffer; the descriptor may be closed afterwards."""
         ...
 
-    def sync_directory(self, path: Path) -> None: ...
-    def rename(self, source: Path, target: Path) -> None: ...
-    def unlink(self, path: Path) -> None: ...
-    def make_directory(self, path: Path) -> None: ...
-    def remove_directory(self, path: Path) -> None: ...
-    def list_directory(self, path: Path) -> list[Entry]:
-        """The entries, sorted by name as bytes."""
+    def sync_directory(self, path: Path) -> None:
+        """Returns when the names in a directory are on the disk: creations, renames and removals."""
         ...
 
-    def stat(self, path: Path) -> Entry: ...
-    def free_bytes(self, path: Path) -> int: ...
+    def rename(self, source: Path, target: Path) -> None:
+        """One step: a file replaces a file; a directory replaces nothing, or an empty directory."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Removes the name of a file."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """A new directory; raises `FileExistsError` when the name is taken."""
+        ...
+
+    def remove_directory(self, path: Path) -> None:
+        """Removes an empty directory."""
+        ...
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        """The entries, sorted by name as bytes; links are not followed."""
+        ...
+
+    def stat(self, path: Path) -> Entry:
+        """What a path is; a link is not followed."""
+        ...
+
+    def resolve(self, path: Path) -> str:
+        """The absolute path without links that `path` leads to; raises when it leads nowhere."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """What an ordinary user may still write to the file system of `path`."""
+        ...
+
     def lock(self, descriptor: int) -> None:
         """An exclusive lock that ends with the descriptor; raises `BlockingIOError` when another holds it."""
         ...
@@ -189,6 +223,9 @@ class RealFiles:
     def stat(self, path: Path) -> Entry:
         return self._entry(os.path.basename(os.fspath(path)), os.stat(path, follow_symlinks=False))
 
+    def resolve(self, path: Path) -> str:
+        return os.path.realpath(path, strict=True)
+
     def free_bytes(self, path: Path) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
@@ -210,7 +247,7 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
         return None
     function = ctypes.CDLL(None).sync_file_range
     function.argtypes = [ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong, ctypes.c_uint]
-    return function  # type: ignore[no-any-return]  # ctypes functions are untyped.
+    return function
 
 
 _sync_file_range = _find_sync_file_range()
@@ -236,7 +273,7 @@ class RealSockets:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(backlog)
-            listener.setblocking(False)
+            listener.setblocking(False)  # noqa: FBT003  # The name of the call says what False is.
         except BaseException:
             listener.close()
             raise

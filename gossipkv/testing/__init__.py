@@ -1,1 +1,1 @@
-"""The simulated world in which GossipKV is proven: files that fail, forget and tear; and the checkers."""
+"""The simulated world: what tests pass where production passes the real one."""

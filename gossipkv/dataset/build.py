@@ -1,0 +1,176 @@
+"""The node's side of a build: starts the child, hears its progress, and answers for its end.
+
+However this ends (done, an error, a killed child, cancellation) no process is left: the child is killed and waited
+for before the function returns, and its leash is cut when the node itself dies (`build_child`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.dataset.build_child import Order
+from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.lifecycle import Trouble
+from gossipkv.errors import LocalError, SourceChanged
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+# Of what a child says on standard error, enough for a traceback.
+STDERR_TAIL_BYTES = 4_000
+
+
+class BuildError(LocalError):
+    """A build ended with an error."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.message, {**trouble.details})
+        self.trouble = trouble
+
+
+class Loads:
+    """What all builds of a node share: how many may run, and how many bytes a second they read together."""
+
+    def __init__(self, max_parallel: int, bytes_per_second: int) -> None:
+        self._limiter = trio.CapacityLimiter(max_parallel)
+        self._bytes_per_second = bytes_per_second
+        self._running = 0
+        self._changed = trio.Event()
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Waits until a build may run, and counts it while it does."""
+        async with self._limiter:
+            self._count(1)
+            try:
+                yield
+            finally:
+                self._count(-1)
+
+    def share_bytes_per_second(self) -> int:
+        """What one build may read; 0: as fast as it goes."""
+        return self._bytes_per_second and max(1, self._bytes_per_second // max(1, self._running))
+
+    async def share_changed(self) -> None:
+        """Returns when a build has begun or ended."""
+        await self._changed.wait()
+
+    def _count(self, by: int) -> None:
+        self._running += by
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+async def build_in_child(
+    job: BuildJob, *, memory_bytes: int, loads: Loads, on_progress: Callable[[Progress], None]
+) -> None:
+    """Builds `job` in a child process; returns when the result is durable in `job.directory`.
+
+    Raises:
+        SourceChanged: the source is not what it was when it was listed.
+        BuildError: says why, and whether trying again may help.
+    """
+    with _leash() as (leash, let_go):
+        process = await _start(leash)
+        let_go()
+        try:
+            async with trio.open_nursery() as nursery:
+                errors: list[bytes] = []
+                order = Order(job, memory_bytes, loads.share_bytes_per_second(), leash)
+                nursery.start_soon(_instruct, process, order, loads)
+                nursery.start_soon(_collect_errors, process, errors)
+                outcome = await _listen(process, on_progress)
+                await process.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            await _end(process)
+    if outcome is None or process.returncode != 0:
+        _fail(process, outcome, b"".join(errors))
+
+
+@contextlib.contextmanager
+def _leash() -> Iterator[tuple[int, Callable[[], None]]]:
+    """The end of the pipe for the child, and a function that closes it here; the other end lives as long as this."""
+    leash, held = os.pipe()
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, held)
+        here = stack.enter_context(contextlib.ExitStack())
+        here.callback(os.close, leash)
+        yield leash, here.close
+
+
+async def _start(leash: int) -> trio.Process:
+    # The child imports from where this process imports, whatever the working directory and how this was started.
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return await trio.lowlevel.open_process(
+        [sys.executable, "-P", "-m", "gossipkv.dataset.build_child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+        pass_fds=(leash,),
+        start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its builds itself.
+    )
+
+
+async def _instruct(process: trio.Process, order: Order, loads: Loads) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; `_listen` sees that too.
+        share = order.bytes_per_second
+        await process.stdin.send_all(order.to_line())
+        while True:
+            await loads.share_changed()
+            if loads.share_bytes_per_second() != share:
+                share = loads.share_bytes_per_second()
+                await process.stdin.send_all(b"%d\n" % share)
+
+
+async def _collect_errors(process: trio.Process, errors: list[bytes]) -> None:
+    assert process.stderr is not None
+    async for part in process.stderr:
+        errors[:] = [(b"".join(errors) + part)[-STDERR_TAIL_BYTES:]]
+
+
+async def _listen(process: trio.Process, on_progress: Callable[[Progress], None]) -> dict[str, object] | None:
+    """The last word of the child, or None when it ended without one."""
+    assert process.stdout is not None
+    waiting = b""
+    outcome: dict[str, object] | None = None
+    async for part in process.stdout:
+        *lines, waiting = (waiting + part).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "progress" in message:
+                on_progress(Progress(*message["progress"]))
+            else:
+                outcome = message
+    return outcome
+
+
+async def _end(process: trio.Process) -> None:
+    with trio.CancelScope(shield=True):
+        process.kill()  # Does nothing to one that has ended.
+        await process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                await stream.aclose()
+
+
+def _fail(process: trio.Process, outcome: dict[str, object] | None, errors: bytes) -> None:
+    match outcome:
+        case {"error": ["SourceChanged", str(message), dict(details)]}:
+            raise SourceChanged(message, details)
+        case {"error": [str(kind), str(message), dict(details)]}:
+            raise BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
+    status = process.returncode
+    how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+    said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    raise BuildError(Trouble(f"the process that built it {how}" + (f": {said}" if said else ""), {}, lasting=False))

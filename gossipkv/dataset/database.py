@@ -1,0 +1,404 @@
+"""One database of a node: a straight-line workflow around the decisions of `lifecycle`.
+
+One task decides and switches (`run`), a second one builds, looks at the source come from outside; all on Trio's
+thread, so that what stands between two awaits is one step.  What blocks (the source, the data directory, opening and
+unmapping files) happens in worker threads; a look has a thread of its own per database and may be abandoned, so that a
+source that hangs holds up neither another database nor the end of the node.
+
+The order that keeps promise P2: build, sync, rename into place, open; write and sync the active version; only then
+change what is served, in one step, and tell the node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.dataset.build import BuildError, Loads, build_in_child
+from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.lifecycle import HELD, Decision, Event, Life, State, Trouble, decide
+from gossipkv.dataset.source import SourceVersion
+from gossipkv.dataset.version import Version, open_version
+from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from gossipkv.dataset.source import Source
+    from gossipkv.dataset.store import DataDirectory
+
+# While a version retires, how often its requests are counted at most and at least.
+SHORTEST_COUNT_MS = 50
+LONGEST_COUNT_MS = 5_000
+# A pinned file is pinned for a batch of reads.
+UNPIN_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the databases of a node have in common."""
+
+    directory: DataDirectory
+    source: Source | None
+    loads: Loads
+    retire_after_ms: int
+    build_memory_bytes: int
+    compression: str
+    requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
+    on_change: Callable[[], None]
+    log: FilteringBoundLogger
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)
+
+
+class Database:
+    """The versions of one database."""
+
+    def __init__(self, name: str, shared: Shared) -> None:
+        self.name = name
+        self.lives: dict[str, Life] = {}
+        self.versions: dict[str, Version] = {}  # What is open; a version in a state of HELD is here.
+        self.active: str | None = None  # The newest that was ever active, served or not.
+        self.trouble: str | None = None  # of the database as a whole: its source, its ACTIVE document
+        self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
+        self.progress: Progress | None = None
+        self.build_began_ms = 0
+        self._shared = shared
+        self._log = shared.log.bind(database=name)
+        self._said: set[str] = set()
+        self._wake = trio.Event()
+        self._looking = trio.Lock()
+        self._look_thread = trio.CapacityLimiter(1)
+        self._building = False
+        self._switch_not_before_ms = 0
+        self._counts: dict[str, int] = {}
+
+    @property
+    def serving(self) -> Version | None:
+        """The version that requests get which name none."""
+        life = self.lives.get(self.active) if self.active is not None else None
+        return self.versions[life.name] if life is not None and life.state is State.ACTIVE else None
+
+    @property
+    def looking(self) -> bool:
+        """Whether a look at the source is going on."""
+        return self._looking.locked()
+
+    # The workflow
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Opens what is built, reports that it is served, then builds, switches and retires for ever."""
+        async with trio.open_nursery() as nursery:
+            await self._open_built()
+            decision = await self._settle(nursery)
+            task_status.started()
+            while True:
+                if decision.build is not None and not self._building:
+                    self._building = True
+                    nursery.start_soon(self._build)
+                await self._rest(decision.look_again_ms)
+                decision = await self._settle(nursery)
+
+    async def look(self) -> None:
+        """Lists the source; what is new is acted upon by `run`."""
+        async with self._looking:
+            try:
+                await self._look()
+            except SourceError as error:
+                self.trouble = error.message
+                self._say_once("source_unreadable", error.message)
+            else:
+                self.trouble = None
+        self.wake()
+
+    def wake(self) -> None:
+        """Makes `run` decide again."""
+        self._wake.set()
+
+    def damaged(self, name: str, error: Corrupt) -> None:
+        """A read met damage: the version is built again; until then its whole pages are served."""
+        life = self.lives.get(name)
+        if life is not None and life.state in HELD and life.trouble is None:
+            life.trouble = Trouble(error.message, {"file": error.file, "offset": error.offset}, lasting=False)
+            self._log.error("damaged", version=name, error=error.message)
+
+    # Opening
+
+    async def _open_built(self) -> None:
+        directory = self._shared.directory
+        names = await trio.to_thread.run_sync(directory.versions, self.name)
+        try:
+            self.active = await trio.to_thread.run_sync(directory.active, self.name)
+        except Corrupt as error:
+            # Whatever was active, it was none of the versions newer than the newest that is built.
+            self.active = names[-1] if names else None
+            self._log.error("active_damaged", error=error.message, taken=self.active)
+        for name in names:
+            await self._open(name)
+        if self.active is not None and self.active not in self.lives:
+            self.lives[self.active] = Life(self.active, State.ERROR)
+            self.lives[self.active].trouble = Trouble("the version is not on the disk any more", lasting=False)
+        for life in self.lives.values():
+            if life.state is State.AVAILABLE and life.name == self.active:
+                life.take(Event.SWITCH)
+        if self.versions:
+            self._shared.on_change()
+
+    async def _open(self, name: str) -> None:
+        directory = self._shared.directory
+        path = directory.version_path(self.name, name)
+        try:
+            version = await trio.to_thread.run_sync(open_version, directory.files, path, self.name, name)
+        except (Corrupt, UnsupportedFormat) as error:
+            aside = await trio.to_thread.run_sync(directory.set_aside, self.name, name)
+            self._log.error("damaged", version=name, error=error.message, set_aside=str(aside))
+            self.lives[name] = Life(name, State.ERROR, trouble=_trouble(error))
+        except StorageError as error:
+            self._log.error("cannot_open", version=name, error=error.message)
+            self.lives[name] = Life(name, State.ERROR, trouble=_trouble(error))
+        else:
+            self.versions[name] = version
+            self.lives[name] = Life(name, State.AVAILABLE)
+
+    # Looking
+
+    async def _look(self) -> None:
+        """Newest first, down to one that can be built: what is older than that will be skipped."""
+        source = self._shared.source
+        if source is None:
+            return
+        listing = await trio.to_thread.run_sync(
+            source.versions, self.name, limiter=self._look_thread, abandon_on_cancel=True
+        )
+        for line in listing.ignored:
+            self._say_once("ignored", line)
+        for life in self.lives.values():
+            if life.name not in listing.names:
+                life.source = None
+        self.seen = listing.names
+        for name in reversed(listing.names):
+            if self.active is not None and name < self.active:
+                break
+            if await self._look_at(source, name):
+                break
+
+    async def _look_at(self, source: Source, name: str) -> bool:
+        """Whether this version is, or can be made, one to serve."""
+        try:
+            found = await trio.to_thread.run_sync(
+                source.version, self.name, name, limiter=self._look_thread, abandon_on_cancel=True
+            )
+        except SourceError as error:
+            life = self.lives.setdefault(name, Life(name))
+            life.source = SourceVersion(self.name, name, (), waiting_for="another source")
+            if life.state in {State.SEEN, State.ERROR}:
+                life.fail(Trouble(error.message, {"file": str(error.details.get("file"))}), _now_ms())
+                self._say_once("cannot_list", error.message)
+            return False
+        life = self.lives.setdefault(name, Life(name))
+        life.source = found
+        held = self.versions.get(name)
+        if held is not None and held.identity.digest != found.digest:
+            self._say_once(
+                "source_changed",
+                f"{self.name}/{name} has changed at the source after it was built; what was built is served: "
+                "a version never changes, publish another one",
+            )
+        return held is not None or life.state is State.BUILDING or life.buildable(life.not_before_ms)
+
+    def _say_once(self, event: str, line: str) -> None:
+        if line not in self._said and len(self._said) < 1_000:  # noqa: PLR2004  # So many lines are enough of a source.
+            self._said.add(line)
+            self._log.warning(event, reason=line)
+
+    # Deciding
+
+    async def _settle(self, nursery: trio.Nursery) -> Decision:
+        """Acts until nothing is left to do at once; returns what is left for later."""
+        while True:
+            self._count_requests()
+            decision = decide(
+                self.lives.values(),
+                active=self.active,
+                now_ms=_now_ms(),
+                retire_after_ms=self._shared.retire_after_ms,
+            )
+            for name in decision.skip:
+                self.lives.pop(name).take(Event.SKIP)
+            if decision.switch is not None and _now_ms() >= self._switch_not_before_ms:
+                if await self._switch(decision.switch):
+                    continue
+            elif decision.switch is None:
+                for name in decision.supersede:
+                    self._supersede(name)
+            for name in decision.remove:
+                self._let_go(name, nursery)
+            if not decision.supersede or decision.switch is not None:
+                return decision
+
+    async def _switch(self, name: str) -> bool:
+        directory = self._shared.directory
+        try:
+            await trio.to_thread.run_sync(directory.set_active, self.name, name)
+        except StorageError as error:
+            self.trouble = error.message
+            self._switch_not_before_ms = _now_ms() + 1_000
+            self._log.error("cannot_switch", version=name, error=error.message)
+            return False
+        before, self.active = self.active, name
+        self.lives[name].take(Event.SWITCH)
+        for life in tuple(self.lives.values()):
+            if life.state in {State.ACTIVE, State.AVAILABLE} and life.name < name:
+                self._supersede(life.name)
+        self.trouble = None
+        self._shared.on_change()
+        self._log.info("switched", version=name, before=before)
+        return True
+
+    def _supersede(self, name: str) -> None:
+        self.lives[name].take(Event.SUPERSEDE)
+        self.lives[name].asked_ms = _now_ms()
+        self._counts[name] = self._shared.requests(self.name, name)
+
+    def _count_requests(self) -> None:
+        for life in self.lives.values():
+            if life.state is State.RETIRING:
+                count = self._shared.requests(self.name, life.name)
+                if count != self._counts.get(life.name):
+                    self._counts[life.name] = count
+                    life.asked_ms = _now_ms()
+
+    def _let_go(self, name: str, nursery: trio.Nursery) -> None:
+        """Out of service now; closed and deleted when the last read of it is done."""
+        self.lives.pop(name).take(Event.QUIET)
+        self._counts.pop(name, None)
+        version = self.versions.pop(name)
+        self._shared.on_change()
+        nursery.start_soon(self._remove, version)
+
+    async def _remove(self, version: Version) -> None:
+        while True:
+            try:
+                await trio.to_thread.run_sync(version.close)
+            except BufferError:
+                await trio.sleep(UNPIN_POLL_S)
+            else:
+                break
+        try:
+            await trio.to_thread.run_sync(self._shared.directory.remove_version, self.name, version.name)
+        except StorageError as error:
+            self._log.error("cannot_remove", version=version.name, error=error.message)
+        else:
+            self._log.info("removed", version=version.name)
+
+    async def _rest(self, until_ms: int | None) -> None:
+        waits = [] if until_ms is None else [until_ms - _now_ms()]
+        if any(life.state is State.RETIRING for life in self.lives.values()):
+            quarter = self._shared.retire_after_ms // 4
+            waits.append(min(LONGEST_COUNT_MS, max(SHORTEST_COUNT_MS, quarter)))
+        if any(life.state is State.AVAILABLE for life in self.lives.values()):
+            waits.append(self._switch_not_before_ms - _now_ms())
+        with trio.move_on_after(max(0, min(waits)) / 1000 if waits else float("inf")):
+            await self._wake.wait()
+        self._wake = trio.Event()
+
+    # Building
+
+    async def _build(self) -> None:
+        """Waits for its turn, then builds what is the best choice at that moment."""
+        try:
+            async with self._shared.loads.turn():
+                decision = decide(
+                    self.lives.values(),
+                    active=self.active,
+                    now_ms=_now_ms(),
+                    retire_after_ms=self._shared.retire_after_ms,
+                )
+                if decision.build is not None:
+                    await self._build_version(self.lives[decision.build])
+        finally:
+            self._building = False
+            self.wake()
+
+    async def _build_version(self, life: Life) -> None:
+        life.begin()
+        assert life.source is not None
+        source = life.source
+        self.build_began_ms = _now_ms()
+        self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
+        try:
+            version = await self._make(source)
+        except SourceChanged as error:
+            self._log.warning("source_changed", version=life.name, reason=error.message)
+            life.interrupt(_now_ms())
+            life.trouble = _trouble(error)
+            await self.look()
+        except (GossipKVError, OSError) as error:
+            trouble = error.trouble if isinstance(error, BuildError) else _trouble(error)
+            self._log.error("build_failed", version=life.name, error=trouble.message)
+            life.fail(trouble, _now_ms())
+            await self.look()
+        else:
+            self.versions[life.name] = version
+            life.finish()
+            self._log.info("built", version=life.name, records=version.records, size_bytes=version.size_bytes,
+                           took_ms=_now_ms() - self.build_began_ms)  # fmt: skip
+            self._shared.on_change()
+        finally:
+            self.progress = None
+
+    async def _make(self, source: SourceVersion) -> Version:
+        """From a listed version to an open one."""
+        shared, name = self._shared, source.name
+        directory = shared.directory
+        try:
+            path = await trio.to_thread.run_sync(directory.begin_build, self.name, name)
+            await build_in_child(
+                BuildJob.of(source, str(path), compression=shared.compression),
+                memory_bytes=shared.build_memory_bytes,
+                loads=shared.loads,
+                on_progress=self._note,
+            )
+            await self._check_source(source)
+            place = await trio.to_thread.run_sync(directory.publish, self.name, name)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(directory.discard_build, self.name, name)
+            raise
+        return await trio.to_thread.run_sync(open_version, directory.files, place, self.name, name)
+
+    def _note(self, progress: Progress) -> None:
+        self.progress = progress
+
+    async def _check_source(self, built: SourceVersion) -> None:
+        """A file that was added while the others were read is noticed here.
+
+        Raises:
+            SourceChanged: it shows another version now.
+        """
+        source = self._shared.source
+        assert source is not None
+        try:
+            now = await trio.to_thread.run_sync(
+                source.version, self.name, built.name, limiter=self._look_thread, abandon_on_cancel=True
+            )
+        except SourceError:
+            return  # It vanished after it was read whole, which is no reason to throw it away.
+        if now.fingerprint != built.fingerprint:
+            raise SourceChanged(
+                f"{source.root / self.name / built.name}: changed while it was read: {len(built.files)} files, "
+                f"{built.size_bytes:,} bytes before, {len(now.files)} files, {now.size_bytes:,} bytes after"
+            )
+
+
+def _trouble(error: GossipKVError | OSError) -> Trouble:
+    if isinstance(error, OSError):
+        return Trouble(str(error), lasting=False)
+    details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
+    return Trouble(error.message, details, lasting=False)

@@ -1,0 +1,227 @@
+"""All datasets of a node: looks at the source, and runs a `Database` for each.
+
+Databases do not hold each other up: each has its own task and its own look at the source, and a failure of one (a
+directory that cannot be read, a build that fails) is that one's state.  What they share is counted: builds at once,
+bytes a second (`Loads`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from gossipkv.dataset import report
+from gossipkv.dataset.build import Loads
+from gossipkv.dataset.database import Database, Shared
+from gossipkv.dataset.lifecycle import HELD
+from gossipkv.dataset.source import Source
+from gossipkv.errors import Corrupt, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.dataset.store import DataDirectory
+    from gossipkv.dataset.version import Version
+    from gossipkv.errors import Detail
+
+# A source that hangs does not keep a node from serving what it has.
+FIRST_SCAN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibrarySettings:
+    """The settings that datasets have; the names are those of the configuration, with their units."""
+
+    source: str | None
+    refresh_period_ms: int = 60_000  # 0: only when asked
+    retire_after_ms: int = 600_000
+    max_parallel_loads: int = 2
+    throttle_loads: int = 0  # bytes a second; 0: off
+    require_success_file: bool = False
+    build_memory: int = 256 << 20  # bytes
+    compression: str = "none"
+
+
+class Library:
+    """The datasets.  Everything but `run` and `rescan` answers at once, on Trio's thread."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        settings: LibrarySettings,
+        *,
+        on_change: Callable[[], None] = lambda: None,
+        requests: Callable[[str, str], int] = lambda _database, _version: 0,
+    ) -> None:
+        self._settings = settings
+        self._source = (
+            None
+            if settings.source is None
+            else Source(settings.source, directory.files, require_success_file=settings.require_success_file)
+        )
+        self._log = structlog.get_logger("gossipkv.dataset")
+        self._directory = directory
+        self._shared = Shared(
+            directory=directory,
+            source=self._source,
+            loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
+            retire_after_ms=settings.retire_after_ms,
+            build_memory_bytes=settings.build_memory,
+            compression=settings.compression,
+            requests=requests,
+            on_change=on_change,
+            log=self._log,
+        )
+        self._databases: dict[str, Database] = {}
+        self._at_source: frozenset[str] = frozenset()
+        self._said: set[str] = set()
+        self._trouble: str | None = None
+        self._wake = trio.Event()
+        self._root_thread = trio.CapacityLimiter(1)
+        self._nursery: trio.Nursery | None = None
+
+    # The workflow
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves what is built, looks at the source once, reports that it has started; then keeps both going.
+
+        Ends by cancellation; then no child is left, and the versions are closed by whoever holds them (`close`).
+        """
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            built = await trio.to_thread.run_sync(self._directory.databases)
+            async with trio.open_nursery() as opening:
+                for name in built:
+                    opening.start_soon(self._start, name)
+            with trio.move_on_after(FIRST_SCAN_S) as limit:
+                await self.rescan()
+            if limit.cancelled_caught:
+                self._log.warning("source_slow", waited_s=FIRST_SCAN_S, source=self._settings.source)
+            task_status.started()
+            while True:
+                await self._rest()
+                nursery.start_soon(self._scan_quietly)
+
+    def refresh(self, database: str | None = None) -> None:
+        """Looks at the source soon; of one database, or of all."""
+        found = self._databases.get(database) if database is not None else None
+        if found is not None and self._nursery is not None:
+            self._nursery.start_soon(found.look)
+        else:
+            self._wake.set()
+
+    async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
+        """Looks at the source now; returns the versions seen there, by database.
+
+        Builds and switches follow in their own time.
+        """
+        await self._scan_root()
+        wanted = [found for found in self._databases.values() if database is None or found.name == database]
+        async with trio.open_nursery() as nursery:
+            for found in wanted:
+                nursery.start_soon(found.look)
+        return {found.name: list(found.seen) for found in wanted if found.seen}
+
+    async def _scan_quietly(self) -> None:
+        """As `rescan`, but leaves a database alone whose last look is still going on."""
+        await self._scan_root()
+        async with trio.open_nursery() as nursery:
+            for found in self._databases.values():
+                if not found.looking:
+                    nursery.start_soon(found.look)
+
+    async def _scan_root(self) -> None:
+        if self._source is None:
+            return
+        try:
+            listing = await trio.to_thread.run_sync(
+                self._source.databases, limiter=self._root_thread, abandon_on_cancel=True
+            )
+        except SourceError as error:
+            if self._trouble != error.message:
+                self._log.warning("source_unreadable", reason=error.message)
+            self._trouble = error.message
+            return
+        self._trouble = None
+        self._at_source = frozenset(listing.names)
+        for line in listing.ignored:
+            if line not in self._said and len(self._said) < 1_000:  # noqa: PLR2004  # Enough of a source.
+                self._said.add(line)
+                self._log.warning("ignored", reason=line)
+        async with trio.open_nursery() as opening:
+            for name in listing.names:
+                opening.start_soon(self._start, name)
+
+    async def _start(self, name: str) -> None:
+        if name not in self._databases:
+            assert self._nursery is not None
+            self._databases[name] = Database(name, self._shared)
+            await self._nursery.start(self._databases[name].run)
+
+    async def _rest(self) -> None:
+        period = self._settings.refresh_period_ms
+        with trio.move_on_after(period / 1000 if period else float("inf")):
+            await self._wake.wait()
+        self._wake = trio.Event()
+
+    # What is served
+
+    def active(self, database: str) -> Version | None:
+        """The version that requests get which name none."""
+        found = self._databases.get(database)
+        return None if found is None else found.serving
+
+    def version(self, database: str, name: str) -> Version | None:
+        """A version by name, while it is held."""
+        found = self._databases.get(database)
+        return None if found is None else found.versions.get(name)
+
+    def held(self) -> list[tuple[Version, bool]]:
+        """Every version that is served, and whether it is its database's active one."""
+        return [
+            (version, version is database.serving)
+            for database in self._databases.values()
+            for version in database.versions.values()
+            if database.lives[version.name].state in HELD
+        ]
+
+    def known(self, database: str) -> bool:
+        """Whether there is such a database, here or at the source."""
+        found = self._databases.get(database)
+        return found is not None and self._shows(found)
+
+    def databases(self) -> list[Detail]:
+        """For the method `databases`: a map for each, sorted by name."""
+        return [report.summary(found) for found in self._shown()]
+
+    def status(self, database: str | None = None) -> dict[str, Detail]:
+        """For the method `status`: by database, by version, by partition."""
+        now_ms = int(trio.current_time() * 1000)
+        return {found.name: report.status(found, now_ms) for found in self._shown() if database in {None, found.name}}
+
+    def trouble(self) -> str | None:
+        """Why the source as a whole cannot be read, if so."""
+        return self._trouble
+
+    def damaged(self, database: str, version: str, error: Corrupt) -> None:
+        """A read met damage."""
+        found = self._databases.get(database)
+        if found is not None:
+            found.damaged(version, error)
+
+    def close(self) -> None:
+        """Closes every file, after `run` has ended and nobody reads any more."""
+        for database in self._databases.values():
+            for version in database.versions.values():
+                version.close()
+            database.versions.clear()
+            database.lives.clear()
+
+    def _shown(self) -> list[Database]:
+        return sorted((found for found in self._databases.values() if self._shows(found)), key=lambda d: d.name)
+
+    def _shows(self, found: Database) -> bool:
+        return bool(found.lives) or found.name in self._at_source

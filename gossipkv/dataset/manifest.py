@@ -1,0 +1,146 @@
+"""The manifest of a built version: what it was made from, and the files it consists of.
+
+It is written last, into the directory of the build, and says that the build is whole: a directory without one is a
+leftover.  It is a document (`gossipkv.storage.document`) of kind MANIFEST.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gossipkv.dataset.identity import Identity
+from gossipkv.errors import Corrupt
+from gossipkv.storage.document import Body, Json, read_document, text, whole, write_document
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
+
+    from gossipkv.environment import Files
+
+MANIFEST = "MANIFEST"
+FORMAT = 1
+SEALED_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFile:
+    """One sorted file: a partition of the version."""
+
+    name: str
+    records: int
+    duplicates: int  # Records of the source whose key came again later; the later one is served.
+    size_bytes: int
+    seal: int  # See `look`.
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a version consists of; `files[i]` is partition i."""
+
+    identity: Identity
+    source_files: int
+    source_bytes: int
+    compression: str
+    files: tuple[PartitionFile, ...]
+
+    @property
+    def records(self) -> int:
+        """Records served."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def duplicates(self) -> int:
+        """Records of the source that a later one replaced."""
+        return sum(file.duplicates for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the sorted files take on the disk."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def partition_name(partition: int) -> str:
+    """The name of a partition's file."""
+    return f"{partition:05d}.gkv"
+
+
+def look(files: Files, path: PurePath) -> tuple[int, int]:
+    """The size of a sorted file, and its seal: the CRC-32 of its last 256 bytes, the footer.
+
+    The footer holds the checksum of the checksums of all pages, so the seal tells this file from every other,
+    at the cost of one page: a file that took another's place is noticed at opening.
+    """
+    descriptor = files.open(path)
+    try:
+        size_bytes = files.size(descriptor)
+        tail_bytes = min(size_bytes, SEALED_BYTES)
+        return size_bytes, zlib.crc32(files.pread(descriptor, tail_bytes, size_bytes - tail_bytes))
+    finally:
+        files.close(descriptor)
+
+
+def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
+    """Declares the build in `directory` whole."""
+    write_document(files, directory / MANIFEST, MANIFEST, to_body(manifest), format_number=FORMAT)
+
+
+def read_manifest(files: Files, directory: PurePath) -> Manifest:
+    """The manifest in `directory`.
+
+    Raises:
+        FileNotFoundError: the build was not finished.
+        Corrupt, UnsupportedFormat: it is damaged, or too new.
+    """
+    path = directory / MANIFEST
+    return from_body(read_document(files, path, MANIFEST, newest_format=FORMAT), str(path))
+
+
+def to_body(manifest: Manifest) -> Body:
+    """The manifest as JSON; each file is `[records, duplicates, size, seal]`, its place its partition."""
+    identity = manifest.identity
+    return {
+        "database": identity.database,
+        "version": identity.version,
+        "digest": identity.digest,
+        "partitions": identity.partitions,
+        "function": identity.function,
+        "source_files": manifest.source_files,
+        "source_bytes": manifest.source_bytes,
+        "compression": manifest.compression,
+        "files": [[file.records, file.duplicates, file.size_bytes, file.seal] for file in manifest.files],
+    }
+
+
+def from_body(body: Body, name: str) -> Manifest:
+    """The manifest from JSON; `name` is what errors call it.
+
+    Raises:
+        Corrupt: a field is missing or is of another type.
+    """
+    identity = Identity(
+        text(body, "database", name),
+        text(body, "version", name),
+        text(body, "digest", name),
+        whole(body, "partitions", name),
+        text(body, "function", name),
+    )
+    files = body.get("files")
+    if not isinstance(files, list) or not 0 < len(files) == identity.partitions:
+        raise Corrupt(name, 0, "'files' should be a list with an entry for each partition")
+    return Manifest(
+        identity,
+        whole(body, "source_files", name),
+        whole(body, "source_bytes", name),
+        text(body, "compression", name),
+        tuple(_file(partition, row, name) for partition, row in enumerate(files)),
+    )
+
+
+def _file(partition: int, row: Json, name: str) -> PartitionFile:
+    match row:
+        case [int(records), int(duplicates), int(size_bytes), int(seal)] if min(records, duplicates, size_bytes) >= 0:
+            return PartitionFile(partition_name(partition), records, duplicates, size_bytes, seal)
+        case _:
+            raise Corrupt(name, 0, f"'files' has no four whole numbers for partition {partition}")

@@ -1,0 +1,83 @@
+"""What people and scripts are told about a database: the maps of the methods `databases` and `status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.dataset.lifecycle import State
+
+if TYPE_CHECKING:
+    from gossipkv.dataset.database import Database
+    from gossipkv.dataset.lifecycle import Life
+    from gossipkv.errors import Detail
+
+
+def summary(database: Database) -> dict[str, Detail]:
+    """One entry of `databases`; `version` and `partitions` are nil while nothing is served."""
+    serving = database.serving
+    return {
+        "name": database.name,
+        "kind": "dataset",
+        "version": None if serving is None else serving.name,
+        "partitions": None if serving is None else serving.partitions,
+    }
+
+
+def status(database: Database, now_ms: int) -> dict[str, Detail]:
+    """The entry of a database in `status`."""
+    serving = database.serving
+    return {
+        "kind": "dataset",
+        "active": None if serving is None else serving.name,
+        "error": database.trouble,
+        "versions": {name: _version(database, database.lives[name], now_ms) for name in sorted(database.lives)},
+    }
+
+
+def progress(database: Database, now_ms: int) -> dict[str, Detail]:
+    """How far the build is; the remaining time assumes that it goes on as it went."""
+    known = database.progress
+    if known is None:
+        return {"done": 0.0, "read_bytes": 0, "read_records": 0, "written_records": 0, "remaining_s": None}
+    elapsed_s = max(0, now_ms - database.build_began_ms) / 1000
+    remaining_s = round(elapsed_s * (1 - known.done) / known.done, 1) if known.done > 0 else None
+    return {
+        "done": round(known.done, 3),
+        "read_bytes": known.read_bytes,
+        "read_records": known.read_records,
+        "written_records": known.written_records,
+        "remaining_s": remaining_s,
+    }
+
+
+def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
+    told: dict[str, Detail] = {"state": life.state.value}
+    if life.trouble is not None:
+        told["error"] = {"message": life.trouble.message, **life.trouble.details}
+    if life.source is not None:
+        told["source_files"] = len(life.source.files)
+        told["source_bytes"] = life.source.size_bytes
+        if life.state is State.SEEN and life.source.waiting_for is not None:
+            told["waiting_for"] = life.source.waiting_for
+    if life.state is State.BUILDING:
+        told["progress"] = progress(database, now_ms)
+    version = database.versions.get(life.name)
+    if version is not None:
+        told |= {
+            "digest": version.identity.digest,
+            "function": version.function,
+            "records": version.records,
+            "duplicates": version.duplicates,
+            "size_bytes": version.size_bytes,
+            "partitions": [
+                {
+                    "partition": partition,
+                    "state": "AVAILABLE",
+                    "records": file.records,
+                    "duplicates": file.duplicates,
+                    "size_bytes": file.size_bytes,
+                }
+                for partition, file in enumerate(version.manifest.files)
+            ],
+        }
+    return told

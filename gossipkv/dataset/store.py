@@ -1,0 +1,337 @@
+"""The data directory of a node: who it is, what it has built, which version it answers with.
+
+    LOCK                              locked while a node runs; holds its process number
+    NODE                              document: cluster, this node's uuid and name
+    active/<database>                 document: the version that requests get which name none
+    datasets/<database>/<version>/    a built version: a manifest and its sorted files; whole, or not there
+    building/<database>/<version>/    a build that is going on
+    removing/<database>/<version>/    a version that is being deleted
+    damaged/<database>/<version>/     a version that was found damaged, kept until it has been built again
+
+Invariants, across a crash at any point:
+
+* A version enters `datasets` by one rename of a whole, synced directory, and leaves it by one rename.
+* What `active` says was durable before the first answer from that version, so no answer ever goes back.
+* `building` and `removing` hold leftovers only, once no node runs: they are emptied at opening.
+
+`docs/data-directory.md` has every byte.  Everything here blocks, and is called from worker threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Self, final
+
+from gossipkv.dataset.source import is_name
+from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.storage.document import read_document, text, write_document
+
+if TYPE_CHECKING:
+    import random
+    from types import TracebackType
+
+    from gossipkv.environment import Entry, Files
+
+NODE_FORMAT = 1
+ACTIVE_FORMAT = 1
+
+_LOCK, _NODE = "LOCK", "NODE"
+_ACTIVE, _DATASETS, _BUILDING, _REMOVING, _DAMAGED = "active", "datasets", "building", "removing", "damaged"
+_DIRECTORIES = (_ACTIVE, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
+_OWN = frozenset({_LOCK, _NODE, f"{_NODE}.tmp", "lost+found", *_DIRECTORIES})
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+
+
+@final
+class DataDirectory:
+    """An opened, locked data directory.  Open it with `DataDirectory.open`."""
+
+    def __init__(self, path: PurePath, files: Files, lock: int, *, cluster: str, uuid: str, node: str) -> None:
+        self.path = path
+        self.files = files
+        self.cluster = cluster
+        self.uuid = uuid
+        self.node = node
+        self._lock: int | None = lock
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        files: Files,
+        *,
+        cluster: str,
+        random: random.Random,
+        node: str | None = None,
+    ) -> Self:
+        """Locks the directory, making it if need be, and removes what a crash left behind.
+
+        `node` renames this node; None keeps its name, or makes one from its uuid.
+
+        Raises:
+            DirectoryInUse: another node runs in it.
+            UnsupportedFormat: of another cluster, of a newer format, or no data directory at all.
+            Corrupt: the NODE document is damaged.
+            StorageError: the system refused.
+        """
+        place = PurePath(path)
+        try:
+            _make(files, place)
+            _refuse_foreign(files, place)
+            lock = _take_lock(files, place)
+            try:
+                uuid, name = _identify(files, place, cluster=cluster, node=node, random=random)
+                for directory in _DIRECTORIES:
+                    _make(files, place / directory)
+                files.sync_directory(place)
+                for directory in (_BUILDING, _REMOVING):
+                    _clear(files, place / directory)
+                    files.sync_directory(place / directory)
+            except BaseException:
+                files.close(lock)
+                raise
+        except OSError as error:
+            raise _storage_error(error, place, "cannot be used as a data directory") from error
+        return cls(place, files, lock, cluster=cluster, uuid=uuid, node=name)
+
+    def close(self) -> None:
+        """Unlocks."""
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            self.files.close(lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What is here
+
+    def databases(self) -> list[str]:
+        """The databases with a built or an active version."""
+        found = {entry.name for entry in self._list(_DATASETS) if entry.kind == "directory"}
+        found |= {entry.name for entry in self._list(_ACTIVE) if entry.kind == "file"}
+        return sorted(name for name in found if is_name(name))
+
+    def versions(self, database: str) -> list[str]:
+        """The built versions of a database, oldest first."""
+        try:
+            entries = self.files.list_directory(self.path / _DATASETS / database)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _storage_error(error, self.path / _DATASETS / database, "cannot be read") from error
+        return sorted(entry.name for entry in entries if entry.kind == "directory" and is_name(entry.name))
+
+    def version_path(self, database: str, version: str) -> PurePath:
+        """Where a built version is."""
+        return self.path / _DATASETS / database / version
+
+    def build_path(self, database: str, version: str) -> PurePath:
+        """Where a version is built."""
+        return self.path / _BUILDING / database / version
+
+    # The active version
+
+    def active(self, database: str) -> str | None:
+        """The version that requests get which name none; never an older one than was ever answered.
+
+        Raises:
+            Corrupt, UnsupportedFormat: the document is damaged, or too new.
+            StorageError: the system refused.
+        """
+        path = self.path / _ACTIVE / database
+        try:
+            body = read_document(self.files, path, "ACTIVE", newest_format=ACTIVE_FORMAT)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _storage_error(error, path, "cannot be read") from error
+        version = text(body, "version", str(path))
+        if text(body, "database", str(path)) != database or not is_name(version):
+            raise Corrupt(str(path), 0, f"the document is not about a version of {database}")
+        return version
+
+    def set_active(self, database: str, version: str) -> None:
+        """Durable when it returns; the first answer from `version` comes after that."""
+        path = self.path / _ACTIVE / database
+        try:
+            write_document(
+                self.files, path, "ACTIVE", {"database": database, "version": version}, format_number=ACTIVE_FORMAT
+            )
+        except OSError as error:
+            raise _storage_error(error, path, "cannot be written") from error
+
+    # The life of a version
+
+    def begin_build(self, database: str, version: str) -> PurePath:
+        """An empty directory to build in; what an earlier attempt left is gone."""
+        path = self.build_path(database, version)
+        try:
+            _make(self.files, path.parent)
+            _remove_tree(self.files, path)
+            _make(self.files, path)
+        except OSError as error:
+            raise _storage_error(error, path, "cannot be made") from error
+        return path
+
+    def discard_build(self, database: str, version: str) -> None:
+        """Removes what a failed build left, as far as the system lets us; the next opening removes the rest."""
+        with contextlib.suppress(OSError):
+            _remove_tree(self.files, self.build_path(database, version))
+
+    def publish(self, database: str, version: str) -> PurePath:
+        """Moves a whole build among the versions, in one durable step; returns where it is.
+
+        One of the same name can be there only if it was found damaged; it is set aside and then deleted.
+        """
+        target = self.version_path(database, version)
+        try:
+            _make(self.files, target.parent)
+            if self._exists(target):
+                self.set_aside(database, version)
+            self._move(self.build_path(database, version), target)
+            _remove_tree(self.files, self.path / _DAMAGED / database / version)
+        except OSError as error:
+            raise _storage_error(error, target, "cannot be published") from error
+        return target
+
+    def set_aside(self, database: str, version: str) -> PurePath:
+        """Takes a damaged version out of service, for a person to look at; returns where it is."""
+        target = self.path / _DAMAGED / database / version
+        try:
+            _make(self.files, target.parent)
+            _remove_tree(self.files, target)
+            self._move(self.version_path(database, version), target)
+        except OSError as error:
+            raise _storage_error(error, target, "cannot be set aside") from error
+        return target
+
+    def remove_version(self, database: str, version: str) -> None:
+        """Deletes a version; after a crash it is there whole, or is not there."""
+        target = self.path / _REMOVING / database / version
+        try:
+            _make(self.files, target.parent)
+            _remove_tree(self.files, target)
+            self._move(self.version_path(database, version), target)
+            _remove_tree(self.files, target)
+        except OSError as error:
+            raise _storage_error(error, target, "cannot be removed") from error
+
+    def _move(self, source: PurePath, target: PurePath) -> None:
+        self.files.rename(source, target)
+        self.files.sync_directory(target.parent)
+        self.files.sync_directory(source.parent)
+
+    def _exists(self, path: PurePath) -> bool:
+        try:
+            self.files.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _list(self, directory: str) -> list[Entry]:
+        try:
+            return self.files.list_directory(self.path / directory)
+        except OSError as error:
+            raise _storage_error(error, self.path / directory, "cannot be read") from error
+
+
+def _storage_error(error: OSError, path: PurePath, what: str) -> StorageError:
+    where = error.filename or str(path)
+    return StorageError(f"{where}: {what}: {error.strerror}", {"file": str(where), "errno": error.errno})
+
+
+def _make(files: Files, path: PurePath) -> None:
+    """A directory, with those above it, each durable before anything is put into it."""
+    try:
+        if files.stat(path).kind in {"directory", "link"}:
+            return
+    except FileNotFoundError:
+        if path.parent != path:
+            _make(files, path.parent)
+    files.make_directory(path)
+    files.sync_directory(path.parent)
+
+
+def _clear(files: Files, directory: PurePath) -> None:
+    for entry in files.list_directory(directory):
+        _remove_tree(files, directory / entry.name)
+
+
+def _remove_tree(files: Files, path: PurePath) -> None:
+    """Removes a file, or a directory with all below it; links are removed and not followed."""
+    try:
+        kind = files.stat(path).kind
+    except FileNotFoundError:
+        return
+    if kind == "directory":
+        _clear(files, path)
+        files.remove_directory(path)
+    else:
+        files.unlink(path)
+
+
+def _refuse_foreign(files: Files, path: PurePath) -> None:
+    """Never moves into a directory with somebody else's files: it will be cleared of what looks left over."""
+    entries = files.list_directory(path)
+    if any(entry.name == _NODE for entry in entries):
+        return
+    for entry in entries:
+        if entry.name not in _OWN:
+            raise UnsupportedFormat(
+                f"{path}: not a data directory of GossipKV, and not empty: it has {entry.name!r}; "
+                "give --data a directory of its own",
+                {"file": str(path)},
+            )
+
+
+def _take_lock(files: Files, path: PurePath) -> int:
+    descriptor = files.open(path / _LOCK, _LOCK_FLAGS)
+    try:
+        try:
+            files.lock(descriptor)
+        except BlockingIOError as error:
+            holder = files.pread(descriptor, 20, 0).strip().decode("ascii", "replace")
+            who = f"process {holder}" if holder else "another process"
+            raise DirectoryInUse(
+                f"{path}: in use by {who}; stop it, or give --data another directory",
+                {"file": str(path), "process": holder},
+            ) from error
+        files.pwrite(descriptor, f"{os.getpid()}\n".ljust(20).encode(), 0)
+    except BaseException:
+        files.close(descriptor)
+        raise
+    return descriptor
+
+
+def _identify(
+    files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random
+) -> tuple[str, str]:
+    """The uuid and the name of the node that lives here; the first time it is born."""
+    place = path / _NODE
+    try:
+        body = read_document(files, place, "NODE", newest_format=NODE_FORMAT)
+    except FileNotFoundError:
+        uuid = f"{random.getrandbits(128):032x}"
+        known = None
+    else:
+        uuid, known = text(body, "uuid", str(place)), text(body, "node", str(place))
+        owner = text(body, "cluster", str(place))
+        if owner != cluster:
+            raise UnsupportedFormat(
+                f"{path}: belongs to cluster {owner!r}, and this node is to join {cluster!r}; "
+                "set the same cluster, or give --data another directory",
+                {"file": str(place), "expected": cluster, "got": owner},
+            )
+    name = node or known or f"node-{uuid[:8]}"
+    if name != known:
+        write_document(
+            files, place, "NODE", {"cluster": cluster, "uuid": uuid, "node": name}, format_number=NODE_FORMAT
+        )
+    return uuid, name

@@ -1,0 +1,175 @@
+"""Small checked documents: one JSON object with its kind, its format and a checksum, replaced as a whole.
+
+What a node has decided (who it is, which version is active, what a built version consists of) stands in such
+files.  They are text, so that people can read them with `cat`, and every damaged byte is noticed:
+
+    offset size field
+    0      9    "GossipKV "
+    9      8    checksum: CRC-32 (zlib's) of everything from byte 17 on, as lower-case hexadecimal digits
+    17     1    space
+    18     k    kind, upper-case letters
+    18+k   1    space
+    19+k   d    format of the body, a decimal number from 1
+    19+k+d 1    line feed
+    20+k+d n    body: one JSON object, keys sorted, no spaces, ASCII
+    ...    1    line feed, the last byte of the file
+
+The invariant: at any moment, across crashes too, the path holds the old document or the new one, whole.  Hence:
+write beside it, sync, rename, sync the directory.
+
+The checksum stands first and covers kind and format, so that a flipped digit of the format is damage and not "a
+newer format".  CRC-32 is zlib's rather than the sorted file's CRC-32C: a person with Python or gzip at hand can check
+and repair a document without this program, and speed is of no matter here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gossipkv.environment import WRITE_NEW
+from gossipkv.errors import Corrupt, UnsupportedFormat
+
+if TYPE_CHECKING:
+    from gossipkv.environment import Files
+    from gossipkv.environment import Path as AnyPath
+
+Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
+Body = dict[str, Json]
+
+MAGIC = b"GossipKV "
+CHECKSUM_AT = len(MAGIC)
+COVERED_AT = CHECKSUM_AT + 8
+# The largest real one is the manifest of a version with 16,384 files, about 3 MiB.
+MAX_DOCUMENT_BYTES = 64 << 20
+
+_HEAD = re.compile(rb" ([A-Z]{1,32}) ([1-9][0-9]{0,8})\n")
+
+
+def encode(kind: str, body: Body, *, format_number: int = 1) -> bytes:
+    """The bytes of a document."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    covered = f" {kind} {format_number}\n{text}\n".encode("ascii")
+    assert _HEAD.match(covered), kind
+    return MAGIC + b"%08x" % zlib.crc32(covered) + covered
+
+
+def decode(data: bytes, name: str, kind: str, *, newest_format: int = 1) -> tuple[Body, int]:
+    """The body of a document and its format; `name` is what errors call it.
+
+    Raises:
+        Corrupt: a byte differs from what was written, or is missing, or is too many.
+        UnsupportedFormat: not a document, a document of another kind, or of a newer format.
+    """
+    if not data:
+        raise Corrupt(name, 0, "the file is empty", expected=kind)
+    if not data.startswith(MAGIC):
+        if MAGIC.startswith(data):
+            raise Corrupt(name, len(data), "the file is cut short")
+        raise UnsupportedFormat(
+            f"{name}: not a GossipKV document: it begins with {data[:9]!r} instead of {MAGIC!r}",
+            {"file": name, "offset": 0},
+        )
+    expected = data[CHECKSUM_AT:COVERED_AT]
+    got = b"%08x" % zlib.crc32(data[COVERED_AT:])
+    if expected != got:
+        raise Corrupt(
+            name,
+            CHECKSUM_AT,
+            "the checksum does not match the content",
+            expected=expected.decode("ascii", "backslashreplace"),
+            got=got.decode(),
+        )
+    head = _HEAD.match(data, COVERED_AT)
+    if head is None:
+        raise Corrupt(name, COVERED_AT, "no kind and format after the checksum")
+    found, format_number = head[1].decode(), int(head[2])
+    if found != kind:
+        raise UnsupportedFormat(f"{name}: this is a document of kind {found}, not {kind}", {"file": name})
+    if format_number > newest_format:
+        raise UnsupportedFormat(
+            f"{name}: {kind} has format {format_number}, and this program reads up to {newest_format}: "
+            "it was written by a newer GossipKV; run that one, or use another directory",
+            {"file": name, "format": format_number, "newest": newest_format},
+        )
+    return _parse(data, head.end(), name), format_number
+
+
+def _parse(data: bytes, start: int, name: str) -> Body:
+    """The JSON object; wrong only when a program wrote a wrong one, since the checksum matched."""
+    if not data.endswith(b"}\n"):
+        raise Corrupt(name, len(data), "the body does not end with '}' and a line feed")
+    try:
+        body: Json = json.loads(data[start:-1])
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(name, start, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Corrupt(name, start, "the body is not a JSON object")
+    return body
+
+
+def read_document(files: Files, path: AnyPath, kind: str, *, newest_format: int = 1) -> Body:
+    """The body of the document at `path`.
+
+    Raises:
+        FileNotFoundError: there is none.
+        Corrupt, UnsupportedFormat: see `decode`; both name the file.
+        OSError: the system refused.
+    """
+    name = os.fspath(path)
+    descriptor = files.open(path)
+    try:
+        size_bytes = files.size(descriptor)
+        if size_bytes > MAX_DOCUMENT_BYTES:
+            raise Corrupt(name, MAX_DOCUMENT_BYTES, f"{size_bytes} bytes are too many for a document")
+        data = files.pread(descriptor, size_bytes, 0)
+    finally:
+        files.close(descriptor)
+    body, _ = decode(data, name, kind, newest_format=newest_format)
+    return body
+
+
+def write_document(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int = 1) -> None:
+    """Puts a document at `path`, in place of what was there; returns when that is durable.
+
+    Raises:
+        OSError: the system refused; the old document stands, or (if the last step failed) the new one.
+    """
+    target = os.fspath(path)
+    beside = f"{target}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        files.unlink(beside)  # A crash left it.
+    descriptor = files.open(beside, WRITE_NEW)
+    try:
+        try:
+            files.pwrite(descriptor, encode(kind, body, format_number=format_number), 0)
+            files.sync(descriptor)
+        finally:
+            files.close(descriptor)
+        files.rename(beside, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.unlink(beside)
+        raise
+    files.sync_directory(Path(target).parent)
+
+
+def whole(body: Body, key: str, name: str) -> int:
+    """The non-negative integer at `key`."""
+    value = body.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Corrupt(name, COVERED_AT, f"{key!r} should be a whole number", got=repr(value)[:80])
+    return value
+
+
+def text(body: Body, key: str, name: str) -> str:
+    """The string at `key`."""
+    value = body.get(key)
+    if not isinstance(value, str):
+        raise Corrupt(name, COVERED_AT, f"{key!r} should be a string", got=repr(value)[:80])
+    return value

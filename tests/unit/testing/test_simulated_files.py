@@ -1,0 +1,251 @@
+"""The simulated disk behaves as a disk does, and forgets what a disk may forget."""
+
+import errno
+import os
+
+import pytest
+
+from gossipkv.environment import READ, READ_WRITE_NEW, RealFiles
+from gossipkv.testing.faulty_files import Crash
+from gossipkv.testing.simulated_files import SECTOR_BYTES, SimulatedFiles
+
+SEEDS = range(200)
+
+
+def put(files, path, data, *, sync=True):
+    """A file with `data`."""
+    descriptor = files.open(path, READ_WRITE_NEW)
+    files.pwrite(descriptor, data, 0)
+    if sync:
+        files.sync(descriptor)
+    files.close(descriptor)
+
+
+def get(files, path):
+    """What is in a file, or None."""
+    try:
+        descriptor = files.open(path, READ)
+    except FileNotFoundError:
+        return None
+    try:
+        return files.pread(descriptor, 1 << 20, 0)
+    finally:
+        files.close(descriptor)
+
+
+def check_files(files, root):
+    """The conformance suite: what every `Files` does."""
+    root = str(root)
+    assert files.list_directory(root) == []
+    put(files, f"{root}/b", b"hello")
+    put(files, f"{root}/a", b"")
+    files.make_directory(f"{root}/d")
+    entries = [(entry.name, entry.kind) for entry in files.list_directory(root)]
+    assert entries == [("a", "file"), ("b", "file"), ("d", "directory")]
+    assert files.stat(f"{root}/b").size_bytes == 5
+    assert files.resolve(f"{root}/d/../b") == os.path.realpath(f"{root}/b")
+    for operation, number in [
+        (lambda: files.open(f"{root}/none"), errno.ENOENT),
+        (lambda: files.open(f"{root}/b", READ_WRITE_NEW), errno.EEXIST),
+        (lambda: files.open(f"{root}/d", os.O_WRONLY), errno.EISDIR),
+        (lambda: files.stat(f"{root}/b/x"), errno.ENOTDIR),
+        (lambda: files.stat(f"{root}/none"), errno.ENOENT),
+        (lambda: files.resolve(f"{root}/none"), errno.ENOENT),
+        (lambda: files.make_directory(f"{root}/d"), errno.EEXIST),
+        (lambda: files.unlink(f"{root}/none"), errno.ENOENT),
+        (lambda: files.unlink(f"{root}/d"), errno.EISDIR),
+        (lambda: files.list_directory(f"{root}/b"), errno.ENOTDIR),
+        (lambda: files.rename(f"{root}/none", f"{root}/x"), errno.ENOENT),
+        (lambda: files.rename(f"{root}/b", f"{root}/d"), errno.EISDIR),
+        (lambda: files.rename(f"{root}/d", f"{root}/b"), errno.ENOTDIR),
+    ]:
+        with pytest.raises(OSError) as caught:  # noqa: PT011  # The number is compared below.
+            operation()
+        assert caught.value.errno == number
+    put(files, f"{root}/d/inner", b"x")
+    for refused in (lambda: files.remove_directory(f"{root}/d"), lambda: files.rename(f"{root}/e", f"{root}/d")):
+        if not any(entry.name == "e" for entry in files.list_directory(root)):
+            files.make_directory(f"{root}/e")
+        with pytest.raises(OSError) as caught:  # noqa: PT011  # The number is compared below.
+            refused()
+        assert caught.value.errno == errno.ENOTEMPTY
+    files.rename(f"{root}/d", f"{root}/e")
+    files.rename(f"{root}/b", f"{root}/a")
+    assert get(files, f"{root}/a") == b"hello"
+    assert get(files, f"{root}/e/inner") == b"x"
+    descriptor = files.open(f"{root}/a", os.O_RDWR)
+    files.pwrite(descriptor, b"!", 9)
+    assert files.size(descriptor) == 10
+    assert files.pread(descriptor, 100, 3) == b"lo\0\0\0\0!"
+    assert bytes(files.map(descriptor, 5)) == b"hello"
+    files.start_writeback(descriptor, 0, 10)
+    files.lock(descriptor)
+    second = files.open(f"{root}/a")
+    with pytest.raises(BlockingIOError):
+        files.lock(second)
+    files.close(descriptor)
+    files.lock(second)
+    files.close(second)
+    before = files.stat(f"{root}/a").modified_ns
+    assert before > 0
+    assert files.free_bytes(root) > 0
+    files.unlink(f"{root}/a")
+    files.unlink(f"{root}/e/inner")
+    files.remove_directory(f"{root}/e")
+    files.sync_directory(root)
+    assert files.list_directory(root) == []
+
+
+def test_the_simulation_conforms():
+    """The same suite as for the real files."""
+    check_files(SimulatedFiles(), "/")
+
+
+def test_the_real_files_conform(tmp_path):
+    """Else the simulation would simulate something else."""
+    check_files(RealFiles(), tmp_path)
+
+
+def test_what_was_synced_with_its_name_stays():
+    """Data by `sync`, the name by `sync_directory`."""
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        put(files, "/a", b"x" * 2000)
+        files.sync_directory("/")
+        assert get(files.power_loss(seed), "/a") == b"x" * 2000
+
+
+def test_a_name_that_was_not_synced_is_there_or_not():
+    """Both happen; the data is whole when it is there, since it was synced."""
+    found = set()
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        put(files, "/a", b"x" * 2000)
+        found.add(get(files.power_loss(seed), "/a"))
+    assert found == {None, b"x" * 2000}
+
+
+def test_un_synced_writes_are_torn_at_sectors_only():
+    """Any subset of sectors, and nothing finer."""
+    patterns = set()
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        put(files, "/a", b"o" * (4 * SECTOR_BYTES))
+        files.sync_directory("/")
+        descriptor = files.open("/a", os.O_RDWR)
+        files.pwrite(descriptor, b"n" * (4 * SECTOR_BYTES - 10), 5)
+        after = get(files.power_loss(seed), "/a")
+        assert len(after) == 4 * SECTOR_BYTES
+        patterns.add(tuple(after[at + 5 : at + SECTOR_BYTES - 5] for at in range(0, len(after), SECTOR_BYTES)))
+    assert {len(set(sector)) for pattern in patterns for sector in pattern} == {1}
+    assert len(patterns) == 16
+
+
+def test_un_synced_writes_are_lost_independently():
+    """The later without the earlier, too."""
+    found = set()
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        put(files, "/a", b"")
+        files.sync_directory("/")
+        descriptor = files.open("/a", os.O_RDWR)
+        files.pwrite(descriptor, b"1" * SECTOR_BYTES, 0)
+        files.pwrite(descriptor, b"2" * SECTOR_BYTES, SECTOR_BYTES)
+        found.add(get(files.power_loss(seed), "/a"))
+    first, second, hole = b"1" * SECTOR_BYTES, b"2" * SECTOR_BYTES, bytes(SECTOR_BYTES)
+    assert found == {b"", first, first + second, hole + second}
+
+
+def test_a_rename_is_old_or_new_and_never_both_or_neither():
+    """Within a directory and between two."""
+    for target in ("/b", "/d/b"):
+        found = set()
+        for seed in SEEDS:
+            files = SimulatedFiles()
+            files.make_directory("/d")
+            put(files, "/a", b"x")
+            files.sync_directory("/")
+            files.rename("/a", target)
+            after = files.power_loss(seed)
+            found.add((get(after, "/a"), get(after, target)))
+        assert found == {(b"x", None), (None, b"x")}
+
+
+def test_a_rename_over_a_file_keeps_one_of_the_two():
+    """What a document's replacement rests on."""
+    found = set()
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        put(files, "/a", b"old")
+        put(files, "/b", b"new")
+        files.sync_directory("/")
+        files.rename("/b", "/a")
+        found.add(get(files.power_loss(seed), "/a"))
+    assert found == {b"old", b"new"}
+
+
+def test_a_removal_that_was_not_synced_may_come_back():
+    """With what the file durably held."""
+    found = set()
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        put(files, "/a", b"x")
+        files.sync_directory("/")
+        files.unlink("/a")
+        found.add(get(files.power_loss(seed), "/a"))
+    assert found == {None, b"x"}
+
+
+def test_what_is_in_a_lost_directory_is_lost():
+    """A directory is a name, too."""
+    found = set()
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        files.make_directory("/d")
+        put(files, "/d/a", b"x")
+        files.sync_directory("/d")
+        after = files.power_loss(seed)
+        found.add(tuple(entry.name for entry in after.list_directory("/")))
+        assert get(after, "/d/a") in (None, b"x")
+    assert found == {(), ("d",)}
+
+
+def test_the_same_seed_finds_the_same_disk():
+    """One integer replays a run."""
+
+    def run(seed):
+        files = SimulatedFiles()
+        for number in range(20):
+            put(files, f"/{number}", bytes([number]) * 3000, sync=number % 2 == 0)
+        after = files.power_loss(seed)
+        return [(entry.name, get(after, f"/{entry.name}")) for entry in after.list_directory("/")]
+
+    assert [run(seed) for seed in range(20)] == [run(seed) for seed in range(20)]
+    assert len({str(run(seed)) for seed in range(20)}) > 10
+
+
+def test_a_full_disk_takes_a_part_and_refuses():
+    """ENOSPC in the middle of a write; removing makes room."""
+    files = SimulatedFiles(capacity_bytes=1000)
+    put(files, "/a", b"x" * 600)
+    with pytest.raises(OSError, match="space"):
+        put(files, "/b", b"y" * 600)
+    assert get(files, "/b") == b"y" * 400
+    assert files.free_bytes("/") == 0
+    files.unlink("/a")
+    assert files.free_bytes("/") == 600
+
+
+def test_a_disk_without_power_does_nothing():
+    """What runs on after the loss, in a test, was not there in the world."""
+    files = SimulatedFiles()
+    put(files, "/a", b"x")
+    files.power_loss(1)
+    with pytest.raises(Crash):
+        files.unlink("/a")
+
+
+def test_every_operation_of_the_seam_is_simulated():
+    """Else a test would meet an AttributeError."""
+    operations = {name for name in vars(RealFiles) if not name.startswith("_")}
+    assert operations <= set(vars(SimulatedFiles))
