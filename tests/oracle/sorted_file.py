@@ -36,7 +36,7 @@ K0, K1, K2, K3 = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE
 Record = tuple[bytes, bytes]
 
 
-class Damaged(Exception):  # noqa: N818  A plain word, as the package's own Corrupt.
+class Damaged(Exception):
     """The file breaks a rule of the format."""
 
 
@@ -250,8 +250,10 @@ def index(keys: Sequence[bytes], positions: Sequence[int], seed: int, homes: int
     carried: list[tuple[int, int]] = []
     bucket = 0
     while bucket < homes or carried:
-        carried += by_home.get(bucket, [])
-        here, carried = carried[:SLOTS], carried[SLOTS:]
+        at_home = by_home.get(bucket, [])
+        here, left = at_home[:SLOTS], at_home[SLOTS:]
+        free = SLOTS - len(here)
+        here, carried = here + carried[:free], carried[free:] + left
         out += bytes(fingerprint for fingerprint, _ in here).ljust(SLOTS, b"\0")
         out += bytes([bool(carried), 0, 0, 0])
         out += b"".join(struct.pack("<I", place) for _, place in here).ljust(4 * SLOTS, b"\0")
