@@ -40,6 +40,8 @@ FAILED: Final = 3
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
+COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
+
 # In the order of `--help`: the module that holds the command, and the line beside it.
 COMMANDS: Final = {
     "demo": ("demo", "The main job on real data, end to end; leaves nothing behind."),
@@ -93,18 +95,24 @@ def gossipkv_command() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    if COMPLETION_VARIABLE in os.environ:  # A shell asks what could come next; click answers and exits.
+        gossipkv_command.main(prog_name="gossipkv")
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line, and return the exit status."""
     if not arguments:
-        with click.Context(gossipkv_command, info_name="gossipkv") as context:
+        with gossipkv_command.make_context("gossipkv", [], resilient_parsing=True) as context:
             click.echo(gossipkv_command.get_help(context), err=True)
         return WRONG_USE
     try:
-        status = gossipkv_command.main(list(arguments), prog_name="gossipkv", standalone_mode=False)
+        # Not `gossipkv_command.main`: it would make a status of its own of a broken pipe.
+        with gossipkv_command.make_context("gossipkv", list(arguments)) as context:
+            status = gossipkv_command.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as end:  # `--help` and `--version`.
+        return end.exit_code
     except BaseException as error:  # noqa: BLE001  # The one place where they end; what is no error is raised again.
         return _ended_by(error)
     return status if isinstance(status, int) else 0

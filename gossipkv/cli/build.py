@@ -21,13 +21,12 @@ from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.source import Source, SourceFile, SourceVersion
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceError, StorageError
+from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gossipkv.wire.rpc import Value
-
-LEAST_MEMORY = 1 << 20
 
 
 @click.command()
@@ -60,8 +59,8 @@ def build(
     names.  DEST must be empty or not there; it is whole when the command ends with status 0, and untouched otherwise.
     """
     del form  # There is one so far.
-    if memory_bytes < LEAST_MEMORY:
-        raise click.BadParameter(f"at least {quantity.show(LEAST_MEMORY, quantity.SIZE)}", param_hint="--memory")
+    if memory_bytes < MIN_MEMORY_BYTES:
+        raise click.BadParameter(f"at least {quantity.show(MIN_MEMORY_BYTES, quantity.SIZE)}", param_hint="--memory")
     begin_s = time.monotonic()
     version = _version_of(source)
     with _empty_directory(dest):

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from rich.table import Table
+from rich.text import Text
 
 from gossipkv.address import Address
 from gossipkv.cli import logs
 from gossipkv.cli.options import JSON
-from gossipkv.cli.output import console, draw, print_json
+from gossipkv.cli.output import console, draw, plain, print_json
 from gossipkv.config import SETTINGS, Config, Setting, load
 
 if TYPE_CHECKING:
@@ -93,21 +95,34 @@ def config(file: Path | None, *, as_json: bool, **flags: str | bool | None) -> N
     if as_json:
         print_json(list(rows))
         return
-    from rich.table import Table  # noqa: PLC0415  # 40 ms that --json should not pay.
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     screen = console()
-    columns = [name for name in _COLUMNS if name != "allowed" or screen.width >= WIDE]
-    for name in columns:
-        table.add_column(name, style=_STYLES.get(name), no_wrap=name in {"setting", "value"}, overflow="fold")
-    for row in rows:
-        table.add_row(*("-" if row[name] is None else str(row[name]) for name in columns))
-    draw(table)
+    if screen.width >= WIDE:
+        draw(_wide(rows))
+    else:
+        draw(_narrow(rows))
 
 
-WIDE: Final = 120  # Columns of a terminal in which what is allowed fits beside the meaning; --json always has it.
+WIDE: Final = 120  # Columns of a terminal in which all stands in one line; else what a setting means comes below it.
 _COLUMNS: Final = ("setting", "value", "from", "allowed", "meaning")
-_STYLES: Final = {"setting": "cyan", "from": "dim", "allowed": "dim"}
+
+
+def _wide(rows: list[dict[str, Value]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in _COLUMNS:
+        styles = {"setting": "cyan", "from": "dim", "allowed": "dim"}
+        table.add_column(name, style=styles.get(name), no_wrap=name in {"setting", "value"}, overflow="fold")
+    for row in rows:
+        table.add_row(*(plain(row[name]) for name in _COLUMNS))
+    return table
+
+
+def _narrow(rows: list[dict[str, Value]]) -> Text:
+    text = Text()
+    for row in rows:
+        text.append(f"{plain(row['setting']):<22}", "cyan").append(f"{plain(row['value'])}  ")
+        text.append(f"{plain(row['from'])}\n    {plain(row['meaning'])}\n", "dim")
+    text.right_crop(1)
+    return text
 
 
 def _row(setting: Setting, effective: Config) -> dict[str, Value]:

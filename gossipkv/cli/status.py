@@ -159,6 +159,8 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     click.echo()
     if told:
         draw(_table(told))
+        for line in _troubles(told):  # Below the table: they are long, and must not be folded into a column.
+            draw(Text(line, "red"))
     else:
         draw(Text("no databases: nothing is built, and the source shows none", "dim"))
 
@@ -171,29 +173,36 @@ def _table(told: dict[str, Value]) -> Table:
     for name in ("partitions", "records", "size"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
-    before = None
-    for version in _versions(told):
+    for database, entry in sorted(told.items()):
+        _add_database(table, database, entry)
+    return table
+
+
+def _add_database(table: Table, database: str, entry: Value) -> None:
+    versions = list(_versions({database: entry}))
+    for version in versions:
         table.add_row(
-            version.database if version.database != before else "",
+            database,
             version.name,
             Text(version.state, STYLES.get(version.state, "")),
             "" if version.partitions is None else str(version.partitions),
             "" if version.records is None else f"{version.records:,}",
             "" if version.size_bytes is None else size_text(version.size_bytes),
-            Text(_remark(version), "red" if version.error else ""),
+            _remark(version),
         )
-        before = version.database
+        database = ""  # Said once.
+    if not versions:
+        table.add_row(database, "", Text("EMPTY", "dim"), "", "", "", Text("no version yet", "dim"))
+
+
+def _troubles(told: dict[str, Value]) -> Iterator[str]:
     for database, entry in sorted(told.items()):
-        if isinstance(entry, dict) and not entry.get("versions"):
-            table.add_row(database, "", Text("EMPTY", "dim"), "", "", "", "the source shows no version yet")
         if isinstance(entry, dict) and entry.get("error") is not None:
-            table.add_row(database, "", Text("ERROR", STYLES["ERROR"]), "", "", "", Text(str(entry["error"]), "red"))
-    return table
+            yield f"{database}: {plain(entry['error'])}"
+    yield from (f"{version.database} {version.name}: {version.error}" for version in _versions(told) if version.error)
 
 
 def _remark(version: VersionStatus) -> str:
-    if version.error is not None:
-        return version.error
     if version.waiting_for is not None:
         return f"waits for {version.waiting_for}"
     if version.state == "BUILDING" and version.done is not None:
