@@ -105,6 +105,8 @@ def decode_response(frame: bytes) -> Response:
     except ValueError as error:
         raise ProtocolError(f"the answer cannot be decoded: {error}") from error
     match message:
+        case [1, bool(), _, _]:  # Python's booleans are integers; MessagePack's are not.
+            pass
         case [1, int(msgid), None, result]:
             return Response(msgid, None, result)
         case [1, int(msgid), [str(code), str(text), *rest], _]:

@@ -53,9 +53,15 @@ from gossipkv.node._message cimport (
     write_error,
 )
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
-from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_PARTIAL, FRAME_TOO_LARGE, frame_begin, frame_scan
-
-from gossipkv.wire._frames import MAX_DEPTH, MAX_ELEMENTS
+from gossipkv.wire._frames cimport (
+    FRAME_COMPLETE,
+    FRAME_DEPTH,
+    FRAME_ELEMENTS,
+    FRAME_PARTIAL,
+    FRAME_TOO_LARGE,
+    frame_begin,
+    frame_scan,
+)
 
 cdef enum:
     # Answers of one connection in one go; then they are sent, and others have their turn.
@@ -127,8 +133,8 @@ cdef class Core:
             raise ValueError("every limit of a core must be positive")
         self.published = Published(())
         self.frame_limits.max_size = max_frame
-        self.frame_limits.max_depth = MAX_DEPTH
-        self.frame_limits.max_elements = MAX_ELEMENTS
+        self.frame_limits.max_depth = FRAME_DEPTH
+        self.frame_limits.max_elements = FRAME_ELEMENTS
         self.read_limits.max_frame = max_frame
         self.read_limits.max_key = max_key
         self.max_in_flight = max_in_flight

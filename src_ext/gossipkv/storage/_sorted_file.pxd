@@ -64,8 +64,11 @@ cdef class SortedFile:
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil
     cdef int find_hashed(self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value) noexcept nogil
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
-    cdef void prefetch_record(self, uint64_t hash) noexcept nogil
-    cdef void prefetch_value(self, uint64_t hash) noexcept nogil
+    cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil
+    cdef void prefetch_value(self, uint32_t position) noexcept nogil
+    cdef int find_at(
+        self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t position, Slice* value
+    ) noexcept nogil
 
     cdef int check_page(self, uint64_t page) noexcept nogil
     cdef int check_range(self, uint64_t offset, uint64_t size) noexcept nogil

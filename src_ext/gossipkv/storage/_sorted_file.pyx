@@ -56,10 +56,16 @@ cdef enum Fault:
     FAULT_MEMORY
 
 cdef enum:
-    GROUP = 32            # Lookups in flight at once: more than a core's outstanding cache misses gain nothing.
+    STAGGER = 6            # Lookups between two stages of a batch; more than a core's outstanding misses gain nothing.
+    WINDOW = 32           # At least 3 * STAGGER + 1.
     LINE = 64
     LOOKAHEAD = 192       # Bytes of a block decompressed past a record's start: most records end within them.
     VALUE_LINES = 32      # A batch prefetches at most this many lines of a value; the hardware follows the rest.
+
+cdef struct Pending:
+    Slice key
+    uint64_t hash
+    uint32_t place
 
 cdef dict FAULT_TEXT = {
     FAULT_PAGE: "a page's checksum does not hold",
@@ -490,30 +496,36 @@ cdef class SortedFile:
         prefetch(at + 2 * LINE)
 
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-        """First stage of a batch: ask for the key's bucket.  Its hash is for the later stages."""
+        """First stage of a batch: ask for the key's bucket and the next.  Its hash is for the later stages."""
         cdef uint64_t hash = hash64_of(key, size, self.seed)
-        prefetch(self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE)
+        cdef const uint8_t* line = self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE
+        prefetch(line)
+        prefetch(line + BUCKET_SIZE)
         return hash
 
-    cdef uint32_t candidate(self, uint64_t hash) noexcept nogil:
-        """The first position in the home bucket that may be the key's, or 0.  Unchecked: for prefetching only."""
+    cdef inline uint32_t candidate(self, uint64_t hash) noexcept nogil:
+        """The first position in the home bucket, or the next, that may be the key's, or 0.  Only for prefetching."""
         cdef const uint8_t* line = self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE
         cdef uint32_t mask = match12(line, <uint8_t> hash)
+        if mask == 0 and line[BUCKET_OVERFLOW_AT]:
+            # A bucket that overflows has a successor, unless it is damaged: the footer lies behind it in any case.
+            line += BUCKET_SIZE
+            mask = match12(line, <uint8_t> hash)
         return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask)) if mask else 0
 
-    cdef void prefetch_record(self, uint64_t hash) noexcept nogil:
-        """Second stage of a batch: ask for the record (or for the compressed block's table entry)."""
+    cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil:
+        """Second stage of a batch: ask for the record (or for the compressed block's table entry), and name its place."""
         cdef uint32_t position = self.candidate(hash)
         if position == 0:
-            return
+            return 0
         if self.compression == COMPRESSION_NONE:
             self.prefetch_lines(position)
         else:
             prefetch(self.blocks + 8 * ((<uint64_t> position * 8 - 8) // PAGE_SIZE))
+        return position
 
-    cdef void prefetch_value(self, uint64_t hash) noexcept nogil:
+    cdef void prefetch_value(self, uint32_t position) noexcept nogil:
         """Third stage of a batch, worth it for long values: ask for the value's further lines."""
-        cdef uint32_t position = self.candidate(hash)
         cdef uint64_t at = <uint64_t> position * 8 - 8, line
         cdef Record record
         cdef Slice rest
@@ -525,6 +537,21 @@ cdef class SortedFile:
             return
         for line in range(3, min(<uint64_t> VALUE_LINES, <uint64_t> (record.value.size // LINE + 1))):
             prefetch(rest.data + line * LINE)
+
+    cdef int find_at(
+        self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t position, Slice* value
+    ) noexcept nogil:
+        """Last stage of a batch: the record that the second stage named, if it is the key's; else a lookup.
+
+        The place came from an index page that may not have been checked: the record is, and its key decides.
+        """
+        cdef Record record
+        if position and self.compression == COMPRESSION_NONE:
+            if self.read_raw(<uint64_t> position * 8 - 8, &record) == 0:
+                if record.key.size == size and memcmp(record.key.data, key, <size_t> size) == 0:
+                    value[0] = record.value
+                    return 1
+        return self.find_hashed(key, size, hash, value)
 
     # -- order -----------------------------------------------------------------------------------------------------
 
@@ -606,45 +633,48 @@ cdef class SortedFile:
         return None
 
     def get_many(self, keys):
-        """The values of `keys`, in their order, None where there is none: the memory's latency is paid once a group.
+        """The values of `keys`, in their order, None where there is none.
+
+        Lookups run staggered, so that the memory's latency is paid once for many of them.
 
         Raises:
             Corrupt: a page that a lookup needs is damaged.
         """
         cdef object sequence = PySequence_Fast(keys, "keys must be a sequence of bytes")
-        cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence), start, i, group
+        cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence), i
         cdef PyObject** items = PySequence_Fast_ITEMS(sequence)
-        cdef const uint8_t* data[GROUP]
-        cdef Py_ssize_t sizes[GROUP]
-        cdef uint64_t hashes[GROUP]
+        cdef Pending window[WINDOW]
+        cdef Pending* pending
         cdef Slice value
         cdef int found
-        cdef object key
+        cdef object key, answer
         cdef list answers
         cdef bint long_values
         self.ensure_open()
         long_values = self.record_count > 0 and self.value_bytes // self.record_count > 2 * LINE
-        answers = [None] * count
-        for start in range(0, count, GROUP):
-            group = min(<Py_ssize_t> GROUP, count - start)
-            for i in range(group):
-                key = <object> items[start + i]
+        answers = PyList_New(count)
+        for i in range(count + 3 * STAGGER):
+            if i < count:
+                key = <object> items[i]
                 if type(key) is not bytes:
-                    raise TypeError(f"keys[{start + i}] must be bytes, not {type(key).__name__}")
-                data[i] = <const uint8_t*> PyBytes_AS_STRING(key)
-                sizes[i] = PyBytes_GET_SIZE(key)
-                hashes[i] = self.prefetch_bucket(data[i], sizes[i])
-            for i in range(group):
-                self.prefetch_record(hashes[i])
-            if long_values:
-                for i in range(group):
-                    self.prefetch_value(hashes[i])
-            for i in range(group):
-                found = self.find_hashed(data[i], sizes[i], hashes[i], &value)
-                if found > 0:
-                    answers[start + i] = PyBytes_FromStringAndSize(<const char*> value.data, value.size)
-                elif found < 0:
+                    raise TypeError(f"keys[{i}] must be bytes, not {type(key).__name__}")
+                pending = &window[i % WINDOW]
+                pending.key.data = <const uint8_t*> PyBytes_AS_STRING(key)
+                pending.key.size = PyBytes_GET_SIZE(key)
+                pending.hash = self.prefetch_bucket(pending.key.data, pending.key.size)
+            if STAGGER <= i < count + STAGGER:
+                pending = &window[(i - STAGGER) % WINDOW]
+                pending.place = self.prefetch_record(pending.hash)
+            if long_values and 2 * STAGGER <= i < count + 2 * STAGGER:
+                self.prefetch_value(window[(i - 2 * STAGGER) % WINDOW].place)
+            if i >= 3 * STAGGER:
+                pending = &window[(i - 3 * STAGGER) % WINDOW]
+                found = self.find_at(pending.key.data, pending.key.size, pending.hash, pending.place, &value)
+                if found < 0:
                     raise self.damage()
+                answer = PyBytes_FromStringAndSize(<const char*> value.data, value.size) if found else None
+                Py_INCREF(answer)
+                PyList_SET_ITEM(answers, i - 3 * STAGGER, answer)
         return answers
 
     def __contains__(self, bytes key not None):
@@ -742,7 +772,7 @@ cdef class SortedFile:
         )
 
 
-cdef uint64_t parse_record(Slice rest, Record* record) noexcept nogil:
+cdef inline uint64_t parse_record(Slice rest, Record* record) noexcept nogil:
     """Parse the record at the start of `rest`; its size with padding, or 0 when it does not fit or breaks a limit.
 
     Records are multiples of 8 bytes, so `rest` holds at least 8 and the two lengths (3 + 4 bytes) always fit.

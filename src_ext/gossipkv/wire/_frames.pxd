@@ -31,6 +31,14 @@ cdef extern from *:
     enum: GKV_RESERVED
     const uint8_t gkv_heads[32]
 
+cdef enum:
+    # Requests need 4 levels and the deepest answer (status) 9; the stack of the scanner's state has room for these.
+    FRAME_DEPTH = GKV_FRAME_STACK
+    # A decoded element costs up to 64 bytes in Python, so 8 MiB a frame; a page of a scan has 30,000.
+    FRAME_ELEMENTS = 131072
+    # The largest value, 16 MiB, twice over: what `max_frame` allows a node by default.
+    FRAME_BYTES = 32 * 1024 * 1024
+
 cdef enum FrameResult:
     FRAME_TOO_LARGE = -5  # the value does not end within the limit
     FRAME_TOO_MANY = -4  # more elements than the limit

@@ -17,14 +17,9 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 
 from gossipkv.errors import ProtocolError
 
-# Requests need 4 levels and the deepest answer (status) 9; the stack of the scanner's state has room for these.
-MAX_DEPTH = GKV_FRAME_STACK
-
-# A decoded element costs up to 64 bytes in Python, so 8 MiB a frame; a page of a scan has 30,000.
-MAX_ELEMENTS = 131_072
-
-# The largest value, 16 MiB, twice over: what `max_frame` allows a node by default.
-MAX_FRAME_BYTES = 32 * 1024 * 1024
+MAX_DEPTH = FRAME_DEPTH
+MAX_ELEMENTS = FRAME_ELEMENTS
+MAX_FRAME_BYTES = FRAME_BYTES
 
 cdef dict REASONS = {
     FRAME_TOO_LARGE: ("size", "the value does not end within the limit of {max_size} bytes"),
