@@ -37,8 +37,8 @@ Value = bool | int | str | Path | Address | None
 
 PREFIX: Final = "GOSSIPKV_"
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
-# Read by others than `load`: the file's name, the client commands' node, and the build's own switch.
-RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG"})
+# Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
+RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
 _UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})

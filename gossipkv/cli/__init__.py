@@ -26,6 +26,7 @@ from gossipkv.errors import (
     BadRequest,
     ConfigError,
     GossipKVError,
+    LocalError,
     TooLarge,
     UnknownDatabase,
     UnknownVersion,
@@ -46,7 +47,7 @@ COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
 COMMANDS: Final = {
     "demo": ("demo", "The main job on real data, end to end; leaves nothing behind."),
     "serve": ("serve", "Run a node."),
-    "config": ("serve", "Every setting: its value, where that came from, and what it means."),
+    "config": ("settings", "Every setting: its value, where that came from, and what it means."),
     "get": ("reads", "The value of one key."),
     "mget": ("reads", "The values of several keys."),
     "scan": ("reads", "Records in key order."),
@@ -72,7 +73,14 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"gossipkv.cli.{COMMANDS[cmd_name][0]}")
+        try:
+            module = importlib.import_module(f"gossipkv.cli.{COMMANDS[cmd_name][0]}")
+        except ModuleNotFoundError as error:
+            if sys.platform.startswith("linux"):
+                raise
+            raise LocalError(
+                f"`{cmd_name}` needs Linux on x86-64 or aarch64 (there is no {error.name} here); clients run anywhere"
+            ) from error
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command

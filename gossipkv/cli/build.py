@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from gossipkv import quantity
 from gossipkv.cli.options import JSON, size_bytes
-from gossipkv.cli.output import console, print_json, size_text
+from gossipkv.cli.output import print_json
+from gossipkv.cli.screen import console, size_text
 from gossipkv.dataset.build_job import BuildJob, perform
 from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.source import Source, SourceFile, SourceVersion

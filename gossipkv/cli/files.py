@@ -14,7 +14,8 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
 from gossipkv.cli.options import JSON
-from gossipkv.cli.output import console, draw, plain, print_json, size_text
+from gossipkv.cli.output import plain, print_json
+from gossipkv.cli.screen import console, draw, size_text
 from gossipkv.dataset.manifest import MANIFEST
 from gossipkv.errors import Corrupt
 from gossipkv.storage.sorted_file import SortedFile

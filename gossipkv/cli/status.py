@@ -14,7 +14,8 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
-from gossipkv.cli.output import console, draw, note, plain, print_json, size_text
+from gossipkv.cli.output import note, plain, print_json
+from gossipkv.cli.screen import console, draw, size_text
 from gossipkv.errors import UnknownDatabase
 
 if TYPE_CHECKING:

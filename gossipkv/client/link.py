@@ -28,8 +28,8 @@ RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost 
 TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: one that is 1 % too long may stay.
 
 
-class LinkBroken(Exception):  # noqa: N818  # It is a state, told to the one who fails over; users never see it.
-    """The connection ended before the answer came; the text says how."""
+class LinkError(Exception):
+    """The connection ended before the answer came; the text says how.  For the one who fails over, not for users."""
 
 
 @final
@@ -56,7 +56,7 @@ class Link:
         """Send one request and wait for its answer.
 
         Raises:
-            LinkBroken: the connection ended first.
+            LinkError: the connection ended first.
             TimedOut: the deadline (of `time.monotonic`) passed first.
             ProtocolError: the node does not speak the protocol.
             BadRequest: the parameters cannot be encoded; the link is as before.
@@ -126,13 +126,13 @@ class Link:
 
     def _take(self, data: bytes) -> None:
         if not data:
-            raise LinkBroken("the node closed the connection" + ("" if self._session.is_clean else " amid an answer"))
+            raise LinkError("the node closed the connection" + ("" if self._session.is_clean else " amid an answer"))
         for answer in self._session.receive(data):
             self._arrived[answer.msgid] = answer
 
     def _limit_waiting(self, deadline: float) -> None:
         if not self.is_open:
-            raise LinkBroken("the connection was given up")
+            raise LinkError("the connection was given up")
         remaining_s = deadline - monotonic()
         if not self._timeout_s * TIMEOUT_SLACK <= remaining_s <= self._timeout_s:
             if remaining_s <= 0:
@@ -173,6 +173,6 @@ class Link:
                     f"{self.address} did not answer {method} in time", {"address": str(self.address)}
                 ) from None
             case OSError():
-                raise LinkBroken(error.strerror or str(error)) from error
+                raise LinkError(error.strerror or str(error)) from error
             case ProtocolError():
                 raise ProtocolError(f"{self.address}: {error.message}", error.details) from error

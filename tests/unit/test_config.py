@@ -155,7 +155,15 @@ def test_the_named_file_goes_before_the_one_of_the_environment(tmp_path):
 
 def test_reserved_names_are_not_settings():
     """`GOSSIPKV_NODE` is the client commands' address; this node's own name is `GOSSIPKV_NODE_NAME`."""
-    found = load(environ={"GOSSIPKV_NODE": "10.0.0.1:7070", "GOSSIPKV_DEBUG": "1", "PATH": "/bin", "GOSSIPKV": "x"})
+    found = load(
+        environ={
+            "GOSSIPKV_NODE": "10.0.0.1:7070",
+            "GOSSIPKV_DEBUG": "1",
+            "GOSSIPKV_SANITIZE": "a",
+            "PATH": "/bin",
+            "GOSSIPKV": "x",
+        }
+    )
     assert found == Config()
     assert load(environ={"GOSSIPKV_NODE_NAME": "n1"}).node == "n1"
 

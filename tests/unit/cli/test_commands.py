@@ -195,6 +195,15 @@ def test_help(run, command):
     assert done.out.startswith(f"Usage: gossipkv {command or '[OPTIONS]'}".encode())
 
 
+def test_a_command_that_this_system_cannot_run(run, monkeypatch):
+    """Where a node's parts do not exist, its command says so in one line."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "gossipkv.cli.serve", None)
+    done = run("serve", "--help")
+    assert (done.status, done.out, one_line(done.err)) == (3, b"", True)
+    assert "`serve` needs Linux" in done.err
+
+
 def test_version(run):
     """`--version` is the package's."""
     assert run("--version").out == b"gossipkv 0.1.0\n"
@@ -314,7 +323,7 @@ def test_config(run, tmp_path, monkeypatch):
 
 def test_config_on_a_narrow_terminal(run, monkeypatch):
     """With little room, the meaning stands below each setting."""
-    monkeypatch.setattr("gossipkv.cli.serve.WIDE", 1000)
+    monkeypatch.setattr("gossipkv.cli.settings.WIDE", 1000)
     lines = run("config").out.decode().splitlines()
     assert lines[0].split() == ["source", "-", "default"]
     assert lines[1] == "    source root: <database>/<version>/<files>"
