@@ -32,6 +32,29 @@ class LinkError(Exception):
     """The connection ended before the answer came; the text says how.  For the one who fails over, not for users."""
 
 
+def _dial(address: Address, deadline: float) -> socket.socket:
+    """A connection to the first of the addresses that a name stands for; all of them share the time."""
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    failure: OSError = TimeoutError()
+    for position, (family, kind, protocol, _, where) in enumerate(found):
+        remaining_s = deadline - monotonic()
+        if remaining_s <= 0:
+            break
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(remaining_s / (len(found) - position))
+            connection.connect(where)
+        except OSError as error:
+            connection.close()
+            failure = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise failure
+
+
 @final
 class Link:
     """A connection to the node at `address`.
@@ -44,10 +67,10 @@ class Link:
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.address = address
-        self._socket = socket.create_connection(address, timeout_s)
+        self._socket = _dial(address, monotonic() + timeout_s)
         with contextlib.suppress(OSError):  # A connection that is gone already says so at the first request.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Nothing is gained by waiting for more.
-        self._timeout_s = timeout_s
+        self._timeout_s = 0.0  # Of the socket; set before the first wait.
         self._session = Session()
         self._arrived: dict[int, Response] = {}
         self.is_open = True
