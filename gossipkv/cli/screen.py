@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn
 
 from gossipkv import quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
 FOUR_DIGITS: Final = 1000  # From here on the next unit is easier to read.
@@ -33,6 +37,17 @@ def draw(renderable: RenderableType) -> None:
         screen.print(renderable)
     lines = captured.get().splitlines()
     click.echo("\n".join(lines if screen.is_terminal else (line.rstrip() for line in lines)), color=True)
+
+
+@contextlib.contextmanager
+def progress(*columns: ProgressColumn) -> Iterator[Progress]:
+    """A bar on standard error while the block runs; nothing at all where no person looks."""
+    bar = Progress(*columns, console=console(stderr=True), transient=True)
+    if sys.stderr.isatty():
+        with bar:
+            yield bar
+    else:
+        yield bar
 
 
 def console(*, stderr: bool = False) -> Console:

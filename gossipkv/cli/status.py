@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -15,7 +14,7 @@ from rich.text import Text
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, plain, print_json
-from gossipkv.cli.screen import console, draw, size_text
+from gossipkv.cli.screen import draw, progress, size_text
 from gossipkv.errors import UnknownDatabase
 
 if TYPE_CHECKING:
@@ -93,23 +92,23 @@ def _ask(client: Client, database: str | None) -> dict[str, Value]:
 def _wait(client: Client, database: str | None) -> dict[str, Value]:
     """Ask again and again until the newest complete version of each database serves, or is in error."""
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    with progress(*columns) as bar:
         while True:
             told = _ask(client, database)
             newest = _newest(told)
             if newest and all(version.state in {"ACTIVE", "ERROR"} for version in newest):
                 return told
-            _advance(progress, newest)
+            _advance(bar, newest)
             time.sleep(POLL_S)
 
 
-def _advance(progress: Progress, newest: list[VersionStatus]) -> None:
-    tasks = {task.description: task.id for task in progress.tasks}
+def _advance(bar: Progress, newest: list[VersionStatus]) -> None:
+    tasks = {task.description: task.id for task in bar.tasks}
     for version in newest:
         words = f"{version.database} {version.name}"
         if words not in tasks:
-            tasks[words] = progress.add_task(words, total=1.0)
-        progress.update(tasks[words], completed=1.0 if version.state == "ACTIVE" else version.done or 0.0)
+            tasks[words] = bar.add_task(words, total=1.0)
+        bar.update(tasks[words], completed=1.0 if version.state == "ACTIVE" else version.done or 0.0)
 
 
 def _newest(told: dict[str, Value]) -> list[VersionStatus]:
@@ -128,8 +127,8 @@ def _versions(told: dict[str, Value]) -> Iterator[VersionStatus]:
 
 
 def _version(database: str, name: str, told: dict[str, Value]) -> VersionStatus:
-    progress, error, partitions = told.get("progress"), told.get("error"), told.get("partitions")
-    building = progress if isinstance(progress, dict) else {}
+    build, error, partitions = told.get("progress"), told.get("error"), told.get("partitions")
+    building = build if isinstance(build, dict) else {}
     return VersionStatus(
         database,
         name,

@@ -100,11 +100,16 @@ def test_a_read_loads_what_a_read_needs():
     assert not heavy & set(modules)
 
 
+def plain_environment(**more: str) -> dict[str, str]:
+    """This environment without a wish about colours."""
+    return {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}} | more
+
+
 def on_a_terminal(arguments: list[str], **environ: str) -> str:
     """What a command shows on a terminal."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
-        [*COMMAND, *arguments], stdout=follower, stderr=follower, env=environment(None, **environ)
+        [*COMMAND, *arguments], stdout=follower, stderr=follower, env=plain_environment(**environ)
     ) as process:
         os.close(follower)
         shown = b""
@@ -123,7 +128,7 @@ def on_a_terminal(arguments: list[str], **environ: str) -> str:
 
 def test_colours_are_for_terminals_that_want_them():
     """Colours on a terminal, none with NO_COLOR, and a value is followed by a line feed there."""
-    coloured = on_a_terminal(["config"], TERM="xterm-256color", NO_COLOR="")
+    coloured = on_a_terminal(["config"], TERM="xterm-256color")
     plain = on_a_terminal(["config"], TERM="xterm-256color", NO_COLOR="1")
     assert "\x1b[36m" in coloured
     assert "\x1b[36m" not in plain
