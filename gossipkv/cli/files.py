@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -164,7 +164,7 @@ def _evidence(one: contents.Checked) -> dict[str, Value]:
 
 def _check_all(paths: list[Path]) -> list[contents.Checked]:
 
-    columns = TextColumn("verify"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    columns = TextColumn("verify"), BarColumn(), DownloadColumn(binary_units=True)
     sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
     results = []
     with progress(*columns) as bar:
