@@ -6,8 +6,11 @@
         client.dataset("geo").get("paris")
 """
 
-from gossipkv import errors
-from gossipkv.client import blocking
+from gossipkv import errors, unbuilt
+
+unbuilt.install()
+
+from gossipkv.client import blocking  # noqa: E402  # What is missing should say so from the first extension on.
 
 __all__ = ["blocking", "errors"]
 __version__ = "0.1.0"

@@ -276,11 +276,6 @@ class Config:
         meaning="longest key in a request",
         why="the longest that a sorted file can hold",
     )  # fmt: skip
-    max_value: int = size(
-        "16MiB", "1B", "16MiB",
-        meaning="longest value",
-        why="the longest that a sorted file can hold",
-    )  # fmt: skip
     max_connections: int = count(
         10_000, 1, 1_000_000,
         meaning="connections open at once; further ones are closed",

@@ -116,9 +116,7 @@ class DataError(GossipKVError):
 class Corrupt(DataError):
     """Damage found on disk.  `details`: `file`, `offset` in bytes, `expected` and `got` where known."""
 
-    def __init__(
-        self, file: str, offset: int, reason: str, *, expected: Detail = None, got: Detail = None
-    ) -> None:
+    def __init__(self, file: str, offset: int, reason: str, *, expected: Detail = None, got: Detail = None) -> None:
         details: dict[str, Detail] = {"file": file, "offset": offset, "reason": reason}
         message = f"{file}: damaged at byte {offset}: {reason}"
         if expected is not None or got is not None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, BinaryIO, Self, final
 
 import click
 
+from gossipkv import quantity
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from gossipkv.wire.rpc import Value
 
@@ -54,6 +56,32 @@ def note(line: str) -> None:
 def shown(key: bytes) -> str:
     """A key in a message."""
     return repr(key)[1:] if len(key) <= 60 else f"{repr(key[:57])[1:]}..."  # noqa: PLR2004  # Fits a line.
+
+
+def plain(value: Value) -> str:
+    """Any value in words; `-` for none."""
+    if isinstance(value, bytes):
+        return shown(value)
+    return "-" if value is None else str(value)
+
+
+def size_text(size_bytes: int) -> str:
+    """A size for people, to one decimal, in the units of the settings."""
+    size = float(size_bytes)
+    for unit in quantity.SIZE:
+        if size < 1000 or unit == "TiB":  # noqa: PLR2004  # Four digits are one too many to read.
+            break
+        size /= 1024
+    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def draw(renderable: RenderableType) -> None:
+    """Put a table or text on standard output; without the padding where nobody sees it."""
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(renderable)
+    lines = captured.get().splitlines()
+    click.echo("\n".join(lines if screen.is_terminal else (line.rstrip() for line in lines)), color=True)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -12,7 +12,7 @@ import click
 from gossipkv.address import Address
 from gossipkv.cli import logs
 from gossipkv.cli.options import JSON
-from gossipkv.cli.output import console, print_json
+from gossipkv.cli.output import console, draw, print_json
 from gossipkv.config import SETTINGS, Config, Setting, load
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def config(file: Path | None, *, as_json: bool, **flags: str | bool | None) -> N
         table.add_column(name, style=_STYLES.get(name), no_wrap=name in {"setting", "value"}, overflow="fold")
     for row in rows:
         table.add_row(*("-" if row[name] is None else str(row[name]) for name in columns))
-    screen.print(table)
+    draw(table)
 
 
 WIDE: Final = 120  # Columns of a terminal in which what is allowed fits beside the meaning; --json always has it.

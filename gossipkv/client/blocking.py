@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import TYPE_CHECKING, Final, Self, TypeVar, final
 
 from gossipkv.address import Address, parse_address
 from gossipkv.client import reads
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from gossipkv.client.reads import Key, Record
     from gossipkv.wire.rpc import Value
+
+_OneKey = TypeVar("_OneKey", bound="Key")
 
 TIMEOUT_MS: Final = 1000  # The interface's default: far over any healthy answer, well below a person's patience.
 IN_FLIGHT: Final = 100  # Hides a round trip of 1 ms at 100,000 requests a second.
@@ -263,18 +265,18 @@ class Dataset:
 
     def iter_get(
         self,
-        keys: Iterable[Key],
+        keys: Iterable[_OneKey],
         in_flight: int = IN_FLIGHT,
         *,
         version: str | None = None,
         min_version: str | None = None,
-    ) -> Iterator[tuple[Key, bytes | None, str]]:
+    ) -> Iterator[tuple[_OneKey, bytes | None, str]]:
         """`(key, value, version)` for each of `keys`, in order, with up to `in_flight` requests on their way.
 
         `keys` may be endless; they are taken as requests are sent.  Each answer is from the version it names, so
         neighbours may differ while the node switches; `get_many` and `scan` are from one.
         """
-        asked: deque[Key] = deque()
+        asked: deque[_OneKey] = deque()
 
         def requests() -> Iterator[list[Value]]:
             for key in _several(keys):
@@ -292,7 +294,7 @@ def _positive(timeout_ms: int) -> int:
     return timeout_ms
 
 
-def _several(keys: Iterable[Key]) -> Iterable[Key]:
+def _several(keys: Iterable[_OneKey]) -> Iterable[_OneKey]:
     """Guard against the classic slip: one key is an iterable as well, of its characters."""
     if isinstance(keys, (bytes, str)):
         raise TypeError(f"expected several keys, got the one {keys!r}; put it in a list")

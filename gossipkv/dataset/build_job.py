@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset import tab_separated
 from gossipkv.dataset.identity import Identity
-from gossipkv.dataset.manifest import Manifest, PartitionFile, partition_name, write_manifest
+from gossipkv.dataset.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
 from gossipkv.dataset.source import SourceFile, SourceVersion, chunks
 from gossipkv.errors import StorageError
 from gossipkv.keyspace.partitioner import hash_function
@@ -166,13 +166,14 @@ def perform(
                     add(key, value, (hash_of(key) & 0x7FFFFFFF) % count)
                     read_records += 1
             reports = builder.finish()
+        written(read_records, read_records)
         manifest = Manifest(
             job.identity,
             len(job.files),
             job.source_bytes,
             job.compression,
             tuple(
-                PartitionFile(name, report.records, report.duplicates, report.size_bytes)
+                PartitionFile(name, report.records, report.duplicates, *look(files, Path(job.directory) / name))
                 for name, report in zip(names, reports, strict=True)
             ),
         )

@@ -100,7 +100,13 @@ class FaultyFiles:
         self._seen = [0] * len(faults)
 
     def _perform(
-        self, kind: str, detail: str, operation: Callable[[], _Result], half: Callable[[], object] | None = None
+        self,
+        kind: str,
+        detail: str,
+        operation: Callable[[], _Result],
+        half: Callable[[], object] | None = None,
+        *,
+        path: Path | None = None,  # What the system's error would name: nothing, for operations on a descriptor.
     ) -> _Result:
         if self.dead:
             raise Crash
@@ -115,7 +121,7 @@ class FaultyFiles:
             case Action.FAIL | Action.FAIL_HALFWAY:
                 if half is not None and fault.action is Action.FAIL_HALFWAY:
                     half()
-                raise OSError(fault.error, os.strerror(fault.error), detail)
+                raise OSError(fault.error, os.strerror(fault.error), *([path] if path else []))
             case Action.CRASH_HALFWAY if half is not None:
                 half()
             case Action.CRASH_AFTER:
@@ -138,7 +144,7 @@ class FaultyFiles:
 
     def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
         kind = "create" if flags & os.O_CREAT else "open"
-        return self._perform(kind, os.fspath(path), lambda: self.inner.open(path, flags, mode))
+        return self._perform(kind, os.fspath(path), lambda: self.inner.open(path, flags, mode), path=path)
 
     def close(self, descriptor: int) -> None:
         if self.dead:  # The system closes a dead process' descriptors.
@@ -177,33 +183,36 @@ class FaultyFiles:
         return self._perform("map", str(size_bytes), lambda: self.inner.map(descriptor, size_bytes))
 
     def sync_directory(self, path: Path) -> None:
-        self._perform("sync_directory", os.fspath(path), lambda: self.inner.sync_directory(path))
+        self._perform("sync_directory", os.fspath(path), lambda: self.inner.sync_directory(path), path=path)
 
     def rename(self, source: Path, target: Path) -> None:
         self._perform(
-            "rename", f"{os.fspath(source)} to {os.fspath(target)}", lambda: self.inner.rename(source, target)
+            "rename",
+            f"{os.fspath(source)} to {os.fspath(target)}",
+            lambda: self.inner.rename(source, target),
+            path=source,
         )
 
     def unlink(self, path: Path) -> None:
-        self._perform("unlink", os.fspath(path), lambda: self.inner.unlink(path))
+        self._perform("unlink", os.fspath(path), lambda: self.inner.unlink(path), path=path)
 
     def make_directory(self, path: Path) -> None:
-        self._perform("make_directory", os.fspath(path), lambda: self.inner.make_directory(path))
+        self._perform("make_directory", os.fspath(path), lambda: self.inner.make_directory(path), path=path)
 
     def remove_directory(self, path: Path) -> None:
-        self._perform("remove_directory", os.fspath(path), lambda: self.inner.remove_directory(path))
+        self._perform("remove_directory", os.fspath(path), lambda: self.inner.remove_directory(path), path=path)
 
     def list_directory(self, path: Path) -> list[Entry]:
-        return self._perform("list_directory", os.fspath(path), lambda: self.inner.list_directory(path))
+        return self._perform("list_directory", os.fspath(path), lambda: self.inner.list_directory(path), path=path)
 
     def stat(self, path: Path) -> Entry:
-        return self._perform("stat", os.fspath(path), lambda: self.inner.stat(path))
+        return self._perform("stat", os.fspath(path), lambda: self.inner.stat(path), path=path)
 
     def resolve(self, path: Path) -> str:
-        return self._perform("resolve", os.fspath(path), lambda: self.inner.resolve(path))
+        return self._perform("resolve", os.fspath(path), lambda: self.inner.resolve(path), path=path)
 
     def free_bytes(self, path: Path) -> int:
-        return self._perform("free_bytes", os.fspath(path), lambda: self.inner.free_bytes(path))
+        return self._perform("free_bytes", os.fspath(path), lambda: self.inner.free_bytes(path), path=path)
 
     def lock(self, descriptor: int) -> None:
         self._perform("lock", str(descriptor), lambda: self.inner.lock(descriptor))

@@ -24,7 +24,7 @@ OTHERS = {
     "refresh_period": ("off", 0), "retire_after": ("1.5h", 5_400_000), "max_parallel_loads": ("7", 7),
     "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_memory": ("1GiB", 1 << 30),
     "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536), "max_key": ("100B", 100),
-    "max_value": ("1MiB", 1 << 20), "max_connections": ("5", 5), "max_in_flight": ("1", 1),
+    "max_connections": ("5", 5), "max_in_flight": ("1", 1),
     "max_queued": ("1MiB", 1 << 20), "frame_timeout": ("500ms", 500), "idle_timeout": ("off", 0),
     "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),

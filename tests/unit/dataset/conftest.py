@@ -1,0 +1,30 @@
+"""Sources and jobs for the tests of datasets."""
+
+import pytest
+
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.environment import RealFiles
+from tests.unit.dataset.sources import put_version
+
+
+@pytest.fixture
+def put(tmp_path):
+    """`put(name, contents)`: a version below `tmp_path / "source"`."""
+    (tmp_path / "source").mkdir()
+
+    def put(name, contents, database="db"):
+        return put_version(RealFiles(), tmp_path / "source", name, contents, database)
+
+    return put
+
+
+@pytest.fixture
+def job(tmp_path, put):
+    """`job(contents, **options)`: the build of a new version into a new directory."""
+
+    def job(contents, name="v1", **options):
+        directory = tmp_path / f"build-{name}"
+        directory.mkdir()
+        return BuildJob.of(put(name, contents), str(directory), **options)
+
+    return job

@@ -1,0 +1,30 @@
+"""Sources for the tests of datasets."""
+
+import contextlib
+
+from gossipkv.dataset.source import Source
+from gossipkv.environment import READ_WRITE_NEW
+
+MEMORY_BYTES = 8 << 20
+
+
+def put_version(files, root, name, contents, database="db"):
+    """Writes `<root>/<database>/<name>/part-0...` through any `Files`; returns the listed version."""
+    path = str(root)
+    for part in (database, name):
+        path += f"/{part}"
+        with contextlib.suppress(FileExistsError):
+            files.make_directory(path)
+        files.sync_directory(path.rpartition("/")[0] or "/")
+    for number, data in enumerate(contents):
+        descriptor = files.open(f"{path}/part-{number}", READ_WRITE_NEW)
+        files.pwrite(descriptor, data, 0)
+        files.sync(descriptor)
+        files.close(descriptor)
+    files.sync_directory(path)
+    return Source(root, files).version(database, name)
+
+
+def lines(**records):
+    """The bytes of a file with these records."""
+    return b"".join(f"{key}\t{value}\n".encode() for key, value in records.items())

@@ -1,0 +1,169 @@
+"""A kill at every operation of build, publication, switch and removal: after a restart the old or the new, whole."""
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+
+from gossipkv.dataset.build_job import BuildJob, perform
+from gossipkv.dataset.source import Source
+from gossipkv.dataset.store import DataDirectory
+from gossipkv.dataset.version import open_version
+from gossipkv.environment import RealFiles
+from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
+
+OLD = [lines(a=1, b=1), lines(c=1)]
+NEW = [lines(a=2, b=2), lines(c=2), lines(d=2)]
+CONTENT = {
+    "v1": {b"a": b"1", b"b": b"1", b"c": b"1"},
+    "v2": {b"a": b"2", b"b": b"2", b"c": b"2", b"d": b"2"},
+}
+CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
+
+
+def directory(files, root):
+    """The data directory of a node."""
+    return DataDirectory.open(f"{root}/data", files, cluster="test", random=random.Random(1))
+
+
+def raise_to(files, root, name, said=None):
+    """Builds, publishes and switches to a version, then removes the older ones: what a node does over time."""
+    with directory(files, root) as data:
+        if name not in data.versions("db"):
+            source = Source(f"{root}/source", files).version("db", name)
+            path = data.begin_build("db", name)
+            perform(BuildJob.of(source, str(path)), files, memory_bytes=MEMORY_BYTES)
+            data.publish("db", name)
+        data.set_active("db", name)
+        if said is not None:
+            said.append(name)
+        for older in data.versions("db"):
+            if older < name:
+                data.remove_version("db", older)
+
+
+def prepare(files, root):
+    """A node that serves the first version, with the second at its source."""
+    put_version(files, f"{root}/source", "v1", OLD)
+    raise_to(files, root, "v1")
+    put_version(files, f"{root}/source", "v2", NEW)
+
+
+def what_is_served(files, root):
+    """The active version after a restart; checks that every version that is there is whole."""
+    with directory(files, root) as data:
+        for leftover in ("building", "removing", "damaged"):
+            assert files.list_directory(f"{root}/data/{leftover}") == []
+        active = data.active("db")
+        assert active in data.versions("db")
+        for name in data.versions("db"):
+            version = open_version(files, data.version_path("db", name), "db", name)
+            found = {key: value for file in version.files for key, value in file.scan()}
+            for file in version.files:
+                file.verify()
+            version.close()
+            assert found == CONTENT[name]
+        return active
+
+
+def operations():
+    """How often an upgrade performs each operation that changes the disk."""
+    files = SimulatedFiles()
+    files.make_directory("/source")
+    files.sync_directory("/")
+    prepare(files, "")
+    calm = FaultyFiles(files)
+    raise_to(calm, "", "v2")
+    return {kind: calm.counts[kind] for kind in CHANGING}
+
+
+def test_an_upgrade_performs_every_kind_of_operation():
+    """Else a kind would not be struck below."""
+    assert min(operations().values()) > 0
+    assert sum(operations().values()) >= 45
+
+
+@pytest.mark.parametrize("action", CRASHES)
+def test_a_power_loss_at_every_operation(action):
+    """With every un-synced write and name forgotten or not; several seeds for each."""
+    struck, served = Counter(), Counter()
+    total = sum(operations().values())
+    for at, seed in itertools.product(range(total), range(4)):
+        files = SimulatedFiles()
+        files.make_directory("/source")
+        files.sync_directory("/")
+        prepare(files, "")
+        faulty = FaultyFiles(files, Fault(at, action, kinds=CHANGING))
+        said = []
+        with pytest.raises(Crash):
+            raise_to(faulty, "", "v2", said)
+        struck[faulty.struck[0].split()[0]] += 1
+        restarted = files.power_loss(seed * total + at)
+        active = what_is_served(restarted, "")
+        if said:
+            assert active == "v2"  # It was answered from; answers never go back.
+        served[active] += 1
+        raise_to(restarted, "", "v2")
+        assert what_is_served(restarted, "") == "v2"
+    assert struck == {kind: 4 * count for kind, count in operations().items()}
+    assert min(served["v1"], served["v2"]) > 0
+
+
+@pytest.mark.parametrize("action", CRASHES)
+def test_a_kill_at_every_operation(tmp_path, action):
+    """On a real file system, which keeps what was written."""
+    struck = Counter()
+    expected = operations()
+    for at in range(sum(expected.values())):
+        root = tmp_path / str(at)
+        (root / "source").mkdir(parents=True)
+        files = RealFiles()
+        prepare(files, root)
+        faulty = FaultyFiles(files, Fault(at, action, kinds=CHANGING))
+        said = []
+        with pytest.raises(Crash):
+            raise_to(faulty, root, "v2", said)
+        struck[faulty.struck[0].split()[0]] += 1
+        assert what_is_served(files, root) in ({"v2"} if said else {"v1", "v2"})
+        raise_to(files, root, "v2")
+        assert what_is_served(files, root) == "v2"
+    assert struck == expected
+
+
+class Careless(FaultyFiles):
+    """Files under a program that forgets one kind of sync: the planted bugs."""
+
+    forgets = "sync"
+
+    def sync(self, descriptor):
+        """Forgotten, perhaps."""
+        if self.forgets != "sync":
+            super().sync(descriptor)
+
+    def sync_directory(self, path):
+        """Forgotten, perhaps."""
+        if self.forgets != "sync_directory":
+            super().sync_directory(path)
+
+
+@pytest.mark.parametrize("forgets", ["sync", "sync_directory"])
+def test_a_forgotten_sync_is_caught(forgets):
+    """The tests above would see it: some power loss after the switch finds something else than the new, whole."""
+    bad = 0
+    for seed in range(40):
+        files = SimulatedFiles()
+        files.make_directory("/source")
+        files.sync_directory("/")
+        prepare(files, "")
+        careless = Careless(files)
+        careless.forgets = forgets
+        raise_to(careless, "", "v2")
+        try:
+            bad += what_is_served(files.power_loss(seed), "") != "v2"
+        except (AssertionError, Corrupt, UnsupportedFormat):
+            bad += 1
+    assert bad > 0

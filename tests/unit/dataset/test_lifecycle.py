@@ -1,0 +1,260 @@
+"""The table of a version's life, and the decisions over a database."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from gossipkv.dataset import lifecycle
+from gossipkv.dataset.lifecycle import HELD, NEXT, Event, Life, State, Trouble, decide
+from gossipkv.dataset.source import SourceFile, SourceVersion
+
+RETIRE_MS = 1000
+
+
+def source(name, size=1, waiting_for=None):
+    """A listed version."""
+    return SourceVersion("db", name, (SourceFile("part-0", "/x", size, 1),), waiting_for)
+
+
+def life(name, state=State.SEEN, **fields):
+    """A life in a state; at the source unless told."""
+    return Life(name, state, **({"source": source(name)} | fields))
+
+
+def what(*lives, active=None, now_ms=0):
+    """The decision."""
+    return decide(lives, active=active, now_ms=now_ms, retire_after_ms=RETIRE_MS)
+
+
+def test_every_state_is_reached_and_left_and_only_gone_is_the_end():
+    """The table has no islands."""
+    reached = {State.SEEN} | set(NEXT.values())
+    assert reached == set(State)
+    assert {state for state, _ in NEXT} == set(State) - {State.GONE}
+    assert {event for _, event in NEXT} == set(Event)
+
+
+def test_only_what_was_built_can_become_active():
+    """The paths into ACTIVE."""
+    assert [state for (state, event), target in NEXT.items() if target is State.ACTIVE] == [State.AVAILABLE]
+
+
+def test_an_event_that_the_table_lacks_is_a_bug():
+    """It is not passed over in silence."""
+    with pytest.raises(KeyError):
+        life("v1").take(Event.SWITCH)
+
+
+def test_the_newest_complete_version_is_built():
+    """And only one at a time."""
+    assert what(life("v1"), life("v3"), life("v2")).build == "v3"
+    waiting = life("v3", source=source("v3", waiting_for="a data file"))
+    assert what(life("v1"), waiting, life("v2")).build == "v2"
+    assert what(life("v1", State.BUILDING), life("v3")).build is None
+
+
+def test_versions_are_ordered_as_strings():
+    """As the interface says: v10 is before v2."""
+    assert what(life("v10"), life("v2")).build == "v2"
+
+
+def test_the_newest_available_is_switched_to_and_the_rest_is_superseded():
+    """Versions between are skipped, whether built or not."""
+    lives = [
+        life("v1", State.ACTIVE), life("v2", State.AVAILABLE), life("v3"), life("v4", State.AVAILABLE), life("v5"),
+        life("v0", State.ERROR),
+    ]  # fmt: skip
+    decision = what(*lives, active="v1")
+    assert decision.switch == "v4"
+    assert decision.supersede == ("v1", "v2")
+    assert decision.skip == ("v0", "v3")
+    assert decision.build == "v5"
+
+
+def test_answers_never_go_back():
+    """An older version is neither built nor switched to, though the active one is not served."""
+    lost = life("v5", State.ERROR, source=None)
+    decision = what(lost, life("v4"), life("v3", State.AVAILABLE), active="v5")
+    assert decision.switch is None
+    assert decision.build is None
+    assert decision.supersede == ("v3",)
+    assert decision.skip == ("v4",)
+
+
+def test_a_damaged_active_version_is_built_again():
+    """When the source has it; a newer one comes first."""
+    lost = life("v5", State.ERROR)
+    assert what(lost, active="v5").build == "v5"
+    assert what(lost, life("v6"), active="v5").build == "v6"
+    assert what(life("v5", State.AVAILABLE), active="v5").switch == "v5"
+
+
+def test_what_has_vanished_unbuilt_is_forgotten_and_what_is_built_stays():
+    """The source may do what it likes."""
+    assert what(life("v1", source=None)).skip == ("v1",)
+    for state in HELD | {State.BUILDING}:
+        assert what(life("v1", state, source=None), active="v1").skip == ()
+
+
+def test_a_wrong_source_is_tried_again_when_it_has_changed():
+    """And not before, however long it takes."""
+    bad = life("v2")
+    bad.begin()
+    bad.fail(Trouble("no TAB"), now_ms=0)
+    assert bad.state is State.ERROR
+    older = life("v1")
+    assert what(bad, older, now_ms=10**9).build == "v1"
+    bad.source = source("v2", size=2)
+    assert what(bad, older, now_ms=10**9).build == "v2"
+
+
+def test_trouble_of_our_own_is_tried_again_after_a_pause_that_doubles():
+    """A full disk may become empty."""
+    full, now, pauses = life("v1"), 0, []
+    for _ in range(9):
+        full.begin()
+        full.fail(Trouble("no space", lasting=False), now)
+        decision = what(full, now_ms=now)
+        assert decision.build is None
+        pauses.append(decision.look_again_ms - now)
+        now = decision.look_again_ms
+        assert what(full, now_ms=now).build == "v1"
+    assert pauses == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]
+    full.begin()
+    full.finish()
+    assert (full.state, full.failures, full.trouble) == (State.AVAILABLE, 0, None)
+
+
+def test_an_interrupted_build_begins_again_after_a_pause():
+    """The source was still being written."""
+    one = life("v1")
+    one.begin()
+    one.interrupt(now_ms=5)
+    assert one.state is State.SEEN
+    assert what(one, now_ms=5).build is None
+    assert what(one, now_ms=5).look_again_ms == 1005
+    assert what(one, now_ms=1005).build == "v1"
+
+
+def test_a_retiring_version_goes_when_nobody_has_asked_for_it():
+    """`retire_after` counts from the last request."""
+    old = life("v1", State.RETIRING, asked_ms=500)
+    assert what(old, active="v2", now_ms=1499).remove == ()
+    assert what(old, active="v2", now_ms=1499).look_again_ms == 1500
+    assert what(old, active="v2", now_ms=1500).remove == ("v1",)
+
+
+LIVES = st.lists(
+    st.builds(
+        Life,
+        st.sampled_from(["v1", "v2", "v3", "v4"]),
+        st.sampled_from([state for state in State if state is not State.GONE]),
+        st.sampled_from([None, source("v", 1), source("v", 2), source("v", waiting_for="a data file")]),
+        st.sampled_from([None, Trouble("x"), Trouble("y", lasting=False)]),
+    ),
+    unique_by=lambda one: one.name,
+)
+
+
+@given(LIVES, st.sampled_from([None, "v0", "v2", "v4"]), st.integers(0, 3000))
+def test_every_decision_is_legal(lives, active, now_ms):
+    """Whatever the states: the table has each step, and nothing goes back."""
+    states = {one.name: one.state for one in lives}
+    decision = what(*lives, active=active, now_ms=now_ms)
+    for names, event in (
+        (decision.skip, Event.SKIP),
+        (decision.supersede, Event.SUPERSEDE),
+        (decision.remove, Event.QUIET),
+        ([decision.switch] if decision.switch else [], Event.SWITCH),
+        ([decision.build] if decision.build else [], Event.BEGIN),
+    ):
+        for name in names:
+            assert (states[name], event) in NEXT
+    if decision.switch is not None:
+        assert active is None or decision.switch >= active
+    if decision.build is not None:
+        assert State.BUILDING not in states.values()
+        assert active is None or decision.build >= active
+    groups = [decision.skip, decision.supersede, decision.remove]
+    assert all(not set(one) & set(two) for one, two in itertools.combinations(groups, 2))
+
+
+class Upgrades(RuleBasedStateMachine):
+    """A source that publishes, breaks and withdraws versions; a node that builds and fails."""
+
+    def __init__(self):
+        super().__init__()
+        self.lives, self.active, self.now, self.answers = {}, None, 0, []
+
+    def settle(self):
+        """Applies decisions until there are none."""
+        for _ in range(20):
+            decision = what(*self.lives.values(), active=self.active, now_ms=self.now)
+            for name in decision.skip:
+                self.lives.pop(name).take(Event.SKIP)
+            for name in decision.supersede:
+                self.lives[name].take(Event.SUPERSEDE)
+                self.lives[name].asked_ms = self.now
+            for name in decision.remove:
+                self.lives.pop(name).take(Event.QUIET)
+            if decision.switch is None:
+                break
+            self.lives[decision.switch].take(Event.SWITCH)
+            self.active = decision.switch
+            self.answers.append(self.active)
+        if decision.build is not None:
+            self.lives[decision.build].begin()
+
+    @rule(name=st.sampled_from("abcdefgh"), size=st.integers(1, 3))
+    def appear(self, name, size):
+        """A version appears, or changes."""
+        if self.active is None or name > self.active:
+            self.lives.setdefault(name, Life(name)).source = source(name, size)
+        self.settle()
+
+    @rule(name=st.sampled_from("abcdefgh"))
+    def vanish(self, name):
+        """A version goes at the source."""
+        if name in self.lives:
+            self.lives[name].source = None
+        self.settle()
+
+    @rule(milliseconds=st.integers(1, 5000))
+    def wait(self, milliseconds):
+        """Time passes."""
+        self.now += milliseconds
+        self.settle()
+
+    @precondition(lambda self: any(one.state is State.BUILDING for one in self.lives.values()))
+    @rule(how=st.sampled_from(["finish", "fail", "interrupt", "full"]))
+    def end(self, how):
+        """A build ends."""
+        one = next(one for one in self.lives.values() if one.state is State.BUILDING)
+        if how == "finish":
+            one.finish()
+        elif how == "interrupt":
+            one.interrupt(self.now)
+        else:
+            one.fail(Trouble("x", lasting=how == "fail"), self.now)
+        self.settle()
+
+    @invariant()
+    def answers_never_go_back(self):
+        """And at most one is active, at most one is built."""
+        assert self.answers == sorted(set(self.answers))
+        states = [one.state for one in self.lives.values()]
+        assert states.count(State.ACTIVE) == (self.active is not None)
+        assert states.count(State.BUILDING) <= 1
+
+
+TestUpgrades = Upgrades.TestCase
+TestUpgrades.__doc__ = "The rules keep their invariant over any history."
+
+
+def test_the_picture_shows_the_table():
+    """Each event that moves a version along stands in the module's drawing."""
+    for event in ("begin", "finish", "switch", "supersede", "quiet"):
+        assert f"──{event}──►" in lifecycle.__doc__

@@ -1,0 +1,225 @@
+"""The source is listed with suspicion."""
+
+import os
+import socket
+from dataclasses import replace
+
+import pytest
+
+from gossipkv.dataset import source as module
+from gossipkv.dataset.source import CHUNK_BYTES, MAX_FILES, Source, chunks, is_name
+from gossipkv.environment import Entry, RealFiles
+from gossipkv.errors import SourceChanged, SourceError, StorageError
+from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+
+FILES = RealFiles()
+
+
+def put(path, data=b"a\tb\n"):
+    """A file with its directories."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "fine"),
+    [
+        ("a", True), ("A-z_09", True), ("-", True), ("a" * 200, True), ("a" * 201, False), ("", False),
+        ("a.b", False), ("..", False), ("a b", False), ("a/b", False), ("ä", False), ("a\n", False),
+    ],
+)  # fmt: skip
+def test_names(name, fine):
+    """What may be a database or a version."""
+    assert is_name(name) is fine
+
+
+def test_databases_and_versions_are_directories_with_names(tmp_path):
+    """Sorted as strings; the rest is ignored, and told unless it is hidden."""
+    for name in ("v2", "v10", "v1"):
+        put(tmp_path / "db" / name / "part-0")
+    for hidden in ("_temporary", ".staging"):
+        put(tmp_path / "db" / hidden / "part-0")
+        put(tmp_path / hidden / "v1" / "part-0")
+    put(tmp_path / "not a name" / "v1" / "part-0")
+    put(tmp_path / "README")
+    put(tmp_path / "db" / "v3.tmp" / "part-0")
+    source = Source(tmp_path, FILES)
+    assert source.databases().names == ("db",)
+    ignored = source.databases().ignored
+    assert [os.path.basename(line.split(":")[0]) for line in ignored] == ["README", "not a name"]
+    assert source.versions("db").names == ("v1", "v10", "v2")
+    assert "v3.tmp" in source.versions("db").ignored[0]
+
+
+def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
+    """Hidden ones are not data."""
+    for name in ("part-2", "part-10", "_SUCCESS", ".part-2.crc", "_metadata", "Z", "é"):
+        put(tmp_path / "db" / "v" / name, b"a\t" + name.encode())
+    version = Source(tmp_path, FILES).version("db", "v")
+    assert [file.name for file in version.files] == ["Z", "part-10", "part-2", "é"]
+    assert version.waiting_for is None
+    assert version.size_bytes == 3 + 9 + 8 + 4
+    assert version.files[1].size_bytes == 9
+    assert b"".join(chunks(FILES, version.files[1])) == b"a\tpart-10"
+
+
+def test_a_version_waits_for_data_and_for_success(tmp_path):
+    """Empty is not complete; without `_SUCCESS` neither, when that is required."""
+    (tmp_path / "db" / "v").mkdir(parents=True)
+    easy, strict = Source(tmp_path, FILES), Source(tmp_path, FILES, require_success_file=True)
+    assert easy.version("db", "v").waiting_for == "a data file"
+    put(tmp_path / "db" / "v" / "part-0")
+    assert easy.version("db", "v").waiting_for is None
+    before = strict.version("db", "v")
+    assert before.waiting_for == "a file _SUCCESS"
+    put(tmp_path / "db" / "v" / "_SUCCESS", b"")
+    after = strict.version("db", "v")
+    assert after.waiting_for is None
+    assert after.digest == before.digest
+    assert after.fingerprint != before.fingerprint
+
+
+def test_the_digest_is_of_names_and_sizes_the_fingerprint_of_times_too(tmp_path):
+    """A copy is the same version; a touched file is another listing."""
+    for root in ("one", "two"):
+        put(tmp_path / root / "db" / "v" / "a", b"x\t1")
+    os.utime(tmp_path / "two" / "db" / "v" / "a", ns=(1, 1))
+    one, two = (Source(tmp_path / root, FILES).version("db", "v") for root in ("one", "two"))
+    assert one.digest == two.digest
+    assert one.fingerprint != two.fingerprint
+    put(tmp_path / "two" / "db" / "v" / "a", b"x\t12")
+    assert Source(tmp_path / "two", FILES).version("db", "v").digest != one.digest
+
+
+def test_links_are_followed_below_the_root_only(tmp_path):
+    """A link out of the source is refused, whatever it leads to."""
+    root = tmp_path / "root"
+    put(root / "db" / "v1" / "part-0", b"inside\t1\n")
+    put(tmp_path / "outside" / "part-0", b"outside\t1\n")
+    (root / "db" / "v2").symlink_to(root / "db" / "v1")
+    (root / "db" / "v3").symlink_to(tmp_path / "outside")
+    (root / "db" / "v4").symlink_to(tmp_path / "nowhere")
+    (root / "db" / "v5").symlink_to(root / "db" / "v5")
+    (root / "other").symlink_to(tmp_path)
+    source = Source(root, FILES)
+    assert source.databases().names == ("db",)
+    assert "leads out of the source" in source.databases().ignored[0]
+    assert source.versions("db").names == ("v1", "v2")
+    assert [line.split(": ")[1] for line in source.versions("db").ignored] == [
+        f"a link that leads out of the source, to {tmp_path / 'outside'}",
+        "a link that leads nowhere",
+        "a link that leads nowhere",
+    ]
+    assert b"".join(chunks(FILES, source.version("db", "v2").files[0])) == b"inside\t1\n"
+
+
+def test_a_root_that_is_a_link_is_a_root(tmp_path):
+    """What the operator named is what is meant."""
+    put(tmp_path / "real" / "db" / "v" / "a")
+    (tmp_path / "real" / "db" / "v" / "b").symlink_to("a")
+    (tmp_path / "link").symlink_to("real")
+    assert [file.name for file in Source(tmp_path / "link", FILES).version("db", "v").files] == ["a", "b"]
+
+
+@pytest.mark.parametrize("what", ["fifo", "socket", "directory", "out", "nowhere"])
+def test_what_cannot_be_data_is_an_error_of_the_version(tmp_path, what, monkeypatch):
+    """Skipping it in silence would lose records."""
+    version = tmp_path / "root" / "db" / "v"
+    put(version / "part-0")
+    bad = version / "part-1"
+    if what == "fifo":
+        os.mkfifo(bad)
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            monkeypatch.chdir(version)  # A socket's path has 108 bytes at most.
+            listener.bind("part-1")
+    elif what == "directory":
+        bad.mkdir()
+    else:
+        put(tmp_path / "out")
+        bad.symlink_to(tmp_path / what)
+    with pytest.raises(SourceError, match="part-1") as caught:
+        Source(tmp_path / "root", FILES).version("db", "v")
+    assert caught.value.details["file"] == str(bad)
+
+
+def test_a_source_that_is_gone_is_an_error_that_names_it(tmp_path):
+    """The root, a database, a version."""
+    source = Source(tmp_path / "gone", FILES)
+    for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
+        with pytest.raises(SourceError, match=r"gone.*No such file"):
+            look()
+
+
+def test_too_many_files_are_refused():
+    """Before they become as many mappings."""
+
+    class Many(RealFiles):
+        def list_directory(self, path):
+            """A lot."""
+            return [Entry(f"part-{number:06d}", "file", 1, 1) for number in range(MAX_FILES + 1)]
+
+    with pytest.raises(SourceError, match="more than 16,384 data files"):
+        Source("/x", Many()).version("db", "v")
+
+
+def listed(tmp_path, data):
+    """A file and how it was listed."""
+    put(tmp_path / "db" / "v" / "part-0", data)
+    return tmp_path / "db" / "v" / "part-0", Source(tmp_path, FILES).version("db", "v").files[0]
+
+
+def test_a_file_is_read_in_chunks(tmp_path):
+    """Of bounded size, in order, to the end."""
+    data = os.urandom(3 * CHUNK_BYTES + 5)
+    _, file = listed(tmp_path, data)
+    parts = list(chunks(FILES, file))
+    assert [len(part) for part in parts] == [CHUNK_BYTES] * 3 + [5]
+    assert b"".join(parts) == data
+
+
+@pytest.mark.parametrize("moment", ["before", "while"])
+@pytest.mark.parametrize("change", ["longer", "shorter", "touched", "gone", "fifo"])
+def test_a_file_that_changes_is_noticed(tmp_path, change, moment):
+    """Before it is read, and while it is."""
+    path, file = listed(tmp_path, b"x" * (2 * CHUNK_BYTES))
+
+    def strike():
+        if change == "longer":
+            put(path, b"x" * (3 * CHUNK_BYTES))
+        elif change == "shorter":
+            put(path, b"x")
+        elif change == "touched":
+            os.utime(path, ns=(1, 1))
+        else:
+            path.unlink()
+            if change == "fifo":
+                os.mkfifo(path)
+
+    reading = chunks(FILES, file)
+    if moment == "while":
+        next(reading)
+    strike()
+    with pytest.raises(SourceChanged, match="changed while the version was read"):
+        list(reading)
+
+
+@pytest.mark.parametrize("kind", ["stat", "open", "pread"])
+def test_a_source_that_refuses_is_an_error_that_names_the_file(tmp_path, kind):
+    """Not a change, and not damage."""
+    path, file = listed(tmp_path, b"x")
+    faulty = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds={kind}))
+    with pytest.raises(StorageError, match="Input/output error") as caught:
+        list(chunks(faulty, file))
+    assert caught.value.details["file"] == str(path)
+
+
+def test_a_link_put_there_after_the_look_is_not_followed(tmp_path):
+    """The file was resolved when it was listed."""
+    path, file = listed(tmp_path, b"x")
+    put(tmp_path / "secret", b"y")
+    path.unlink()
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(SourceChanged):
+        list(chunks(FILES, replace(file)))
+    assert module.READ != module._READ_SOURCE

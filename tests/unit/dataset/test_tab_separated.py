@@ -1,0 +1,107 @@
+"""Tab-separated text against a five-line oracle, and its limits."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gossipkv.dataset.tab_separated import MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_VALUE_BYTES, records
+from gossipkv.errors import SourceError
+from tests.oracle import tab_separated as oracle
+
+
+def cut(data, sizes):
+    """`data` in chunks of the given sizes, over and over."""
+    chunks, at, turn = [], 0, 0
+    while at < len(data):
+        size = sizes[turn % len(sizes)]
+        chunks.append(data[at : at + size])
+        at, turn = at + size, turn + 1
+    return chunks
+
+
+TEXT = st.lists(st.sampled_from([b"\t", b"\n", b"\r", b"a", b"bc", b"\0", b"\xff", b"d\te\n"]), max_size=60).map(b"".join)
+
+
+@given(TEXT, st.lists(st.integers(1, 9), min_size=1, max_size=4))
+@example(b"a\tb", [1])
+@example(b"a\tb\n\n\n", [2])
+@example(b"\t\n\t\n", [1])
+@example(b"a\tb\r\nc\td\te", [3])
+def test_it_reads_what_the_oracle_reads(data, sizes):
+    """Whatever the bytes and wherever the chunks are cut; a wrong line is the same line."""
+    try:
+        expected = oracle.records(data)
+    except ValueError as error:
+        with pytest.raises(SourceError) as caught:
+            list(records(cut(data, sizes), "file"))
+        assert caught.value.details["line"] == error.args[0]
+        lines = data.split(b"\n")[: error.args[0] - 1]
+        assert caught.value.details["offset"] == sum(len(line) + 1 for line in lines)
+    else:
+        assert list(records(cut(data, sizes), "file")) == expected
+
+
+def test_the_choices_of_the_format():
+    """No LF at the end, CR kept, empty lines skipped, an empty key, an empty value, further TABs in the value."""
+    data = b"a\t1\n\nb\t2\r\n\t3\nc\t\nd\te\tf"
+    assert list(records([data], "x")) == [
+        (b"a", b"1"), (b"b", b"2\r"), (b"", b"3"), (b"c", b""), (b"d", b"e\tf"),
+    ]  # fmt: skip
+
+
+def test_no_chunks_are_no_records():
+    """An empty file is a file."""
+    assert list(records([], "x")) == []
+
+
+def test_a_line_without_a_tab_is_named():
+    """File, line, offset and what stands there."""
+    with pytest.raises(SourceError) as caught:
+        list(records([b"a\t1\nb\t2\n", b"what is this\n"], "part-3"))
+    assert str(caught.value) == "part-3: line 3, byte 8: no TAB in the line 'what is this'"
+    assert caught.value.details == {
+        "file": "part-3", "line": 3, "offset": 8, "reason": "no TAB in the line 'what is this'",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1 << 12, 1 << 18, 1 << 26])
+@pytest.mark.parametrize("before", [b"", b"a\tb\n", b"\n"])
+def test_records_at_the_limits_are_read(size, before):
+    """The longest key with the longest value, first in a chunk or not."""
+    key, value = b"k" * MAX_KEY_BYTES, b"v" * MAX_VALUE_BYTES
+    data = before + key + b"\t" + value + b"\nz\tz\n"
+    assert list(records(cut(data, [size]), "x"))[-2:] == [(key, value), (b"z", b"z")]
+
+
+@pytest.mark.parametrize("size", [1 << 12, 1 << 18, 1 << 26])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"k" * (MAX_KEY_BYTES + 1) + b"\tv", "a key of 65,536 bytes or more"),
+        (b"k" * (MAX_KEY_BYTES + 1), "no TAB, or a key"),
+        (b"k\t" + b"v" * (MAX_VALUE_BYTES + 1), "the value of key 'k' has 16,777,217 bytes"),
+        (b"k" * (2 * MAX_LINE_BYTES), "no TAB, or a key"),
+        (b"k\t" + b"v" * (2 * MAX_LINE_BYTES), "the value of key 'k' has"),
+    ],
+)
+def test_records_over_the_limits_are_named(size, line, words):
+    """Also when the line has not ended yet, before it fills the memory."""
+    data = b"a\tb\n" + line + b"\nz\tz\n"
+    with pytest.raises(SourceError, match=words) as caught:
+        list(records(cut(data, [size]), "x"))
+    assert (caught.value.details["line"], caught.value.details["offset"]) == (2, 4)
+
+
+def test_an_endless_line_ends_soon():
+    """Memory is bounded: not much more than the limit is ever taken from the source."""
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        while True:
+            taken += 1 << 18
+            yield b"x" * (1 << 18)
+
+    with pytest.raises(SourceError):
+        list(records(endless(), "x"))
+    assert taken <= MAX_LINE_BYTES + (2 << 18)
