@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import select
 import socket
 import struct
 import sys
@@ -375,7 +376,6 @@ def test_close_cuts_everything(served: Served) -> None:
 
 def test_the_descriptor_tells_of_work(served: Served) -> None:
     """The epoll descriptor is readable when a step has something to do, and after `wake`."""
-    import select  # noqa: PLC0415  # Only this test looks from outside.
 
     def readable() -> bool:
         return bool(select.select([served.loop.fileno()], [], [], 0)[0])
