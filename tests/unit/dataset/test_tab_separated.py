@@ -19,7 +19,9 @@ def cut(data, sizes):
     return chunks
 
 
-TEXT = st.lists(st.sampled_from([b"\t", b"\n", b"\r", b"a", b"bc", b"\0", b"\xff", b"d\te\n"]), max_size=60).map(b"".join)
+TEXT = st.lists(st.sampled_from([b"\t", b"\n", b"\r", b"a", b"bc", b"\0", b"\xff", b"d\te\n"]), max_size=60).map(
+    b"".join
+)
 
 
 @given(TEXT, st.lists(st.integers(1, 9), min_size=1, max_size=4))
