@@ -544,4 +544,3 @@ async def test_what_is_ignored_at_the_source_is_said_once(world):
             await library.rescan()
     ignored = [line["reason"] for line in logs if line["event"] == "ignored"]
     assert len(ignored) == len(set(ignored)) == 3
-    assert library.databases() == []  # It is closed by now.
