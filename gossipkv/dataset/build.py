@@ -152,7 +152,10 @@ async def _listen(process: trio.Process, on_progress: Callable[[Progress], None]
     async for part in process.stdout:
         *lines, waiting = (waiting + part).split(b"\n")
         for line in lines:
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except ValueError:  # Not from us: something in the child has printed.
+                continue
             if "progress" in message:
                 on_progress(Progress(*message["progress"]))
             else:

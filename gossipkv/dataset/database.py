@@ -206,8 +206,10 @@ class Database:
         except SourceError as error:
             life = self.lives.setdefault(name, Life(name))
             life.source = SourceVersion(self.name, name, (), waiting_for="another source")
+            life.tried = None
             if life.state in {State.SEEN, State.ERROR}:
-                life.fail(Trouble(error.message, {"file": str(error.details.get("file"))}), _now_ms())
+                life.trouble = Trouble(error.message, {"file": str(error.details.get("file"))})
+                life.take(Event.FAIL)
                 self._say_once("cannot_list", error.message)
             return False
         life = self.lives.setdefault(name, Life(name))

@@ -233,7 +233,6 @@ async def test_what_cannot_be_data_is_an_error_of_its_version(world):
         assert state(library, "v2") == "ERROR"
         assert "part-7" in library.status()["db"]["versions"]["v2"]["error"]["message"]
         (world.source / "db/v2/part-7").unlink()
-        await trio.sleep(1)  # The pause after a failure.
         await library.rescan()
         await active(library, "v2")
 

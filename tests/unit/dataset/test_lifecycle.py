@@ -1,6 +1,8 @@
 """The table of a version's life, and the decisions over a database."""
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -258,3 +260,11 @@ def test_the_picture_shows_the_table():
     """Each event that moves a version along stands in the module's drawing."""
     for event in ("begin", "finish", "switch", "supersede", "quiet"):
         assert f"──{event}──►" in lifecycle.__doc__
+
+
+def test_the_documentation_has_the_table():
+    """Row by row, and no other row."""
+    text = (Path(__file__).parents[3] / "docs" / "data-directory.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| (\w+)[^|]*\| (\w+) \|$", text[text.index("## The life of a version") :], re.MULTILINE)
+    told = {(source, event): target.upper() for source, event, target in rows if source != "from"}
+    assert told == {(source.value, event.value): target.value for (source, event), target in NEXT.items()}
