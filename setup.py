@@ -1,20 +1,29 @@
 """Build the extensions: every `src_ext/gossipkv/<package>/_name.pyx` becomes `gossipkv.<package>._name`.
 
-All compiler flags and Cython directives stand here and nowhere else.  `GOSSIPKV_DEBUG=1` flips one build to
-checks, line tables and annotated C; nothing else distinguishes it.
+All compiler flags and Cython directives stand here and nowhere else.  `GOSSIPKV_DEBUG=1` flips one build to checks,
+line tracing, annotated C and `GOSSIPKV_SANITIZE` (`undefined`, `address`); nothing else distinguishes it.  The two
+builds keep their C and their objects apart (`build/release`, `build/debug`), so neither is mistaken for the other.
+
+The version of Python is checked here and not left to `requires-python`, which an installer reads only after this
+file has run.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, LinkError
 
 SOURCE_ROOT = Path("src_ext")
 DEBUG = os.environ.get("GOSSIPKV_DEBUG") == "1"
+SANITIZERS = os.environ.get("GOSSIPKV_SANITIZE", "") if DEBUG else ""
+BUILD_ROOT = "build/debug" if DEBUG else "build/release"
 
 DIRECTIVES: dict[str, object] = {
     "language_level": "3",
@@ -26,6 +35,7 @@ DIRECTIVES: dict[str, object] = {
     "cdivision": True,  # C's division; a divisor that came from outside is checked where it enters.
     "initializedcheck": True,
     "boundscheck": True,  # Raw reads go through checked cursors; nothing turns this off for a module.
+    "linetrace": DEBUG,
     "warn.unused": True,
     "warn.multiple_declarators": True,
 }
@@ -33,43 +43,98 @@ DIRECTIVES: dict[str, object] = {
 if sys.platform == "win32":
     COMPILE_ARGS = ["/O2"]
 elif DEBUG:
-    COMPILE_ARGS = ["-O0", "-g", "-DGKV_CHECKS=1", "-fno-strict-aliasing"]
+    COMPILE_ARGS = ["-O0", "-g", "-DGKV_CHECKS=1", "-DCYTHON_TRACE=1", "-fno-strict-aliasing"]
 else:
     # No -march=native: a wheel must run on every x86-64 and aarch64; faster instructions are found at run time.
     COMPILE_ARGS = ["-O3", "-fno-strict-aliasing", "-fno-plt"]
+LINK_ARGS: list[str] = []
+if SANITIZERS:
+    COMPILE_ARGS += [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
+    LINK_ARGS += [f"-fsanitize={SANITIZERS}"]
 
-# The serving loop speaks epoll; elsewhere the package installs without it and is a client.
-LINUX_ONLY = {"gossipkv.node._serving"}
+# A client needs these two packages' extensions and runs anywhere; a node needs them all, and Linux under them.
+CLIENT_PACKAGES = ("gossipkv.keyspace", "gossipkv.wire")
+RUNS_A_NODE = sys.platform.startswith("linux") and platform.machine() in {"x86_64", "aarch64"}
+
+WHAT_A_BUILD_NEEDS = """
+GossipKV compiles its extensions while it is installed: it needs a C compiler and the headers of this Python.
+    Debian, Ubuntu: apt install gcc python3-dev
+    Fedora: dnf install gcc python3-devel
+    macOS: xcode-select --install
+"""
+
+
+class BuildExtensions(build_ext):
+    """The usual build, but its failure says what to install, and in place it lays down the kind that was asked for."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile one extension.
+
+        Raises:
+            CompileError: with the compiler's complaint and what a build needs.
+        """
+        try:
+            super().build_extension(ext)
+        except (CompileError, LinkError) as error:
+            message = f"{ext.name}: {error}\n{WHAT_A_BUILD_NEEDS}"
+            raise CompileError(message) from error
+
+    def copy_extensions_to_source(self) -> None:
+        """Copy beside the Python modules, whatever lies there: a debug build is younger than the fast one."""
+        self.force = True
+        super().copy_extensions_to_source()
 
 
 def extensions() -> list[Extension]:
-    """One extension for each .pyx below `src_ext`, named by its path."""
+    """One extension for each .pyx below `src_ext` that this machine can use, named by its path."""
+    headers = [str(header) for header in sorted(SOURCE_ROOT.rglob("*.h"))]
     found = []
     for path in sorted(SOURCE_ROOT.rglob("_*.pyx")):
         name = ".".join(path.relative_to(SOURCE_ROOT).with_suffix("").parts)
-        if name in LINUX_ONLY and not sys.platform.startswith("linux"):
+        if not RUNS_A_NODE and not name.startswith(CLIENT_PACKAGES):
             continue
-        headers = [str(header) for header in sorted(SOURCE_ROOT.rglob("*.h"))]
         found.append(
             Extension(
                 name,
                 [str(path)],
                 include_dirs=[str(SOURCE_ROOT)],
-                depends=headers,
+                depends=[*headers, "setup.py"],
                 extra_compile_args=COMPILE_ARGS,
+                extra_link_args=LINK_ARGS,
             )
         )
     return found
 
 
-setup(
-    ext_modules=cythonize(
-        extensions(),
-        include_path=[str(SOURCE_ROOT)],
-        build_dir="build/cython",
-        compiler_directives=DIRECTIVES,
-        annotate=DEBUG,
-        emit_linenums=DEBUG,
-        show_all_warnings=False,
-    ),
-)
+def older_than_this_file(directory: Path) -> bool:
+    """Whether generated C may stem from other directives: Cython itself compares only the sources' times."""
+    changed = Path("setup.py").stat().st_mtime
+    return any(generated.stat().st_mtime < changed for generated in directory.rglob("*.c"))
+
+
+def main() -> None:
+    """Translate, then hand over to setuptools."""
+    if sys.version_info < (3, 11):  # noqa: UP036  # An installer runs this before it looks at requires-python.
+        sys.exit(
+            f"GossipKV needs Python 3.11 or newer; this is {platform.python_version()} ({sys.executable}).\n"
+            "Name a newer one when you make the environment, such as: python3.11 -m venv .venv"
+        )
+    generated = Path(BUILD_ROOT, "cython")
+    setup(
+        cmdclass={"build_ext": BuildExtensions},
+        options={"build": {"build_base": BUILD_ROOT}, "build_ext": {"parallel": os.cpu_count() or 1}},
+        ext_modules=cythonize(
+            extensions(),
+            include_path=[str(SOURCE_ROOT)],
+            build_dir=str(generated),
+            compiler_directives=DIRECTIVES,
+            force=older_than_this_file(generated),
+            annotate=DEBUG,
+            emit_linenums=DEBUG,
+            show_all_warnings=False,
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()

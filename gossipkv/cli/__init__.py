@@ -1,1 +1,170 @@
-"""The `gossipkv` command."""
+"""The `gossipkv` command.
+
+Every command is a module function that is loaded when it is named: `gossipkv get` in a script costs a client, not a
+node.  Data goes to standard output and everything else to standard error.  A command returns its exit status (None is
+0); whatever it raises ends here, as one line and a status:
+
+    0    done
+    1    not found: a key, a database, a version
+    2    wrong use: an option, a setting, a request that no repetition mends
+    3    failed: nobody answered, something is damaged, the system refused
+    130  interrupted (Ctrl-C)
+    141  the reader of standard output went away
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import click
+
+import gossipkv
+from gossipkv.errors import (
+    BadRequest,
+    ConfigError,
+    GossipKVError,
+    TooLarge,
+    UnknownDatabase,
+    UnknownVersion,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOT_FOUND: Final = 1
+WRONG_USE: Final = 2
+FAILED: Final = 3
+INTERRUPTED: Final = 130
+READER_GONE: Final = 141
+
+# In the order of `--help`: the module that holds the command, and the line beside it.
+COMMANDS: Final = {
+    "demo": ("demo", "The main job on real data, end to end; leaves nothing behind."),
+    "serve": ("serve", "Run a node."),
+    "config": ("serve", "Every setting: its value, where that came from, and what it means."),
+    "get": ("reads", "The value of one key."),
+    "mget": ("reads", "The values of several keys."),
+    "scan": ("reads", "Records in key order."),
+    "ping": ("node", "Whether a node answers."),
+    "status": ("status", "What a node holds, builds and serves."),
+    "refresh": ("node", "Have a node look at its source now."),
+    "build": ("build", "Make sorted files from a source, without a node."),
+    "inspect": ("files", "What is in a sorted file or a data directory."),
+    "verify": ("files", "Check every byte of a sorted file or a data directory."),
+}
+
+
+class Commands(click.Group):
+    """The commands, each loaded when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"gossipkv.cli.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them without loading them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(gossipkv.__version__, prog_name="gossipkv", message="%(prog)s %(version)s")
+def gossipkv_command() -> None:
+    """GossipKV: a key-value store in which every node is the same program and there is no coordinator.
+
+    `gossipkv demo` shows it; `gossipkv serve --source ROOT` runs a node.
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line, and return the exit status."""
+    if not arguments:
+        with click.Context(gossipkv_command, info_name="gossipkv") as context:
+            click.echo(gossipkv_command.get_help(context), err=True)
+        return WRONG_USE
+    try:
+        status = gossipkv_command.main(list(arguments), prog_name="gossipkv", standalone_mode=False)
+        sys.stdout.flush()
+    except BaseException as error:  # noqa: BLE001  # The one place where they end; what is no error is raised again.
+        return _ended_by(error)
+    return status if isinstance(status, int) else 0
+
+
+def _ended_by(error: BaseException) -> int:
+    """Say in one line why a command ended, and return its status; a defect is raised again with its traceback."""
+    if isinstance(error, BaseExceptionGroup):
+        error = _cause(error)
+    match error:
+        case KeyboardInterrupt() | click.Abort():
+            return INTERRUPTED
+        case BrokenPipeError():
+            return _reader_gone()
+        case click.ClickException():
+            context = getattr(error, "ctx", None)
+            path = context.command_path if isinstance(context, click.Context) else "gossipkv"
+            line, status = f"gossipkv: {_one_line(error.format_message())} (see {path} --help)", WRONG_USE
+        case GossipKVError():
+            line, status = f"gossipkv: {_one_line(str(error))}", _status_of(error)
+        case OSError():
+            where = "" if error.filename is None else f"{error.filename}: "
+            line, status = f"gossipkv: {where}{error.strerror or error}", FAILED
+        case _:
+            raise error
+    click.echo(line, err=True)
+    return status
+
+
+def _status_of(error: GossipKVError) -> int:
+    match error:
+        case UnknownDatabase() | UnknownVersion():
+            return NOT_FOUND
+        case BadRequest() | TooLarge() | ConfigError():
+            return WRONG_USE
+    return FAILED
+
+
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What ended a nursery: the error to tell of among those that came with it."""
+    leaves: list[BaseException] = []
+    pending: list[BaseException] = [group]
+    while pending:
+        error = pending.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            pending += error.exceptions
+        else:
+            leaves.append(error)
+    told = (GossipKVError, OSError, KeyboardInterrupt)
+    defects = [error for error in leaves if not isinstance(error, told)]
+    return (defects or leaves)[0]
+
+
+def _reader_gone() -> int:
+    """Let the interpreter's own last flush go nowhere, as the reader did."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return READER_GONE
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

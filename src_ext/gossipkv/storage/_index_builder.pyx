@@ -8,10 +8,10 @@ A bucket is one cache line:
     13     3    zero
     16     48   positions: twelve of 4 bytes, the record's position / 8 + 1; 0 is an empty slot
 
-Entries sorted by the hash's high half come in order of their home bucket.  What does not fit is carried to the next
-bucket, oldest first; buckets behind the last home bucket take what is still carried, so nothing ever wraps around and
-the index is written front to back.  The order (high half, position) does not depend on the memory given, so neither
-does a byte of the file.
+Entries sorted by the hash's high half come in order of their home bucket.  A bucket takes those at home in it first
+(so that 93 of 100 keys need one line), then what was carried, oldest first; the rest is carried on.  Buckets behind the
+last home take what is still carried, so nothing ever wraps around and the index is written front to back.  The order
+(high half, position) does not depend on the memory given, so neither does a byte of the file.
 """
 
 cimport cython
@@ -158,12 +158,13 @@ cdef class Run:
 
 @cython.final
 cdef class BucketWriter:
-    """Fills buckets from entries in home order, carrying what does not fit."""
+    """Fills buckets from entries in home order: first those at home, then what was carried, oldest first."""
 
     cdef PageWriter out
     cdef uint64_t home_count, at
+    cdef uint64_t home[BUCKET_SLOTS]
     cdef uint64_t carried[MAX_CARRIED]
-    cdef int waiting, head
+    cdef int at_home, waiting, head
 
     def __cinit__(self, PageWriter out not None, uint64_t home_count):
         self.out = out
@@ -173,6 +174,10 @@ cdef class BucketWriter:
         cdef uint64_t home = bucket_of(item.word, self.home_count)
         while self.at < home:
             self.emit()
+        if self.at_home < BUCKET_SLOTS:
+            self.home[self.at_home] = item.place
+            self.at_home += 1
+            return 0
         if self.waiting == MAX_CARRIED:
             raise LimitExceeded(
                 f"over {MAX_CARRIED} keys crowd into one place of the hash index: the keys were made to collide"
@@ -182,23 +187,27 @@ cdef class BucketWriter:
         return 0
 
     cdef int emit(self) except -1:
-        """Write the bucket at `at` with the oldest entries that wait."""
+        """Write the bucket at `at`."""
         cdef uint8_t* bucket = self.out.room(BUCKET_SIZE)
-        cdef int slot, taken = min(<int> BUCKET_SLOTS, self.waiting)
+        cdef int slot, taken = min(<int> BUCKET_SLOTS - self.at_home, self.waiting)
         cdef uint64_t place
         memset(bucket, 0, BUCKET_SIZE)
-        for slot in range(taken):
-            place = self.carried[(self.head + slot) % MAX_CARRIED]
+        for slot in range(self.at_home + taken):
+            if slot < self.at_home:
+                place = self.home[slot]
+            else:
+                place = self.carried[(self.head + slot - self.at_home) % MAX_CARRIED]
             bucket[slot] = <uint8_t> place
             store32(bucket + BUCKET_POSITIONS_AT + 4 * slot, <uint32_t> (place >> 8))
         self.head = (self.head + taken) % MAX_CARRIED
         self.waiting -= taken
+        self.at_home = 0
         bucket[BUCKET_OVERFLOW_AT] = self.waiting > 0
         self.out.used += BUCKET_SIZE
         self.at += 1
         return 0
 
     cdef int finish(self) except -1:
-        while self.at < self.home_count or self.waiting:
+        while self.at < self.home_count or self.at_home or self.waiting:
             self.emit()
         return 0

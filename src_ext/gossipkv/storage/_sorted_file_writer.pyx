@@ -21,7 +21,7 @@ from gossipkv.storage._scratch cimport Spool
 from gossipkv.environment import WRITE_NEW
 from gossipkv.errors import LimitExceeded
 from gossipkv.storage._scratch import Scratch
-from gossipkv.storage._sorted_file import FOOTER_MAGIC, HEADER_MAGIC
+from gossipkv.storage._mapped_file import FOOTER_MAGIC, HEADER_MAGIC
 
 cdef extern from *:
     """

@@ -71,8 +71,14 @@ static inline int gkv_lowest_bit(uint32_t mask) {
 #endif
 }
 
+/* Volatile assembly, not __builtin_prefetch: to GCC a function that only prefetches has no effect, and it drops calls
+ * to it. */
 static inline void gkv_prefetch(const void *at) {
-#if defined(_MSC_VER)
+#if defined(__x86_64__) && defined(__GNUC__)
+    __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)at));
+#elif defined(__aarch64__) && defined(__GNUC__)
+    __asm__ volatile("prfm pldl1keep, %0" : : "Q"(*(const char *)at));
+#elif defined(_MSC_VER)
     _mm_prefetch((const char *)at, _MM_HINT_T0);
 #else
     __builtin_prefetch(at);

@@ -1,0 +1,195 @@
+"""`inspect` and `verify`: sorted files and data directories, without a node."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+from rich.text import Text
+
+from gossipkv.cli import FAILED, contents
+from gossipkv.cli.options import JSON
+from gossipkv.cli.output import console, draw, plain, print_json, size_text
+from gossipkv.dataset.manifest import MANIFEST
+from gossipkv.errors import Corrupt
+from gossipkv.storage.sorted_file import SortedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.wire.rpc import Value
+
+
+@click.command()
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
+@JSON
+def inspect(path: Path, *, as_json: bool) -> None:
+    """Write what is in FILE: a sorted file, a document of a data directory, or a whole data directory."""
+    if path.is_dir() and contents.is_data_directory(path):
+        _inspect_directory(path, as_json=as_json)
+    elif path.is_dir() and (path / MANIFEST).is_file():
+        _inspect_document(path / MANIFEST, as_json=as_json)
+    elif path.is_dir():
+        raise click.BadParameter(f"{path} is neither a data directory nor a built version", param_hint="FILE")
+    elif contents.is_document(path):
+        _inspect_document(path, as_json=as_json)
+    else:
+        _inspect_sorted_file(path, as_json=as_json)
+
+
+def _inspect_sorted_file(path: Path, *, as_json: bool) -> None:
+
+    with SortedFile(path) as file:
+        told: dict[str, Value] = {**file.describe()}
+        metadata = file.metadata
+        if metadata:
+            try:
+                told["metadata"] = json.loads(metadata)
+            except ValueError:
+                told["metadata"] = metadata
+        try:
+            told["first_key"] = next((key for key, _ in file.scan(limit=1)), None)
+            told["last_key"] = next((key for key, _ in file.scan(limit=1, reverse=True)), None)
+        except Corrupt as damage:
+            told["damage"] = str(damage)
+    if as_json:
+        print_json(told)
+        return
+    raw = int(file_bytes) if isinstance(file_bytes := told.get("key_bytes"), int) else 0
+    values = told.get("value_bytes")
+    raw += values if isinstance(values, int) else 0
+    _draw_fields({**told, "overhead": _overhead(told, raw)})
+
+
+def _overhead(told: Mapping[str, Value], raw_bytes: int) -> str:
+    size_bytes, records = told.get("size_bytes"), told.get("records")
+    if not isinstance(size_bytes, int) or not isinstance(records, int) or not records:
+        return "-"
+    return f"{(size_bytes - raw_bytes) / records:.1f} bytes a record over keys and values"
+
+
+def _inspect_document(path: Path, *, as_json: bool) -> None:
+
+    kind, body = contents.document(path)
+    told: dict[str, Value] = {"file": str(path), "kind": kind, **json.loads(json.dumps(body))}
+    if as_json:
+        print_json(told)
+    else:
+        _draw_fields(told)
+
+
+def _inspect_directory(path: Path, *, as_json: bool) -> None:
+
+    _, node = contents.document(path / contents.NODE)
+    active = {
+        item.name: contents.document(item)[1].get("version")
+        for item in sorted((path / "active").glob("*"))
+        if item.is_file() and not item.name.endswith(".tmp")
+    }
+    versions: list[dict[str, Value]] = [
+        {
+            "database": manifest.identity.database,
+            "version": manifest.identity.version,
+            "active": active.get(manifest.identity.database) == manifest.identity.version,
+            "partitions": manifest.identity.partitions,
+            "function": manifest.identity.function,
+            "records": manifest.records,
+            "duplicates": manifest.duplicates,
+            "size_bytes": manifest.size_bytes,
+            "compression": manifest.compression,
+        }
+        for manifest in contents.manifests(path)
+    ]
+    if as_json:
+        print_json({"directory": str(path), **json.loads(json.dumps(node)), "versions": list(versions)})
+        return
+
+    click.echo(f"{path}: data directory of node {node.get('node')}, cluster {node.get('cluster')}\n")
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("database", "version", "state", "function", "compression"):
+        table.add_column(name, no_wrap=True)
+    for name in ("partitions", "records", "size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for told in versions:
+        state = "[green]ACTIVE[/green]" if told["active"] else "held"
+        size_bytes = told["size_bytes"]
+        assert isinstance(size_bytes, int)
+        table.add_row(
+            str(told["database"]), str(told["version"]), state, str(told["function"]), str(told["compression"]),
+            str(told["partitions"]), f"{plain(told['records'])}", size_text(size_bytes),
+        )  # fmt: skip
+    draw(table if versions else "no built versions")
+
+
+@click.command()
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@JSON
+def verify(path: Path, *, as_json: bool) -> int:
+    """Check every byte of PATH: a sorted file, a document, or a whole data directory.
+
+    A line for each damaged file, with the offset, then a summary.  A node may be running in the directory.  Exit
+    status 3: something is damaged.
+    """
+    paths = contents.files_below(path)
+    if not paths:
+        raise click.BadParameter(f"{path} holds no files to check", param_hint="PATH")
+    results = _check_all(paths)
+    # What a running node removed meanwhile was not damaged.
+    results = [one for one in results if one.trouble is None or one.path.exists()]
+    troubled = [one for one in results if one.trouble is not None]
+    total_bytes = sum(one.size_bytes for one in results)
+    if as_json:
+        damaged: list[Value] = [{"file": str(one.path), **_evidence(one)} for one in troubled]
+        print_json({"files": len(results), "size_bytes": total_bytes, "damaged": damaged})
+    else:
+        for one in troubled:
+            click.echo(str(one.trouble))
+        verdict = f"{len(troubled)} damaged" if troubled else "every byte as it was written"
+        click.echo(f"{len(results)} file{'s' if len(results) != 1 else ''}, {size_text(total_bytes)}: {verdict}")
+    return FAILED if troubled else 0
+
+
+def _evidence(one: contents.Checked) -> dict[str, Value]:
+    error = one.trouble
+    assert error is not None
+    if isinstance(error, Corrupt):
+        return {"file": error.file, "offset": error.offset, "reason": error.reason}
+    return {"offset": None, "reason": error.message}
+
+
+def _check_all(paths: list[Path]) -> list[contents.Checked]:
+
+    columns = TextColumn("verify"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
+    results = []
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("verify", total=sum(sizes))
+        for path, size_bytes in zip(paths, sizes, strict=True):
+            results.append(contents.check(path))
+            bar.advance(task, size_bytes)
+    return results
+
+
+def _draw_fields(told: Mapping[str, Value]) -> None:
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in told.items():
+        table.add_row(name, Text(_field(name, value), "red" if name == "damage" else ""))
+    draw(table)
+
+
+def _field(name: str, value: Value) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return "  ".join(f"{key}={plain(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return f"{len(value):,} {name}"
+    return plain(value)

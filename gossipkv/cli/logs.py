@@ -1,0 +1,33 @@
+"""Logging: lines with fields on standard error, as text for people or JSON for a collector."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import structlog
+
+
+def configure(level: str, form: str) -> None:
+    """Make every logger of this process write lines of `level` and above, in `form` (`text` or `json`)."""
+    processors: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if form == "json":
+        processors += [
+            structlog.processors.dict_tracebacks,
+            structlog.processors.JSONRenderer(default=repr, ensure_ascii=False),
+        ]
+    else:
+        colors = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        plain = structlog.dev.plain_traceback
+        processors += [structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, exception_formatter=plain)]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

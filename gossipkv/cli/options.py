@@ -1,0 +1,90 @@
+"""Options that several commands share, and how text becomes what they mean."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv import quantity
+from gossipkv.address import Address, parse_address
+from gossipkv.client import blocking
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NODE_VARIABLE: Final = "GOSSIPKV_NODE"
+DEFAULT_NODE: Final = "127.0.0.1:7070"
+
+
+def duration_ms(text: str) -> int:
+    """`500ms`, `10s`: milliseconds, more than none."""
+    try:
+        milliseconds = quantity.parse(text, quantity.DURATION)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from None
+    if milliseconds == 0:
+        raise click.BadParameter(f"{text!r}: expected more than nothing")
+    return milliseconds
+
+
+def size_bytes(text: str) -> int:
+    """`64MiB`: bytes."""
+    try:
+        return quantity.parse(text, quantity.SIZE)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from None
+
+
+def node_address(text: str) -> Address:
+    """`HOST:PORT`."""
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def key_bytes(text: str) -> bytes:
+    """An argument as the bytes that the shell passed, whatever the locale."""
+    return os.fsencode(text)
+
+
+NODE: Final = click.option(
+    "--node",
+    "nodes",
+    type=node_address,
+    multiple=True,
+    metavar="HOST:PORT",
+    help=f"Node to ask; of several, the first that answers.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
+)
+TIMEOUT: Final = click.option(
+    "--timeout",
+    "timeout_ms",
+    type=duration_ms,
+    default="1s",
+    show_default=True,
+    metavar="DURATION",
+    help="Time allowed for one request.",
+)
+VERSION: Final = click.option("--version", metavar="VERSION", help="Read exactly this version.")
+HEX: Final = click.option("--hex", "hexadecimal", is_flag=True, help="Write bytes as hexadecimal digits.")
+JSON: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+OUT: Final = click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write to FILE, once there is something to write.",
+)
+
+
+def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:
+    """A client for the nodes that were named, else those of the environment, else the one of this machine."""
+    if not nodes:
+        named = os.environ.get(NODE_VARIABLE, "").replace(",", " ").split() or [DEFAULT_NODE]
+        try:
+            nodes = [parse_address(text) for text in named]
+        except ValueError as error:
+            raise click.UsageError(f"{NODE_VARIABLE}: {error}") from None
+    return blocking.connect(*nodes, timeout_ms=timeout_ms)

@@ -1,0 +1,162 @@
+"""`get`, `mget` and `scan`: values on standard output, as they are.
+
+`get` writes the value and nothing else (on a terminal a line feed, if it does not end in one).  `mget` and `scan`
+write lines, `key TAB value`, the form in which sources are read; `--hex` and `--json` are for keys and values that
+hold a TAB or a line feed.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv.cli import NOT_FOUND
+from gossipkv.cli.options import HEX, JSON, NODE, OUT, TIMEOUT, VERSION, connect, key_bytes
+from gossipkv.cli.output import Output, json_line, note, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from gossipkv.address import Address
+
+KEYS_AT_ONCE: Final = 500  # One answer each; a value of 30 KiB still fits, and memory stays small.
+
+
+@click.command()
+@click.argument("database", metavar="DB")
+@click.argument("key", metavar="KEY", type=key_bytes)
+@NODE
+@TIMEOUT
+@VERSION
+@HEX
+@JSON
+@OUT
+def get(
+    database: str,
+    key: bytes,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    version: str | None,
+    *,
+    hexadecimal: bool,
+    as_json: bool,
+    out: Path | None,
+) -> int:
+    """Write the value of KEY in DB, as it is.
+
+    KEY is `-`: the key is what standard input holds, without one line feed at its end.  Exit status 1: there is no
+    such key.
+    """
+    if key == b"-":
+        key = sys.stdin.buffer.read().removesuffix(b"\n")
+    with connect(nodes, timeout_ms) as client, Output(out, hexadecimal=hexadecimal) as output:
+        value, answering = client.dataset(database).get_with_version(key, version=version)
+        if as_json:
+            output.write(json_line({"key": key, "value": value, "version": answering}))
+        elif value is not None:
+            output.write(output.form(value))
+            if output.for_people and not value.endswith(b"\n"):
+                output.write(b"\n")
+    if value is None:
+        note(f"not found: {shown(key)} in {database}, version {answering}")
+        return NOT_FOUND
+    return 0
+
+
+@click.command()
+@click.argument("database", metavar="DB")
+@click.argument("keys", metavar="KEY...", type=key_bytes, nargs=-1, required=True)
+@NODE
+@TIMEOUT
+@VERSION
+@HEX
+@JSON
+@OUT
+def mget(
+    database: str,
+    keys: tuple[bytes, ...],
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    version: str | None,
+    *,
+    hexadecimal: bool,
+    as_json: bool,
+    out: Path | None,
+) -> int:
+    """Write a line `key TAB value` for each KEY in DB that is there, in the order asked, all from one version.
+
+    KEY is `-`: keys are the lines of standard input.  With --json each key is a line {"key", "value"}, and a value that
+    is not there is null.  Exit status 1: some keys are not there; they are listed on standard error.
+    """
+    missing = 0
+    with connect(nodes, timeout_ms) as client, Output(out, hexadecimal=hexadecimal) as output:
+        dataset = client.dataset(database)
+        for part in _parts(_lines() if keys == (b"-",) else keys):
+            values, version = dataset.get_many_with_version(part, version=version)
+            for key, value in zip(part, values, strict=True):
+                if as_json:
+                    output.write(json_line({"key": key, "value": value}))
+                elif value is not None:
+                    output.write(b"%b\t%b\n" % (output.form(key), output.form(value)))
+                if value is None:
+                    missing += 1
+                    note(f"not found: {shown(key)} in {database}, version {version}")
+    return NOT_FOUND if missing else 0
+
+
+@click.command()
+@click.argument("database", metavar="DB")
+@click.option("--start", type=key_bytes, metavar="KEY", help="First key.")
+@click.option("--end", type=key_bytes, metavar="KEY", help="Stop before this key.")
+@click.option("--prefix", type=key_bytes, metavar="PREFIX", help="Only keys that begin so.")
+@click.option("--reverse", is_flag=True, help="From the last key to the first.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N records.")
+@NODE
+@TIMEOUT
+@VERSION
+@HEX
+@JSON
+@OUT
+def scan(
+    database: str,
+    *,
+    start: bytes | None,
+    end: bytes | None,
+    prefix: bytes | None,
+    limit: int | None,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    version: str | None,
+    reverse: bool,
+    hexadecimal: bool,
+    as_json: bool,
+    out: Path | None,
+) -> None:
+    """Write the records of DB in key order, a line `key TAB value` each, all from one version.
+
+    With --json each record is a line {"key", "value"}.
+    """
+    with connect(nodes, timeout_ms) as client, Output(out, hexadecimal=hexadecimal) as output:
+        found = client.dataset(database).scan(
+            start=start, end=end, prefix=prefix, reverse=reverse, limit=limit, version=version
+        )
+        for key, value in found:
+            if as_json:
+                output.write(json_line({"key": key, "value": value}))
+            else:
+                output.write(b"%b\t%b\n" % (output.form(key), output.form(value)))
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
+
+
+def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
+    iterator = iter(keys)
+    while part := list(islice(iterator, KEYS_AT_ONCE)):
+        yield part

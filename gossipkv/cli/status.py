@@ -1,0 +1,213 @@
+"""`status`: what a node holds, builds and serves; and waiting until the newest version serves."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from gossipkv.cli import FAILED
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
+from gossipkv.cli.output import console, draw, note, plain, print_json, size_text
+from gossipkv.errors import UnknownDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+    from gossipkv.wire.rpc import Value
+
+POLL_S: Final = 0.2
+STYLES: Final = {
+    "ACTIVE": "green",
+    "AVAILABLE": "cyan",
+    "BUILDING": "yellow",
+    "ERROR": "bold red",
+    "RETIRING": "dim",
+    "SEEN": "dim",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """One version of a database as the node tells it; what it does not tell is None."""
+
+    database: str
+    name: str
+    state: str
+    partitions: int | None
+    records: int | None
+    size_bytes: int | None
+    done: float | None
+    remaining_s: float | None
+    waiting_for: str | None
+    error: str | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the source has all of it."""
+        return self.waiting_for is None
+
+
+@click.command()
+@click.argument("database", metavar="[DB]", required=False)
+@click.option("--wait", is_flag=True, help="Wait until the newest version serves; status 3 if it is in error.")
+@NODE
+@TIMEOUT
+@JSON
+def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, wait: bool, as_json: bool) -> int:
+    """Write what the node holds, builds and serves, of DB or of every database.
+
+    With --json everything that the node tells, per database, version and partition.
+    """
+    with connect(nodes, timeout_ms) as client:
+        told = _wait(client, database) if wait else _ask(client, database)
+        if as_json:
+            print_json(told)
+        else:
+            _draw(client.info(), str(client.address), told)
+    troubled = [version for version in _newest(told) if version.state == "ERROR"] if wait else []
+    for version in troubled:
+        note(f"gossipkv: {version.database} {version.name}: {version.error}")
+    return FAILED if troubled else 0
+
+
+def _ask(client: Client, database: str | None) -> dict[str, Value]:
+    told = client.status()
+    if database is None:
+        return told
+    if database not in told:
+        raise UnknownDatabase(f"no database {database}", {"database": database})
+    return {database: told[database]}
+
+
+def _wait(client: Client, database: str | None) -> dict[str, Value]:
+    """Ask again and again until the newest complete version of each database serves, or is in error."""
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        while True:
+            told = _ask(client, database)
+            newest = _newest(told)
+            if newest and all(version.state in {"ACTIVE", "ERROR"} for version in newest):
+                return told
+            _advance(progress, newest)
+            time.sleep(POLL_S)
+
+
+def _advance(progress: Progress, newest: list[VersionStatus]) -> None:
+    tasks = {task.description: task.id for task in progress.tasks}
+    for version in newest:
+        words = f"{version.database} {version.name}"
+        if words not in tasks:
+            tasks[words] = progress.add_task(words, total=1.0)
+        progress.update(tasks[words], completed=1.0 if version.state == "ACTIVE" else version.done or 0.0)
+
+
+def _newest(told: dict[str, Value]) -> list[VersionStatus]:
+    """The newest complete version of each database; versions are ordered as strings."""
+    newest = {version.database: version for version in _versions(told) if version.is_complete}
+    return list(newest.values())
+
+
+def _versions(told: dict[str, Value]) -> Iterator[VersionStatus]:
+    """Every version, databases and versions in order."""
+    for database, entry in sorted(told.items()):
+        versions = entry.get("versions") if isinstance(entry, dict) else None
+        for name, version in sorted(versions.items()) if isinstance(versions, dict) else ():
+            if isinstance(version, dict):
+                yield _version(database, name, version)
+
+
+def _version(database: str, name: str, told: dict[str, Value]) -> VersionStatus:
+    progress, error, partitions = told.get("progress"), told.get("error"), told.get("partitions")
+    building = progress if isinstance(progress, dict) else {}
+    return VersionStatus(
+        database,
+        name,
+        str(told.get("state")),
+        len(partitions) if isinstance(partitions, list) else None,
+        _whole(told.get("records")),
+        _whole(told.get("size_bytes")),
+        _number(building.get("done")),
+        _number(building.get("remaining_s")),
+        None if told.get("waiting_for") is None else str(told["waiting_for"]),
+        str(error.get("message")) if isinstance(error, dict) else None,
+    )
+
+
+def _whole(value: Value) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _number(value: Value) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
+    node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), _number(info.get("uptime_s")) or 0
+    draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}, up {_ago(int(up))}"))
+    if info.get("source_error") is not None:
+        draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
+    click.echo()
+    if told:
+        draw(_table(told))
+    else:
+        draw(Text("no databases: nothing is built, and the source shows none", "dim"))
+
+
+def _table(told: dict[str, Value]) -> Table:
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("database", "version", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("partitions", "records", "size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    before = None
+    for version in _versions(told):
+        table.add_row(
+            version.database if version.database != before else "",
+            version.name,
+            Text(version.state, STYLES.get(version.state, "")),
+            "" if version.partitions is None else str(version.partitions),
+            "" if version.records is None else f"{version.records:,}",
+            "" if version.size_bytes is None else size_text(version.size_bytes),
+            Text(_remark(version), "red" if version.error else ""),
+        )
+        before = version.database
+    for database, entry in sorted(told.items()):
+        if isinstance(entry, dict) and not entry.get("versions"):
+            table.add_row(database, "", Text("EMPTY", "dim"), "", "", "", "the source shows no version yet")
+        if isinstance(entry, dict) and entry.get("error") is not None:
+            table.add_row(database, "", Text("ERROR", STYLES["ERROR"]), "", "", "", Text(str(entry["error"]), "red"))
+    return table
+
+
+def _remark(version: VersionStatus) -> str:
+    if version.error is not None:
+        return version.error
+    if version.waiting_for is not None:
+        return f"waits for {version.waiting_for}"
+    if version.state == "BUILDING" and version.done is not None:
+        left = "" if version.remaining_s is None else f", {_ago(round(version.remaining_s))} left"
+        filled = round(version.done * 20)
+        return f"{'━' * filled}{'╌' * (20 - filled)} {version.done:.0%}{left}"
+    return ""
+
+
+def _ago(seconds: int) -> str:
+    """A length of time, in its largest two units."""
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"

@@ -1,0 +1,461 @@
+"""Every setting: its default, unit, range, meaning and why; and the one way to load them.
+
+The fields of `Config` are the list.  A field's type is what the program sees (durations in milliseconds, sizes in
+bytes, rates in bytes per second); its `Setting` is what people see (`10m`, `64KiB`, `20MiB/s`).  Flags, environment
+names, `gossipkv config` and `docs/settings.md` are all derived from it, so nothing is said twice.
+
+Three sources, the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag (`--refresh-period`).
+An unknown name in any of them is an error that names the nearest known one: a misspelt limit must not be a limit
+that silently is not there.
+
+One name needs care: `GOSSIPKV_NODE` tells the client commands which node to ask, so this node's own name is
+`GOSSIPKV_NODE_NAME` in the environment (and plainly `node` in a file, `--node` as a flag of `serve`).
+
+Rules for whoever edits this file: a setting exists only while it has an effect; its `why` says why the default is
+what it is; zero is allowed only where it has a name (`off`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.address import Address, parse_address
+from gossipkv.errors import ConfigError
+from gossipkv.quantity import DURATION, RATE, SIZE, parse, show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+Value = bool | int | str | Path | Address | None
+
+PREFIX: Final = "GOSSIPKV_"
+FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
+# Read by others than `load`: the file's name, the client commands' node, and the build's own switch.
+RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG"})
+
+_UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+_NAME: Final = re.compile(r"[-_.a-zA-Z0-9]{1,64}")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as people see it; the list gives each the name of its field."""
+
+    name: str
+    kind: str
+    default: str
+    allowed: str
+    meaning: str
+    why: str
+    parse: Callable[[str], Value] = field(repr=False)
+    show: Callable[[Value], str] = field(repr=False)
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return "GOSSIPKV_NODE_NAME" if self.name == "node" else PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+
+def _say(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def _plain(
+    kind: str, default: str, allowed: str, read: Callable[[str], Value], *, meaning: str, why: str
+) -> dict[str, Setting]:
+    return {"setting": Setting("", kind, default, allowed, meaning, why, read, _say)}
+
+
+def _quantity(kind: str, default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
+    units = _UNITS[kind]
+    least, most = parse(low, units), parse(high, units)
+
+    def read(text: str) -> int:
+        value = 0 if zero and text.strip() in {"0", zero} else parse(text, units)
+        if not least <= value <= most and not (zero and value == 0):
+            raise ValueError("out of range")
+        return value
+
+    def say(value: Value) -> str:
+        assert isinstance(value, int)
+        return zero if zero and value == 0 else show(value, units)
+
+    allowed = f"{low} to {high}, or {zero}" if zero else f"{low} to {high}"
+    setting = Setting("", kind, default, allowed, meaning, why, read, say)
+    return field(default=read(default), metadata={"setting": setting})
+
+
+def duration(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
+    """A setting in milliseconds; `zero` is the word for 0 where that is allowed."""
+    return _quantity("duration", default, low, high, meaning=meaning, why=why, zero=zero)
+
+
+def size(default: str, low: str, high: str, *, meaning: str, why: str) -> int:
+    """A setting in bytes."""
+    return _quantity("size", default, low, high, meaning=meaning, why=why)
+
+
+def rate(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
+    """A setting in bytes per second."""
+    return _quantity("rate", default, low, high, meaning=meaning, why=why, zero=zero)
+
+
+def count(default: int, low: int, high: int, *, meaning: str, why: str) -> int:
+    """A setting that is a plain number."""
+
+    def read(text: str) -> int:
+        digits = text.strip()
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))):
+            raise ValueError("expected a whole number without a unit")
+        if not low <= int(digits) <= high:
+            raise ValueError("out of range")
+        return int(digits)
+
+    return field(
+        default=default, metadata=_plain("count", str(default), f"{low} to {high}", read, meaning=meaning, why=why)
+    )
+
+
+def switch(*, default: bool, meaning: str, why: str) -> bool:
+    """A setting that is on or off."""
+
+    def read(text: str) -> bool:
+        word = text.strip().lower()
+        if word not in _TRUE | _FALSE:
+            raise ValueError("expected true or false")
+        return word in _TRUE
+
+    return field(
+        default=default, metadata=_plain("bool", _say(default), "true or false", read, meaning=meaning, why=why)
+    )
+
+
+def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) -> str:
+    """A setting that is one of a few words."""
+
+    def read(text: str) -> str:
+        if text.strip() not in options:
+            raise ValueError("not one of the words")
+        return text.strip()
+
+    return field(
+        default=default, metadata=_plain("choice", default, " or ".join(options), read, meaning=meaning, why=why)
+    )
+
+
+def _read_name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise ValueError("not a name")
+    return text
+
+
+def _read_path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("expected a path")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # Python's word for a `~name` whose home is not known.
+        raise ValueError(str(error)) from None
+
+
+def _default_data() -> Path:
+    from platformdirs import user_data_path  # noqa: PLC0415  # Only a node that was not told asks; clients do not pay.
+
+    return user_data_path("gossipkv", appauthor=False)
+
+
+_NAME_FORM: Final = "1 to 64 of the characters - _ . a-z A-Z 0-9"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The effective settings of one node; durations in ms, sizes in bytes, rates in bytes per second."""
+
+    source: Path | None = field(
+        default=None,
+        metadata=_plain(
+            "path", "none", "a directory", _read_path,
+            meaning="source root: <database>/<version>/<files>",
+            why="without one a node serves what it has already built",
+        ),
+    )  # fmt: skip
+    data: Path = field(
+        default_factory=_default_data,
+        metadata=_plain(
+            "path", "a platform data directory", "a directory that this node alone uses", _read_path,
+            meaning="where this node keeps its files; locked",
+            why="the place where the system expects a program's own data",
+        ),
+    )  # fmt: skip
+    listen: Address = field(
+        default=Address("127.0.0.1", 7070),
+        metadata=_plain(
+            "address", "127.0.0.1:7070", "HOST:PORT, port 0 for any free one", parse_address,
+            meaning="where the node answers MessagePack-RPC",
+            why="only this machine, as long as there is no authentication",
+        ),
+    )  # fmt: skip
+    cluster: str = field(
+        default="gossipkv",
+        metadata=_plain(
+            "text", "gossipkv", _NAME_FORM, _read_name,
+            meaning="name of the cluster; a data directory belongs to one cluster",
+            why="one cluster is what most machines run",
+        ),
+    )  # fmt: skip
+    node: str | None = field(
+        default=None,
+        metadata=_plain(
+            "text", "kept in data", _NAME_FORM, _read_name,
+            meaning="this node's name",
+            why="drawn at the first start, so that two nodes never share one by accident",
+        ),
+    )  # fmt: skip
+
+    refresh_period: int = duration(
+        "1m", "100ms", "7d", zero="off",
+        meaning="time between two scans of the source",
+        why="new versions come by the hour or day; a scan lists directories only",
+    )  # fmt: skip
+    retire_after: int = duration(
+        "10m", "0s", "30d",
+        meaning="time since the last request for an old version until it is removed",
+        why="long enough for a reader that pinned a version to finish its work",
+    )  # fmt: skip
+    max_parallel_loads: int = count(
+        2, 1, 64,
+        meaning="versions built at once, each in a child process",
+        why="one large database does not hold up a small one, and cores are left for serving",
+    )  # fmt: skip
+    throttle_loads: int = rate(
+        "off", "64KiB/s", "1TiB/s", zero="off",
+        meaning="bytes read per second from the source, for all builds together",
+        why="off: most sources are local or can defend themselves",
+    )  # fmt: skip
+    require_success_file: bool = switch(
+        default=False,
+        meaning="take only versions that hold a file named _SUCCESS",
+        why="Hadoop and Spark write it last; a plain copy does not",
+    )  # fmt: skip
+    build_memory: int = size(
+        "256MiB", "64MiB", "1TiB",
+        meaning="most memory that the process of one build uses",
+        why="a build of any size fits beside the node on a small machine",
+    )  # fmt: skip
+    compression: str = choice(
+        "none", ("none", "lz4"),
+        meaning="how records are kept in built files",
+        why="uncompressed reads touch two cache lines; lz4 pays when data is larger than memory",
+    )  # fmt: skip
+
+    max_frame: int = size(
+        "17MiB", "64KiB", "1GiB",
+        meaning="largest request",
+        why="holds the largest value with its key; anything longer is hostile or a mistake",
+    )  # fmt: skip
+    max_key: int = size(
+        "65535B", "1B", "65535B",
+        meaning="longest key in a request",
+        why="the longest that a sorted file can hold",
+    )  # fmt: skip
+    max_connections: int = count(
+        10_000, 1, 1_000_000,
+        meaning="connections open at once; further ones are closed",
+        why="each costs a descriptor and a few KiB",
+    )  # fmt: skip
+    max_in_flight: int = count(
+        1000, 1, 100_000,
+        meaning="unanswered requests of one connection before its reading pauses",
+        why="ten times what a pipelining client needs to hide a round trip",
+    )  # fmt: skip
+    max_queued: int = size(
+        "4MiB", "64KiB", "1GiB",
+        meaning="answers waiting for one connection's peer before its reading pauses",
+        why="a peer that does not read must not hold the node's memory",
+    )  # fmt: skip
+    frame_timeout: int = duration(
+        "10s", "100ms", "1h",
+        meaning="time for a half-sent request to arrive whole",
+        why="the largest request needs 3 s on a 100 Mbit/s line",
+    )  # fmt: skip
+    idle_timeout: int = duration(
+        "1h", "1s", "30d", zero="off",
+        meaning="time without a request until a connection is closed",
+        why="clients keep connections; those that vanished without a word must end one day",
+    )  # fmt: skip
+    drain_timeout: int = duration(
+        "10s", "0s", "1h",
+        meaning="time for requests in flight to be answered when the node stops",
+        why="well below the 30 s after which supervisors kill",
+    )  # fmt: skip
+    scan_limit: int = count(
+        1000, 1, 100_000,
+        meaning="most records in one answer to a scan",
+        why="a long scan comes in pages, so it holds up no one for more than a moment",
+    )  # fmt: skip
+
+    log_level: str = choice(
+        "info", ("debug", "info", "warning", "error"),
+        meaning="least level of the log lines written",
+        why="info is a few lines a start, and one for each change",
+    )  # fmt: skip
+    log_format: str = choice(
+        "text", ("text", "json"),
+        meaning="form of the log lines on standard error",
+        why="text for people; json for a collector",
+    )  # fmt: skip
+
+    origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+
+    def origin(self, name: str) -> str:
+        """Where the value of setting `name` came from; `default` if from nowhere."""
+        return self.origins.get(name, "default")
+
+
+def _settings() -> Iterable[Setting]:
+    for item in dataclasses.fields(Config):
+        setting = item.metadata.get("setting")
+        if isinstance(setting, Setting):
+            yield dataclasses.replace(setting, name=item.name)
+
+
+SETTINGS: Final = tuple(_settings())
+_BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+_BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
+
+
+def _unknown(what: str, where: str, known: Iterable[str]) -> ConfigError:
+    # Compared without the prefix that all variables share: it would make everything look near.
+    bare = {name.removeprefix(PREFIX): name for name in known}
+    (nearest,) = difflib.get_close_matches(what.removeprefix(PREFIX), bare, n=1, cutoff=0)
+    return ConfigError(
+        f"{where}: unknown setting {what}; the nearest known one is {bare[nearest]} (`gossipkv config` lists all)",
+        {"setting": what, "where": where},
+    )
+
+
+def _value(setting: Setting, text: str, where: str) -> Value:
+    try:
+        return setting.parse(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{where}: {setting.name} = {text!r}: {error}; allowed: {setting.allowed}",
+            {"setting": setting.name, "where": where},
+        ) from None
+
+
+def _line_of(text: str, name: str) -> int | None:
+    """The line that assigns `name` at the top level, if it can be told; tomllib keeps no positions."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if re.match(rf"""\s*(?:"{re.escape(name)}"|'{re.escape(name)}'|{re.escape(name)})\s*[=.]""", line):
+            return number
+        if re.match(rf"""\s*\[+\s*["']?{re.escape(name)}\b""", line):
+            return number
+    return None
+
+
+def _from_file(path: Path) -> Iterable[tuple[Setting, str, str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{path}: cannot read the settings: {reason}") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"\(at line (\d+), column \d+\)$", str(error))
+        where = f"{path}:{found[1]}" if found else str(path)
+        raise ConfigError(f"{where}: not TOML: {error}") from None
+    for name, value in table.items():
+        line = _line_of(text, name)
+        where = str(path) if line is None else f"{path}:{line}"
+        setting = _BY_NAME.get(name)
+        if setting is None:
+            raise _unknown(name, where, _BY_NAME)
+        yield setting, _text_of(setting, value, where), where
+
+
+def _text_of(setting: Setting, value: object, where: str) -> str:
+    """A TOML value as the text that the environment would hold; TOML's own types must fit the kind."""
+    if isinstance(value, bool):
+        fits = setting.kind == "bool"
+        text = _say(value)
+    elif isinstance(value, int):
+        fits = setting.kind == "count" or value == 0
+        text = str(value)
+    else:
+        fits = isinstance(value, str) and setting.kind not in {"bool", "count"}
+        text = str(value)
+    if not fits:
+        wanted = {"bool": "true or false", "count": "a number"}.get(setting.kind, "a string")
+        raise ConfigError(
+            f"{where}: {setting.name} = {value!r}: expected {wanted}; allowed: {setting.allowed}",
+            {"setting": setting.name, "where": where},
+        )
+    return text
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterable[tuple[Setting, str, str]]:
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in RESERVED:
+            continue
+        setting = _BY_VARIABLE.get(variable)
+        if setting is None:
+            raise _unknown(variable, "environment", _BY_VARIABLE)
+        yield setting, environ[variable], f"environment {variable}"
+
+
+def _from_flags(flags: Mapping[str, str]) -> Iterable[tuple[Setting, str, str]]:
+    for name, text in flags.items():
+        setting = _BY_NAME.get(name)
+        if setting is None:
+            raise _unknown(name, "flags", _BY_NAME)
+        yield setting, text, f"flag {setting.flag}"
+
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def load(
+    file: str | Path | None = None,
+    environ: Mapping[str, str] = _NOTHING,
+    flags: Mapping[str, str] = _NOTHING,
+) -> Config:
+    """The effective settings; `flags` are named like settings, and `file` falls back to `GOSSIPKV_CONFIG`.
+
+    Raises:
+        ConfigError: a name is unknown, or a value malformed or out of its range; says what, where, and what is allowed.
+    """
+    named = file if file is not None else environ.get(FILE_VARIABLE) or None
+    found: list[tuple[Setting, str, str]] = []
+    if named is not None:
+        found += _from_file(Path(named).expanduser())
+    found += _from_environment(environ)
+    found += _from_flags(flags)
+    values: dict[str, Value] = {}
+    origins: dict[str, str] = {}
+    for setting, text, where in found:  # Every value is checked, also one that a later source overrides.
+        values[setting.name] = _value(setting, text, where)
+        origins[setting.name] = where
+    config = Config(origins=MappingProxyType(origins))
+    for name, value in values.items():
+        object.__setattr__(config, name, value)  # Frozen for everybody else: nobody has seen it yet.
+    return config

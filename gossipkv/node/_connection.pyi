@@ -1,0 +1,23 @@
+from typing import Self, final
+
+from _typeshed import ReadableBuffer
+
+from gossipkv.node._published import Published
+
+@final
+class Core:
+    def __new__(
+        cls,
+        *,
+        max_frame: int,
+        max_key: int,
+        max_in_flight: int,
+        max_queued: int,
+        max_connections: int,
+        frame_timeout_ms: int,
+        idle_timeout_ms: int,
+        max_held: int,
+    ) -> Self: ...
+    def publish(self, published: Published) -> None: ...
+    def reply(self, handle: int, msgid: int, frame: ReadableBuffer) -> bool: ...
+    def counters(self) -> dict[str, int]: ...

@@ -1,0 +1,153 @@
+"""Checking what a client sent: parameters taken in order, each with one clear error.
+
+Only requests that the serving loop handed off come here.  Text is bytes until it is needed as text
+(`gossipkv.wire.rpc`), so `str` and `bin` are both accepted for names and for keys.
+
+Usage::
+
+    arguments = Arguments("get", params)
+    database = arguments.text("database")
+    key = arguments.key("key", limit)
+    options = arguments.options("version", "min_version", "timeout_ms")
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, final
+
+from gossipkv.errors import BadRequest
+from gossipkv.wire.rpc import Raw, decode_params, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def _text(value: Raw, where: str) -> str:
+    if not isinstance(value, bytes):
+        raise BadRequest(f"{where} must be a string, not {kind_of(value)}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+@final
+class Arguments:
+    """The parameters of one request.
+
+    Raises:
+        BadRequest: from every method, when what stands there is not what it should be.
+    """
+
+    def __init__(self, method: str, params: bytes) -> None:
+        self._method = method
+        self._values = decode_params(params)
+        self._at = 0
+
+    def text(self, what: str) -> str:
+        """A name."""
+        return _text(self._next(what), f"{self._method}: the {what}")
+
+    def text_or_nil(self, what: str) -> str | None:
+        """A name, nil, or nothing at all."""
+        if self._at == len(self._values):
+            return None
+        value = self._next(what)
+        return None if value is None else _text(value, f"{self._method}: the {what}")
+
+    def key(self, what: str, limit: int) -> bytes:
+        """A key of at most `limit` bytes."""
+        return self._key(self._next(what), f"the {what}", limit)
+
+    def keys(self, what: str, limit: int) -> list[bytes]:
+        """An array of keys."""
+        values = self._next(what)
+        if not isinstance(values, list):
+            raise BadRequest(f"{self._method}: the {what} must be an array, not {kind_of(values)}")
+        return [self._key(value, f"{what}[{index}]", limit) for index, value in enumerate(values)]
+
+    def options(self, *known: str) -> Options:
+        """The last parameter: a map of options, or nothing; a name that is not `known` is refused."""
+        if self._at == len(self._values):
+            return Options(self._method, {})
+        value = self._next("options")
+        if not isinstance(value, dict):
+            raise BadRequest(f"{self._method}: the options must be a map, not {kind_of(value)}")
+        self.end()
+        given = {_text(name, f"{self._method}: an option's name"): option for name, option in value.items()}
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = (
+                    f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}" if known else "it has none"
+                )
+                raise BadRequest(f"{self._method}: unknown option {name}; {hint}", {"option": name})
+        return Options(self._method, given)
+
+    def end(self) -> None:
+        """There is no further parameter."""
+        if self._at < len(self._values):
+            raise BadRequest(f"{self._method} takes {self._at} parameters, not {len(self._values)}")
+
+    def _next(self, what: str) -> Raw:
+        if self._at == len(self._values):
+            raise BadRequest(f"{self._method}: the {what} is missing; {self._at} parameters were given")
+        self._at += 1
+        return self._values[self._at - 1]
+
+    def _key(self, value: Raw, where: str, limit: int) -> bytes:
+        if not isinstance(value, bytes):
+            raise BadRequest(f"{self._method}: {where} must be bytes, not {kind_of(value)}")
+        if len(value) > limit:
+            raise BadRequest(
+                f"{self._method}: {where} has {len(value)} bytes, more than the {limit} that a key may have",
+                {"limit": limit, "size": len(value)},
+            )
+        return value
+
+
+@final
+class Options:
+    """The options of one request; one that is nil counts as not given.
+
+    Raises:
+        BadRequest: from every method, when the option is of another type than it should be.
+    """
+
+    def __init__(self, method: str, given: Mapping[str, Raw]) -> None:
+        self._method = method
+        self._given = given
+
+    def text(self, name: str) -> str | None:
+        """A string."""
+        value = self._given.get(name)
+        return None if value is None else _text(value, self._where(name))
+
+    def blob(self, name: str) -> bytes | None:
+        """Bytes."""
+        value = self._given.get(name)
+        if value is not None and not isinstance(value, bytes):
+            raise BadRequest(f"{self._where(name)} must be bytes, not {kind_of(value)}")
+        return value
+
+    def number(self, name: str, least: int = 0) -> int | None:
+        """A whole number."""
+        value = self._given.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise BadRequest(f"{self._where(name)} must be an integer, not {kind_of(value)}")
+        if value < least:
+            raise BadRequest(f"{self._where(name)} must be at least {least}, not {value}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """True or false; false when it is not given."""
+        value = self._given.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise BadRequest(f"{self._where(name)} must be true or false, not {kind_of(value)}")
+        return bool(value)
+
+    def _where(self, name: str) -> str:
+        return f"{self._method}: the option {name}"

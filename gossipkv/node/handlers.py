@@ -1,0 +1,173 @@
+"""The methods of a node, as a table; and what becomes of their errors.
+
+A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the
+serving task, so it must not block; one that has to wait returns a `Waiting`, which the node runs as a task.
+
+Whatever a method raises that is not meant for a client is a defect: the client gets INTERNAL with an id, and the log
+gets the traceback under that id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, final
+
+import structlog
+
+from gossipkv.errors import GossipKVError, Internal, LocalError, UnknownDatabase, UnknownMethod
+from gossipkv.node.arguments import Arguments
+from gossipkv.node.reads import Holdings, Reads
+from gossipkv.wire.rpc import error_response, response
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Awaitable, Callable
+
+    from gossipkv.errors import Detail
+    from gossipkv.wire.rpc import Value
+
+PROTOCOL = 1  # Grows when a client must know; new methods and options are no reason.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A result that takes time."""
+
+    result: Callable[[], Awaitable[Value]]
+
+
+class Datasets(Holdings, Protocol):
+    """The library, as far as methods know it."""
+
+    def databases(self) -> list[Detail]:
+        """For the method `databases`."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Why the source as a whole cannot be read, if so."""
+        ...
+
+    async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
+        """Look at the source now; the versions seen there, by database."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who answers."""
+
+    version: str
+    cluster: str
+    node: str
+    epoch: int
+
+
+@final
+class Handlers:
+    """Answers the requests that the serving loop hands off."""
+
+    def __init__(
+        self,
+        datasets: Datasets,
+        reads: Reads,
+        identity: Identity,
+        *,
+        counters: Callable[[], dict[str, int]],
+        uptime_s: Callable[[], float],
+        random: random.Random,
+    ) -> None:
+        self._datasets = datasets
+        self._identity = identity
+        self._counters = counters
+        self._uptime_s = uptime_s
+        self._random = random
+        self._errors: Counter[str] = Counter()
+        self._log = structlog.get_logger("gossipkv.node")
+        self._methods: dict[bytes, Callable[[Arguments], Value | Waiting]] = {
+            b"ping": self._ping,
+            b"info": self._info,
+            b"databases": self._databases,
+            b"get": reads.get,
+            b"get_many": reads.get_many,
+            b"scan": reads.scan,
+            b"status": self._status,
+            b"refresh": self._refresh,
+        }
+
+    def answer(self, msgid: int, method: bytes, params: bytes) -> bytes | Waiting:
+        """The frame that answers a request, or what to wait for and then `complete`.  Never raises."""
+        try:
+            handler = self._methods.get(method)
+            if handler is None:
+                name = method[:100].decode(errors="replace")
+                raise UnknownMethod(f"there is no method {name} here", {"method": name})  # noqa: TRY301  # One way out.
+            result = handler(Arguments(method.decode(), params))
+            return result if isinstance(result, Waiting) else response(msgid, result)
+        except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
+            return self._refuse(msgid, method, error)
+
+    async def complete(self, msgid: int, method: bytes, waiting: Waiting) -> bytes:
+        """The frame that answers a request whose result took time.  Raises nothing but cancellation."""
+        try:
+            return response(msgid, await waiting.result())
+        except Exception as error:  # noqa: BLE001  # As in `answer`.
+            return self._refuse(msgid, method, error)
+
+    def _refuse(self, msgid: int, method: bytes, error: Exception) -> bytes:
+        if isinstance(error, GossipKVError) and not isinstance(error, LocalError):
+            told: GossipKVError = error
+        else:
+            incident = f"{self._random.getrandbits(64):016x}"
+            name = method[:100].decode(errors="replace")
+            self._log.error("internal_error", id=incident, method=name, exc_info=error)
+            told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
+        self._errors[told.code] += 1
+        return error_response(msgid, told)
+
+    # The methods
+
+    def _ping(self, arguments: Arguments) -> Value:
+        arguments.end()
+        return "pong"
+
+    def _info(self, arguments: Arguments) -> Value:
+        arguments.end()
+        counters: dict[str, Value] = {**self._counters()}
+        counters |= {f"errors_{code.lower()}": count for code, count in sorted(self._errors.items())}
+        return {
+            "name": "gossipkv",
+            "version": self._identity.version,
+            "protocol": PROTOCOL,
+            "cluster": self._identity.cluster,
+            "node": self._identity.node,
+            "epoch": self._identity.epoch,
+            "uptime_s": round(self._uptime_s(), 3),
+            "databases": len(self._datasets.databases()),
+            "source_error": self._datasets.trouble(),
+            "counters": counters,
+        }
+
+    def _databases(self, arguments: Arguments) -> Value:
+        arguments.end()
+        return self._datasets.databases()
+
+    def _status(self, arguments: Arguments) -> Value:
+        # One node knows only itself, so the merged view and the local one are the same.
+        arguments.options("local").flag("local")
+        return self._datasets.status()
+
+    def _refresh(self, arguments: Arguments) -> Waiting:
+        database = arguments.text_or_nil("database")
+        arguments.end()
+
+        async def look() -> Value:
+            seen = await self._datasets.rescan(database)
+            if database is not None and database not in seen and not self._datasets.known(database):
+                raise UnknownDatabase(f"no database {database} here or at the source", {"database": database})
+            result: dict[str, Value] = {name: list(versions) for name, versions in seen.items()}
+            return result
+
+        return Waiting(look)

@@ -1,0 +1,221 @@
+"""One node: the data directory, the library, the pump, and how they start and stop.
+
+Started in this order: socket (bound, so that a port in use is said before any work), directory (locked), library
+(built versions opened, source scanned once), pump.  The address is reported when all of that is done, so whoever
+sees `ready` finds every built version served.
+
+Stopped by SIGTERM or SIGINT: newcomers are refused, what has been asked is answered within `drain_timeout`, then the
+library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP looks at the source.
+
+Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import signal
+import sys
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from gossipkv import __version__
+from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.store import DataDirectory
+from gossipkv.errors import LocalError
+from gossipkv.node._connection import Core
+from gossipkv.node.handlers import Handlers, Identity
+from gossipkv.node.pump import Pump
+from gossipkv.node.reads import Reads
+from gossipkv.node.served import Served, serve
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator
+
+    from gossipkv.address import Address
+    from gossipkv.config import Config
+    from gossipkv.environment import Environment
+
+MACHINES = ("x86_64", "aarch64")
+
+# Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
+BACKLOG = 4096
+
+# Input and output that all connections together may hold: room for a few of the largest frames at once.
+HELD_BYTES = 256 * 1024 * 1024
+HELD_FRAMES = 4
+
+
+def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
+    """Refuse to start where the serving loop does not exist.
+
+    Raises:
+        LocalError: not Linux on x86-64 or aarch64.
+    """
+    machine = platform.machine() if machine is None else machine
+    if not system.startswith("linux") or machine not in MACHINES:
+        raise LocalError(
+            f"a node needs Linux on x86-64 or aarch64, not {system} on {machine}; clients run anywhere",
+            {"system": system, "machine": machine},
+        )
+
+
+def listen(environment: Environment, address: Address) -> socket.socket:
+    """The listening socket.
+
+    Raises:
+        LocalError: the address is in use, not this machine's, or not allowed.
+    """
+    try:
+        return environment.sockets.listen(address.host, address.port, BACKLOG)
+    except OSError as error:
+        raise LocalError(
+            f"cannot listen on {address}: {error.strerror or error}; choose another with --listen",
+            {"address": str(address), "errno": error.errno},
+        ) from error
+
+
+async def run(
+    config: Config,
+    environment: Environment,
+    *,
+    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a node until a signal ends it; reports its address when it is ready.
+
+    Raises:
+        LocalError: this machine's set-up stands in the way: platform, port, data directory.
+        Corrupt: the data directory's own documents are damaged.
+    """
+    check_platform()
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listen(environment, config.listen))
+        directory = stack.enter_context(await trio.to_thread.run_sync(_open_directory, config, environment))
+        node = _Node(config, environment, directory, listener)
+        stack.callback(node.close)
+        # Signals count from here on: one that comes during the first scan ends the node as well.
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(node.obey, signals, nursery)
+                await nursery.start(node.serve, nursery)
+                host, port = listener.getsockname()[:2]
+                node.log.info("ready", address=f"{host}:{port}", node=directory.node, cluster=config.cluster)
+                task_status.started((host, port))
+        node.log.info("stopped", node=directory.node)
+
+
+def _open_directory(config: Config, environment: Environment) -> DataDirectory:
+    return DataDirectory.open(
+        config.data, environment.files, cluster=config.cluster, random=environment.random, node=config.node
+    )
+
+
+@final
+class _Node:
+    """The parts, wired."""
+
+    def __init__(
+        self, config: Config, environment: Environment, directory: DataDirectory, listener: socket.socket
+    ) -> None:
+        self.log = structlog.get_logger("gossipkv.node")
+        self._config = config
+        self._listener = listener
+        self._pump: Pump | None = None
+        self._published = Served().publish()
+        self._core = Core(
+            max_frame=config.max_frame,
+            max_key=config.max_key,
+            max_in_flight=config.max_in_flight,
+            max_queued=config.max_queued,
+            max_connections=config.max_connections,
+            frame_timeout_ms=config.frame_timeout,
+            idle_timeout_ms=config.idle_timeout,
+            max_held=max(HELD_BYTES, HELD_FRAMES * config.max_frame),
+        )
+        self._library = Library(
+            directory,
+            LibrarySettings(
+                source=None if config.source is None else str(config.source),
+                refresh_period_ms=config.refresh_period,
+                retire_after_ms=config.retire_after,
+                max_parallel_loads=config.max_parallel_loads,
+                throttle_loads=config.throttle_loads,
+                require_success_file=config.require_success_file,
+                build_memory=config.build_memory,
+                compression=config.compression,
+            ),
+            on_change=self._publish,
+            requests=self._requests,
+        )
+        self._reads = Reads(
+            self._library,
+            self._count,
+            max_key=config.max_key,
+            max_frame=config.max_frame,
+            scan_limit=config.scan_limit,
+        )
+        began_ns = environment.clock.monotonic_ns()
+        self._handlers = Handlers(
+            self._library,
+            self._reads,
+            Identity(
+                version=__version__,
+                cluster=config.cluster,
+                node=directory.node,
+                # Each start has a higher one, as long as the wall clock goes forward.
+                epoch=environment.clock.wall_ms(),
+            ),
+            counters=self._core.counters,
+            uptime_s=lambda: (environment.clock.monotonic_ns() - began_ns) / 1e9,
+            random=environment.random,
+        )
+
+    async def serve(
+        self, nursery: trio.Nursery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Start the library, then serve until drained; ends the nursery."""
+        await nursery.start(self._library.run)
+        self._publish()
+        self._pump = Pump(self._core, self._listener, self._handlers)
+        await self._pump.run(task_status=task_status)
+        nursery.cancel_scope.cancel()
+
+    async def obey(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
+        """Do what signals say."""
+        stopping = False
+        async for number in signals:
+            if number == signal.SIGHUP:
+                self.log.info("refresh", reason="SIGHUP")
+                self._library.refresh()
+            elif self._pump is None or stopping:
+                self.log.warning("cut", reason=signal.Signals(number).name)
+                nursery.cancel_scope.cancel()
+            else:
+                stopping = True
+                self.log.info("draining", reason=signal.Signals(number).name, timeout_ms=self._config.drain_timeout)
+                nursery.start_soon(self._drain, self._pump)
+
+    def close(self) -> None:
+        """Let go of every file, after the last request."""
+        self._published.release()
+        self._library.close()
+
+    async def _drain(self, pump: Pump) -> None:
+        if not await pump.drain(self._config.drain_timeout / 1000):
+            self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
+
+    def _requests(self, database: str, version: str) -> int:
+        return self._published.requests_of(database, version)
+
+    def _count(self, database: str, version: str, *, by_name: bool) -> None:
+        self._published.count(database, version, by_name)
+
+    def _publish(self) -> None:
+        served = serve(self._library.held())
+        published = served.publish()
+        self._core.publish(published)
+        self._published = published
+        self._reads.served = served

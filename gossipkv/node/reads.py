@@ -1,0 +1,146 @@
+"""`get`, `get_many` and `scan` in Python: what the serving loop hands off.
+
+The loop answers plain reads of local records itself; what comes here is a scan, or a read about which something is
+to be said: an error, a damaged page, an option that only Python knows.  So this decides from the beginning, by the
+same rules, and is the one place that has the errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+from gossipkv.errors import BadRequest, Corrupt, NotReady, TooLarge, UnknownDatabase
+from gossipkv.node.scan import PAGE_BYTES, Bounds, decode_cursor, page
+from gossipkv.node.served import Served, ServedDatabase, ServedVersion
+
+if TYPE_CHECKING:
+    from gossipkv.errors import Detail
+    from gossipkv.node.arguments import Arguments, Options
+    from gossipkv.wire.rpc import Value
+
+READ_OPTIONS = ("version", "min_version", "timeout_ms")
+SCAN_OPTIONS = (*READ_OPTIONS, "start", "end", "prefix", "reverse", "limit", "cursor")
+
+# What an answer has beside the values: envelope, heads, the name of the version.
+_ENVELOPE_BYTES = 1024
+_HEAD_BYTES = 5
+
+
+class Holdings(Protocol):
+    """What reads need to know of the library beyond what is served."""
+
+    def known(self, database: str) -> bool:
+        """Whether there is such a database, here or at the source."""
+        ...
+
+    def status(self, database: str | None = None) -> dict[str, Detail]:
+        """By database: versions, their states and their progress."""
+        ...
+
+    def damaged(self, database: str, version: str, error: Corrupt) -> None:
+        """A read met damage."""
+        ...
+
+
+class Count(Protocol):
+    """Where a request that was answered here is counted."""
+
+    def __call__(self, database: str, version: str, *, by_name: bool) -> None:
+        """One more for that version; `by_name`: the request named it."""
+        ...
+
+
+@final
+class Reads:
+    """The three read methods, on whatever is served now."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        count: Count,
+        *,
+        max_key: int,
+        max_frame: int,
+        scan_limit: int,
+    ) -> None:
+        self.served = Served()
+        self._holdings = holdings
+        self._count = count
+        self._max_key = max_key
+        self._max_frame = max_frame
+        self._scan_limit = scan_limit
+
+    def get(self, arguments: Arguments) -> Value:
+        """`[value or nil, version]`."""
+        database = arguments.text("database")
+        key = arguments.key("key", self._max_key)
+        version = self._choose(database, arguments.options(*READ_OPTIONS))
+        try:
+            file = version.file_of(key)
+            return [None if file is None else file.get(key), version.name]
+        except Corrupt as error:
+            self._holdings.damaged(database, version.name, error)
+            raise
+
+    def get_many(self, arguments: Arguments) -> Value:
+        """`[[value or nil, ...], version]`."""
+        database = arguments.text("database")
+        keys = arguments.keys("keys", self._max_key)
+        version = self._choose(database, arguments.options(*READ_OPTIONS))
+        values: list[Value] = []
+        room = self._max_frame - _ENVELOPE_BYTES
+        try:
+            for key in keys:
+                file = version.file_of(key)
+                value = None if file is None else file.get(key)
+                values.append(value)
+                room -= _HEAD_BYTES + len(value or b"")
+                if room < 0:
+                    raise TooLarge("the values do not fit into one answer: ask for fewer", {"limit": self._max_frame})
+        except Corrupt as error:
+            self._holdings.damaged(database, version.name, error)
+            raise
+        return [values, version.name]
+
+    def scan(self, arguments: Arguments) -> Value:
+        """`[[[key, value], ...], cursor or nil, version]`."""
+        database = arguments.text("database")
+        options = arguments.options(*SCAN_OPTIONS)
+        bounds = Bounds(options.blob("start"), options.blob("end"), options.blob("prefix"), options.flag("reverse"))
+        limit = options.number("limit", least=1)
+        cursor = options.blob("cursor")
+        if cursor is None:
+            version = self._choose(database, options)
+        else:
+            pinned, last = decode_cursor(cursor)
+            if options.text("version") not in {None, pinned}:
+                raise BadRequest(f"scan: the cursor belongs to version {pinned}")
+            version = self._count_choice(self._database(database).choose(pinned, None), by_name=True)
+            bounds = bounds.after(last)
+        limit = self._scan_limit if limit is None else min(limit, self._scan_limit)
+        page_bytes = min(PAGE_BYTES, (self._max_frame - _ENVELOPE_BYTES) // 2)
+        try:
+            records, following = page(version, bounds, limit, page_bytes)
+        except Corrupt as error:
+            self._holdings.damaged(database, version.name, error)
+            raise
+        pairs: list[Value] = [[key, value] for key, value in records]
+        return [pairs, following, version.name]
+
+    def _choose(self, database: str, options: Options) -> ServedVersion:
+        version, min_version = options.text("version"), options.text("min_version")
+        options.number("timeout_ms")  # A local read takes no time worth the name, so any timeout is kept.
+        chosen = self._database(database).choose(version, min_version)
+        return self._count_choice(chosen, by_name=version is not None)
+
+    def _count_choice(self, version: ServedVersion, *, by_name: bool) -> ServedVersion:
+        self._count(version.database, version.name, by_name=by_name)
+        return version
+
+    def _database(self, name: str) -> ServedDatabase:
+        found = self.served.databases.get(name)
+        if found is not None and found.versions:
+            return found
+        if not self._holdings.known(name):
+            raise UnknownDatabase(f"no database {name} here", {"database": name})
+        raise NotReady(f"{name} has no version ready yet", {"database": name, "status": self._holdings.status(name)})

@@ -1,0 +1,39 @@
+"""Durations, sizes and rates as people write them: `500ms`, `64KiB`, `20MiB/s`.
+
+A quantity is a whole number of its smallest unit: milliseconds, bytes, bytes per second.  What cannot be said so
+exactly (`0.5ms`) is refused rather than rounded, and `show` picks the largest unit that says a value exactly, so
+`parse(show(value)) == value`.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+DURATION: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+SIZE: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+RATE: Final = {f"{unit}/s": factor for unit, factor in SIZE.items()}
+
+_FORM = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z/]+)", re.ASCII)
+
+
+def parse(text: str, units: dict[str, int]) -> int:
+    """The value of `text` in the smallest of `units`.
+
+    Raises:
+        ValueError: `text` is not a number with one of the units, or is a fraction of the smallest one.
+    """
+    match = _FORM.fullmatch(text.strip())
+    if match is None or match["unit"] not in units:
+        raise ValueError(f"expected a number with a unit ({', '.join(units)})")
+    value = Fraction(match["number"]) * units[match["unit"]]
+    if value.denominator != 1:
+        raise ValueError(f"expected a whole number of {next(iter(units))}")
+    return value.numerator
+
+
+def show(value: int, units: dict[str, int]) -> str:
+    """The shortest exact form of `value`, in the largest unit that divides it."""
+    unit, factor = next((unit, factor) for unit, factor in reversed(units.items()) if value % factor == 0)
+    return f"0{next(iter(units))}" if value == 0 else f"{value // factor}{unit}"

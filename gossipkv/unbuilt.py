@@ -1,0 +1,71 @@
+"""What happens when a compiled part is missing or broken: the import fails, and says how to build it.
+
+There is no slow fallback in Python.  A node that is quietly fifty times slower is worse than one that does not
+start, and the plain-Python twins under `tests/oracle/` exist to be compared with, not to be run.
+
+Extensions are the modules named `gossipkv.<package>._name`, each with its stub `_name.pyi` in the package.  A finder
+in front of Python's own looks after these names alone.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+HOW_TO_BUILD = (
+    "In a source tree run `make build` (or `pip install -e .`), elsewhere "
+    "`pip install --force-reinstall gossipkv`; both need a C compiler."
+)
+NEEDS_LINUX = "A node needs Linux on x86-64 or aarch64; here GossipKV is a client only (gossipkv.blocking)."
+CLIENT_PACKAGES = ("gossipkv.keyspace.", "gossipkv.wire.")
+
+
+class _Loader(ExtensionFileLoader):
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        try:
+            return super().create_module(spec)
+        except ImportError as error:
+            message = f"{spec.name} is built but cannot be loaded: {error}. {HOW_TO_BUILD}"
+            raise ImportError(message, name=spec.name, path=spec.origin) from error
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, name = fullname.rpartition(".")
+        if not package.startswith("gossipkv.") or not name.startswith("_") or name.startswith("__") or not path:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and isinstance(spec.loader, ExtensionFileLoader) and spec.origin is not None:
+            return spec_from_file_location(fullname, spec.origin, loader=_Loader(fullname, spec.origin))
+        if spec is None and any(Path(directory, f"{name}.pyi").exists() for directory in path):
+            raise ImportError(_missing(fullname, path), name=fullname)
+        return spec
+
+
+def _missing(fullname: str, path: Sequence[str]) -> str:
+    """What to tell who imports an extension that is not there."""
+    runs_a_node = sys.platform.startswith("linux") and platform.machine() in {"x86_64", "aarch64"}
+    if not runs_a_node and not fullname.startswith(CLIENT_PACKAGES):
+        return f"{fullname} is not built on {sys.platform} ({platform.machine()}). {NEEDS_LINUX}"
+    name = fullname.rpartition(".")[2]
+    others = sorted(str(other) for directory in path for other in Path(directory).glob(f"{name}.*.*"))
+    here = f"{fullname} is not built for this Python ({sys.implementation.cache_tag})"
+    found = f"; for another there is {', '.join(others)}" if others else ""
+    return f"{here}{found}. {HOW_TO_BUILD}"
+
+
+def install() -> None:
+    """Put the finder first, once."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,131 @@
+"""MessagePack-RPC messages: what is inside a frame.
+
+    request       [0, id, method, params]
+    response      [1, id, error, result]      error is nil, or [code, message, details]
+    notification  [2, method, params]
+
+Only frames that a `FrameReader` has passed are decoded here.  Two readings of MessagePack's `str` exist on purpose:
+
+* Towards a node (`decode_request`, `decode_params`) every `str` is its UTF-8 bytes: keys are bytes whichever type a
+  client's library chooses, and some libraries (Neovim's) send arbitrary bytes as `str`.  A name is decoded only
+  where text is needed.
+* Towards a client (`decode_response`) a node's `str` is text and its `bin` is bytes: a node sends values as `bin`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgpack
+
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, from_wire, to_wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+REQUEST = 0
+RESPONSE = 1
+NOTIFICATION = 2
+
+MAX_MESSAGE_ID = 0xFFFF_FFFF  # MessagePack-RPC: an unsigned 32-bit number, chosen by the client.
+
+Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
+Raw = None | bool | int | float | bytes | list["Raw"] | dict[bytes, "Raw"]  # As a node reads it: no text yet.
+
+
+class Request(NamedTuple):
+    """A request as the node reads it: text is still bytes."""
+
+    msgid: int
+    method: bytes
+    params: list[Raw]
+
+
+class Response(NamedTuple):
+    """An answer as the client reads it; exactly one of `error` and `result` means something."""
+
+    msgid: int
+    error: GossipKVError | None
+    result: Value
+
+
+def request(msgid: int, method: str, params: Sequence[Value]) -> bytes:
+    """The frame of a request."""
+    return msgpack.packb((REQUEST, msgid, method, params))
+
+
+def notification(method: str, params: Sequence[Value]) -> bytes:
+    """The frame of a message that nobody answers."""
+    return msgpack.packb((NOTIFICATION, method, params))
+
+
+def response(msgid: int, result: Value) -> bytes:
+    """The frame of an answer."""
+    return msgpack.packb((RESPONSE, msgid, None, result))
+
+
+def error_response(msgid: int, error: GossipKVError) -> bytes:
+    """The frame of an error."""
+    return msgpack.packb((RESPONSE, msgid, to_wire(error), None))
+
+
+def decode_params(params: bytes) -> list[Raw]:
+    """The parameters of a request, cut out of its frame.
+
+    Raises:
+        BadRequest: not an array, or a map in it has keys that are neither `str` nor `bin`.
+    """
+    value = _unpack_raw(params)
+    if not isinstance(value, list):
+        raise BadRequest(f"parameters must be an array, not {kind_of(value)}")
+    return value
+
+
+def decode_request(frame: bytes) -> Request:
+    """A request frame.
+
+    Raises:
+        BadRequest: the frame is not `[0, id, method, params]`.
+    """
+    message = _unpack_raw(frame)
+    match message:
+        case [0, int(msgid), bytes(method), list(params)] if 0 <= msgid <= MAX_MESSAGE_ID:
+            return Request(msgid, method, params)
+    raise BadRequest("a request is [0, id, method, [parameters]], its id an unsigned 32-bit number")
+
+
+def decode_response(frame: bytes) -> Response:
+    """A response frame; an `error` in it is returned, not raised.
+
+    Raises:
+        ProtocolError: the frame is not `[1, id, error, result]`, or holds text that is not UTF-8.
+    """
+    try:
+        message: Value = msgpack.unpackb(frame, raw=False, strict_map_key=True)
+    except ValueError as error:
+        raise ProtocolError(f"the answer cannot be decoded: {error}") from error
+    match message:
+        case [1, bool(), _, _]:  # Python's booleans are integers; MessagePack's are not.
+            pass
+        case [1, int(msgid), None, result]:
+            return Response(msgid, None, result)
+        case [1, int(msgid), [str(code), str(text), *rest], _]:
+            details = rest[0] if rest and isinstance(rest[0], dict) else {}
+            return Response(msgid, from_wire(code, text, details), None)
+        case [1, int(msgid), other, _]:  # Another implementation's error: any value.
+            return Response(msgid, from_wire("UNAVAILABLE", str(other), {}), None)
+    raise ProtocolError(f"the peer sent {kind_of(message)} where [1, id, error, result] was expected")
+
+
+def kind_of(value: Value | Raw) -> str:
+    """What a value is, in MessagePack's words; for error messages."""
+    names = {dict: "a map", list: "an array", bytes: "bytes", str: "a string", bool: "a boolean", int: "an integer"}
+    return "nil" if value is None else names.get(type(value), "a float")
+
+
+def _unpack_raw(data: bytes) -> Raw:
+    try:
+        value: Raw = msgpack.unpackb(data, raw=True, strict_map_key=True)
+    except ValueError as error:
+        raise BadRequest(f"the request cannot be decoded: {error}") from error
+    return value

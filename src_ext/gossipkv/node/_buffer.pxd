@@ -1,0 +1,77 @@
+"""A growable run of bytes with a start: what one connection holds, and what a step writes.
+
+`data[start:end]` is the content.  Nothing is allocated until something is put in, and `buffer_release` gives it
+all back, so an idle connection holds no memory.  A failed allocation changes nothing and returns -1.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+
+cdef enum:
+    LEAST_CAPACITY = 1024  # A handful of small replies; doubles from there.
+
+cdef struct Buffer:
+    uint8_t* data
+    Py_ssize_t start
+    Py_ssize_t end
+    Py_ssize_t capacity
+
+
+cdef inline void buffer_init(Buffer* buffer) noexcept nogil:
+    buffer.data = NULL
+    buffer.start = 0
+    buffer.end = 0
+    buffer.capacity = 0
+
+
+cdef inline Py_ssize_t buffer_size(const Buffer* buffer) noexcept nogil:
+    return buffer.end - buffer.start
+
+
+cdef inline void buffer_release(Buffer* buffer) noexcept nogil:
+    free(buffer.data)
+    buffer_init(buffer)
+
+
+cdef inline int buffer_grow(Buffer* buffer, Py_ssize_t extra) noexcept nogil:
+    """The slow half of `buffer_reserve`: move the content to the front, or allocate."""
+    cdef Py_ssize_t size = buffer_size(buffer)
+    cdef Py_ssize_t capacity = buffer.capacity if buffer.capacity > 0 else LEAST_CAPACITY
+    cdef uint8_t* data
+    if buffer.start > 0:
+        memmove(buffer.data, buffer.data + buffer.start, size)
+        buffer.start = 0
+        buffer.end = size
+    while capacity - size < extra:
+        capacity *= 2
+    if capacity > buffer.capacity:
+        data = <uint8_t*>realloc(buffer.data, capacity)
+        if data == NULL:
+            return -1
+        buffer.data = data
+        buffer.capacity = capacity
+    return 0
+
+
+cdef inline int buffer_reserve(Buffer* buffer, Py_ssize_t extra) noexcept nogil:
+    """Room for `extra` bytes after `end`."""
+    if extra <= buffer.capacity - buffer.end:
+        return 0
+    return buffer_grow(buffer, extra)
+
+
+cdef inline int buffer_append(Buffer* buffer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    if buffer_reserve(buffer, size) < 0:
+        return -1
+    if size > 0:
+        memcpy(buffer.data + buffer.end, data, size)
+        buffer.end += size
+    return 0
+
+
+cdef inline void buffer_drop(Buffer* buffer, Py_ssize_t size) noexcept nogil:
+    """Forget the first `size` bytes; an empty buffer gives its memory back."""
+    buffer.start += size
+    if buffer.start >= buffer.end:
+        buffer_release(buffer)

@@ -1,0 +1,142 @@
+"""The connection core's structs, for the loop that drives it.  The idea stands in `_connection.pyx`."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from gossipkv.node._buffer cimport Buffer
+from gossipkv.node._id_set cimport IdSet
+from gossipkv.node._message cimport Envelope
+from gossipkv.node._published cimport Published, ReadLimits
+from gossipkv.wire._frames cimport FrameLimits, FrameState
+
+cdef enum State:
+    FREE = 0
+    OPEN = 1
+    FINISHING = 2  # reads no more; ends when everything received is answered and sent
+    LINGERING = 3  # the end was sent; waits for the peer's, so that no reset overtakes the last answer
+
+cdef enum:
+    CONNECTIONS_ACCEPTED
+    CONNECTIONS_REFUSED
+    ACCEPT_PAUSES
+    BYTES_RECEIVED
+    BYTES_SENT
+    PINGS
+    GETS
+    GET_MANYS
+    KEYS_READ
+    HANDED_OFF
+    REPLIES
+    REPLIES_DROPPED
+    REPLIES_TOO_LARGE
+    NOTIFICATIONS_IGNORED
+    DUPLICATE_IDS
+    BAD_REQUESTS
+    PAUSED_FOR_OUTPUT
+    PAUSED_FOR_HAND_OFFS
+    CLOSED_BY_PEER
+    CLOSED_RESET
+    CLOSED_BAD_FRAME
+    CLOSED_BAD_MESSAGE
+    CLOSED_UNASKED_RESPONSE
+    CLOSED_FRAME_TIMEOUT
+    CLOSED_READ_TIMEOUT
+    CLOSED_IDLE
+    CLOSED_MEMORY
+    CLOSED_DRAINED
+    CLOSED_CUT
+    COUNTERS
+
+cdef struct Connection:
+    uint64_t handle  # generation << 32 | slot
+    int fd
+    uint32_t interest  # what epoll watches now
+    State state
+    int reason  # the counter of why it ends; counted when it is gone
+    bint held  # `input` has bytes that were not looked at, because something else must give way first
+    bint broken  # nothing more of the input is believed
+    bint doomed  # to be closed at once, unsent answers included
+    bint runnable
+    bint dirty
+    FrameState scan
+    Buffer input  # a frame that has not arrived whole; or what is held
+    Buffer output  # what the peer has not taken yet
+    IdSet in_flight
+    int64_t active_ms  # when bytes last arrived, or a reply
+    int64_t partial_ms  # since when a frame is half-sent; 0: none is
+    int64_t blocked_ms  # since when the peer takes nothing; 0: nothing waits
+
+cdef struct HandOff:
+    uint64_t handle
+    uint32_t msgid
+    Py_ssize_t method_size
+    Py_ssize_t params_size
+
+cdef class Core:
+    cdef Published published
+    cdef FrameLimits frame_limits
+    cdef ReadLimits read_limits
+    cdef Py_ssize_t max_queued
+    cdef Py_ssize_t max_held
+    cdef uint32_t max_in_flight
+    cdef uint32_t max_connections
+    cdef int64_t frame_timeout_ms
+    cdef int64_t idle_timeout_ms
+
+    cdef int64_t now_ms
+    cdef Connection** slots
+    cdef uint32_t slot_count
+    cdef uint32_t* free_slots
+    cdef uint32_t free_count
+    cdef uint32_t connection_count
+    cdef uint32_t in_flight_count
+    cdef Py_ssize_t held_bytes  # of all inputs and outputs
+    cdef Buffer out  # answers of the connection being processed
+    cdef Buffer runnable  # handles of those with held input that may go on
+    cdef Buffer dirty  # handles of those with replies to send
+    cdef HandOff* hand_offs
+    cdef Py_ssize_t hand_off_count
+    cdef Buffer hand_off_bytes
+    cdef uint64_t counts[COUNTERS]
+
+    cdef void count(self, int counter, uint64_t amount) noexcept nogil
+    cdef Connection* begin(self, int fd) noexcept nogil
+    cdef Connection* find(self, uint64_t handle) noexcept nogil
+    cdef void release(self, Connection* connection) noexcept nogil
+    cdef void receive_bytes(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef void resume(self, Connection* connection) noexcept nogil
+    cdef void finish(self, Connection* connection, int reason) noexcept nogil
+    cdef void doom(self, Connection* connection, int reason) noexcept nogil
+    cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil
+    cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
+    cdef bint has_room(self, const Connection* connection) noexcept nogil
+    cdef bint has_work(self) noexcept nogil
+    cdef Connection* next_runnable(self) noexcept nogil
+    cdef bint may_process(self, const Connection* connection) noexcept nogil
+    cdef bint wants_read(self, const Connection* connection) noexcept nogil
+    cdef bint is_finished(self, const Connection* connection) noexcept nogil
+    cdef void run_later(self, Connection* connection) noexcept nogil
+    cdef void expire_one(self, Connection* connection) noexcept nogil
+    cdef list collect(self)
+
+    cdef int add_slot(self) noexcept nogil
+    cdef Py_ssize_t consume(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef void settle(self, Connection* connection, Py_ssize_t consumed) noexcept nogil
+    cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil
+    cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef void take_message(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef void refuse_frame(
+        self, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
+    ) noexcept nogil
+
+
+cdef inline uint64_t pop_handle(Buffer* handles) noexcept nogil:
+    cdef uint64_t handle
+    memcpy(&handle, handles.data + handles.start, sizeof(uint64_t))
+    handles.start += sizeof(uint64_t)
+    if handles.start == handles.end:
+        handles.start = 0
+        handles.end = 0
+    return handle

@@ -1,0 +1,600 @@
+"""The connection core: bytes and the time in, bytes and hand-offs out.  No sockets, no clock, no Trio.
+
+A connection is a slot with a generation; its handle names both, so what comes late for a connection that is gone
+(a reply, an event) finds nobody and is dropped.  An idle connection holds its slot and nothing else: a half-sent
+frame and unsent answers each get a buffer when there are any.
+
+The life of a connection::
+
+    OPEN ── end of input, drain, or a broken stream ──> FINISHING ── all answered and sent ──> LINGERING ──> free
+      └────────────── reset, a time-out, memory ──────────────────────────────────────────────────────────> free
+
+The invariants:
+
+* A message is looked at only after the scanner has bounded all of it.
+* A connection is never read while it is `held`: while its answers wait for the peer beyond `max_queued`, its
+  hand-offs are `max_in_flight`, or the step has no room for another hand-off.  What had arrived by then stays in
+  `input`, so a connection holds at most one frame and one receive of input.
+* Each request that was handed off is in `in_flight` until it is answered, and is answered at most once.
+* `held_bytes` is the sum of all inputs and outputs.  Over `max_held`, whoever wants more is closed.
+
+Two drive it, through the same C functions: `_serving.pyx` from epoll, `_driver.pyx` from Python by hand, for tests
+and simulations.
+
+Thread rule: one thread owns a core.  The loop drops the GIL while it is inside, so nothing here touches a Python
+object in a `nogil` function but the published table, which only that thread replaces, between steps.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+
+from gossipkv.node._buffer cimport (
+    Buffer,
+    buffer_append,
+    buffer_drop,
+    buffer_release,
+    buffer_reserve,
+    buffer_size,
+)
+from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
+from gossipkv.node._message cimport (
+    BAD_REQUEST,
+    HEAD_BYTES,
+    IS_NOTIFICATION,
+    IS_REQUEST,
+    IS_RESPONSE,
+    Envelope,
+    blob_is,
+    put_answer,
+    put_text,
+    read_envelope,
+    write_error,
+)
+from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
+from gossipkv.wire._frames cimport (
+    FRAME_COMPLETE,
+    FRAME_DEPTH,
+    FRAME_ELEMENTS,
+    FRAME_PARTIAL,
+    FRAME_TOO_LARGE,
+    frame_begin,
+    frame_scan,
+)
+
+cdef enum:
+    # Answers of one connection in one go; then they are sent, and others have their turn.
+    BURST_BYTES = 256 * 1024
+    # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
+    HAND_OFFS_PER_STEP = 1024
+    HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
+    # How long a connection that has ended may wait for the peer's end: several round trips between continents.
+    LINGER_MS = 1000
+    # Hand-offs of all connections together that wait for an answer.
+    HAND_OFFS_PER_NODE = 65536
+    # `out` and the like go back to the allocator when one large answer has blown them up.
+    SPARE_BYTES = 4 * 1024 * 1024
+
+cdef tuple COUNTER_NAMES = (
+    "connections_accepted",
+    "connections_refused",
+    "accept_pauses",
+    "bytes_received",
+    "bytes_sent",
+    "pings",
+    "gets",
+    "get_manys",
+    "keys_read",
+    "handed_off",
+    "replies",
+    "replies_dropped",
+    "replies_too_large",
+    "notifications_ignored",
+    "duplicate_ids",
+    "bad_requests",
+    "paused_for_output",
+    "paused_for_hand_offs",
+    "closed_by_peer",
+    "closed_reset",
+    "closed_bad_frame",
+    "closed_bad_message",
+    "closed_unasked_response",
+    "closed_frame_timeout",
+    "closed_read_timeout",
+    "closed_idle",
+    "closed_memory",
+    "closed_drained",
+    "closed_cut",
+)
+
+
+cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
+    return buffer_append(handles, <const uint8_t*>&handle, sizeof(uint64_t)) == 0
+
+
+@cython.final
+cdef class Core:
+    """All connections of a node, and what they ask."""
+
+    def __cinit__(
+        self,
+        *,
+        Py_ssize_t max_frame,
+        Py_ssize_t max_key,
+        int max_in_flight,
+        Py_ssize_t max_queued,
+        int max_connections,
+        int64_t frame_timeout_ms,
+        int64_t idle_timeout_ms,
+        Py_ssize_t max_held,
+    ):
+        if min(max_frame, max_key, max_in_flight, max_queued, max_connections, max_held) < 1:
+            raise ValueError("every limit of a core must be positive")
+        self.published = Published(())
+        self.frame_limits.max_size = max_frame
+        self.frame_limits.max_depth = FRAME_DEPTH
+        self.frame_limits.max_elements = FRAME_ELEMENTS
+        self.read_limits.max_frame = max_frame
+        self.read_limits.max_key = max_key
+        self.max_in_flight = max_in_flight
+        self.max_queued = max_queued
+        self.max_held = max_held
+        self.max_connections = max_connections
+        self.frame_timeout_ms = frame_timeout_ms
+        self.idle_timeout_ms = idle_timeout_ms
+        self.hand_offs = <HandOff*>malloc(HAND_OFFS_PER_STEP * sizeof(HandOff))
+        if self.hand_offs == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.slot_count):
+            buffer_release(&self.slots[i].input)
+            buffer_release(&self.slots[i].output)
+            ids_release(&self.slots[i].in_flight)
+            free(self.slots[i])
+        free(self.slots)
+        free(self.free_slots)
+        free(self.hand_offs)
+        buffer_release(&self.out)
+        buffer_release(&self.runnable)
+        buffer_release(&self.dirty)
+        buffer_release(&self.hand_off_bytes)
+
+    # Connections ------------------------------------------------------------------------------------------------
+
+    cdef void count(self, int counter, uint64_t amount) noexcept nogil:
+        self.counts[counter] += amount
+
+    cdef int add_slot(self) noexcept nogil:
+        """One more slot."""
+        cdef uint32_t count = self.slot_count + 1
+        cdef Connection** slots
+        cdef uint32_t* free_slots
+        if count > self.max_connections:
+            return -1
+        slots = <Connection**>realloc(self.slots, count * sizeof(Connection*))
+        if slots == NULL:
+            return -1
+        self.slots = slots
+        free_slots = <uint32_t*>realloc(self.free_slots, count * sizeof(uint32_t))
+        if free_slots == NULL:
+            return -1
+        self.free_slots = free_slots
+        slots[count - 1] = <Connection*>calloc(1, sizeof(Connection))
+        if slots[count - 1] == NULL:
+            return -1
+        slots[count - 1].handle = count - 1
+        self.slot_count = count
+        self.free_slots[self.free_count] = count - 1
+        self.free_count += 1
+        return 0
+
+    cdef Connection* begin(self, int fd) noexcept nogil:
+        """A new connection, or NULL: there are as many as allowed, or no memory."""
+        cdef Connection* connection
+        if self.free_count == 0 and self.add_slot() < 0:
+            return NULL
+        self.free_count -= 1
+        connection = self.slots[self.free_slots[self.free_count]]
+        connection.handle += <uint64_t>1 << 32
+        connection.fd = fd
+        connection.interest = 0
+        connection.state = OPEN
+        connection.reason = CLOSED_BY_PEER
+        connection.held = False
+        connection.broken = False
+        connection.doomed = False
+        connection.runnable = False
+        connection.dirty = False
+        connection.active_ms = self.now_ms
+        connection.partial_ms = 0
+        connection.blocked_ms = 0
+        frame_begin(&connection.scan)
+        self.connection_count += 1
+        self.counts[CONNECTIONS_ACCEPTED] += 1
+        return connection
+
+    cdef Connection* find(self, uint64_t handle) noexcept nogil:
+        """The connection of that handle, or NULL when it is gone."""
+        cdef uint32_t slot = <uint32_t>handle
+        if slot >= self.slot_count or self.slots[slot].handle != handle or self.slots[slot].state == FREE:
+            return NULL
+        return self.slots[slot]
+
+    cdef void release(self, Connection* connection) noexcept nogil:
+        """Forget a connection; its handle finds nobody from now on."""
+        self.counts[connection.reason] += 1
+        self.held_bytes -= buffer_size(&connection.input) + buffer_size(&connection.output)
+        self.in_flight_count -= connection.in_flight.count
+        buffer_release(&connection.input)
+        buffer_release(&connection.output)
+        ids_release(&connection.in_flight)
+        connection.state = FREE
+        self.connection_count -= 1
+        self.free_slots[self.free_count] = <uint32_t>connection.handle
+        self.free_count += 1
+
+    cdef void finish(self, Connection* connection, int reason) noexcept nogil:
+        """Read no more: answer what has arrived, then end."""
+        if connection.state == OPEN:
+            connection.state = FINISHING
+            connection.reason = reason
+
+    cdef void doom(self, Connection* connection, int reason) noexcept nogil:
+        """Close at the next occasion, whatever waits."""
+        if not connection.doomed:
+            connection.doomed = True
+            connection.reason = reason
+
+    cdef bint has_room(self, const Connection* connection) noexcept nogil:
+        """Whether the connection's own limits allow one more message."""
+        return (
+            connection.in_flight.count < self.max_in_flight
+            and buffer_size(&connection.output) + buffer_size(&self.out) < self.max_queued
+        )
+
+    cdef bint may_process(self, const Connection* connection) noexcept nogil:
+        """Whether there is room for the consequences of one more message, now."""
+        return (
+            not connection.broken
+            and not connection.doomed
+            and self.has_room(connection)
+            and buffer_size(&self.out) < BURST_BYTES
+            and self.hand_off_count < HAND_OFFS_PER_STEP
+            and buffer_size(&self.hand_off_bytes) < HAND_OFF_BYTES_PER_STEP
+            and self.in_flight_count < HAND_OFFS_PER_NODE
+        )
+
+    cdef bint wants_read(self, const Connection* connection) noexcept nogil:
+        return (
+            connection.state == OPEN
+            and not connection.held
+            and not connection.doomed
+            and self.has_room(connection)
+        )
+
+    cdef bint is_finished(self, const Connection* connection) noexcept nogil:
+        return (
+            connection.state == FINISHING
+            and not connection.held
+            and connection.in_flight.count == 0
+            and buffer_size(&connection.output) == 0
+        )
+
+    cdef void run_later(self, Connection* connection) noexcept nogil:
+        """Have the held input looked at in the next step."""
+        if not connection.runnable:
+            connection.runnable = push_handle(&self.runnable, connection.handle)
+
+    cdef Connection* next_runnable(self) noexcept nogil:
+        """The next connection whose held input may go on; NULL after the last."""
+        cdef Connection* connection
+        cdef uint64_t handle
+        while buffer_size(&self.runnable) > 0:
+            handle = pop_handle(&self.runnable)
+            connection = self.find(handle)
+            if connection != NULL:
+                connection.runnable = False
+                if connection.held and not connection.doomed:
+                    return connection
+        return NULL
+
+    cdef bint has_work(self) noexcept nogil:
+        """Whether a step has something to do although no socket is ready."""
+        return buffer_size(&self.runnable) > 0 and self.in_flight_count < HAND_OFFS_PER_NODE
+
+    # Input ------------------------------------------------------------------------------------------------------
+
+    cdef void receive_bytes(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """Bytes arrived.  Requires: `wants_read`, and `out` is empty.  Answers are in `out` afterwards."""
+        cdef Py_ssize_t consumed
+        self.counts[BYTES_RECEIVED] += <uint64_t>size
+        connection.active_ms = self.now_ms
+        if buffer_size(&connection.input) > 0:
+            if self.hold_input(connection, data, size) == 0:
+                self.resume(connection)
+            return
+        consumed = self.consume(connection, data, size)
+        if consumed < size and not connection.broken and self.hold_input(
+            connection, data + consumed, size - consumed
+        ) < 0:
+            return
+        self.settle(connection, consumed)
+
+    cdef void resume(self, Connection* connection) noexcept nogil:
+        """Look at the input that is kept.  Answers are in `out` afterwards."""
+        cdef Buffer* kept = &connection.input
+        cdef Py_ssize_t consumed = self.consume(connection, kept.data + kept.start, buffer_size(kept))
+        self.drop_input(connection, buffer_size(kept) if connection.broken else consumed)
+        self.settle(connection, consumed)
+
+    cdef Py_ssize_t consume(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """Take message after message; how many bytes they were."""
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t length
+        cdef int result
+        connection.held = False
+        while at < size:
+            if not self.may_process(connection):
+                connection.held = not connection.broken
+                break
+            result = frame_scan(&connection.scan, data + at, size - at, &self.frame_limits)
+            if result == FRAME_PARTIAL:
+                break
+            if result != FRAME_COMPLETE:
+                self.refuse_frame(connection, data + at, size - at, result)
+                break
+            length = connection.scan.position
+            frame_begin(&connection.scan)
+            self.take_message(connection, data + at, length)
+            at += length
+        return at
+
+    cdef void settle(self, Connection* connection, Py_ssize_t consumed) noexcept nogil:
+        """After `consume`: since when a frame is half-sent, and whether the rest may be looked at soon."""
+        if connection.held or connection.broken or buffer_size(&connection.input) == 0:
+            connection.partial_ms = 0
+        elif consumed > 0 or connection.partial_ms == 0:
+            connection.partial_ms = self.now_ms
+        if connection.held:
+            if connection.in_flight.count >= self.max_in_flight:
+                self.counts[PAUSED_FOR_HAND_OFFS] += 1
+            elif buffer_size(&connection.output) + buffer_size(&self.out) >= self.max_queued:
+                self.counts[PAUSED_FOR_OUTPUT] += 1
+
+    cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        if size > self.max_held - self.held_bytes or buffer_append(&connection.input, data, size) < 0:
+            self.doom(connection, CLOSED_MEMORY)
+            return -1
+        self.held_bytes += size
+        return 0
+
+    cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil:
+        if size > 0:
+            self.held_bytes -= size
+            buffer_drop(&connection.input, size)
+
+    cdef void refuse_frame(
+        self, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
+    ) noexcept nogil:
+        """The stream has no boundary left: answer under the id if the frame shows one, and end."""
+        cdef Envelope envelope
+        cdef int kind = read_envelope(data, min(size, connection.scan.position), &envelope)
+        connection.broken = True
+        self.finish(connection, CLOSED_BAD_FRAME)
+        if kind != IS_REQUEST and kind != BAD_REQUEST:
+            return
+        if result == FRAME_TOO_LARGE:
+            write_error(
+                &self.out,
+                envelope.msgid,
+                b"TOO_LARGE",
+                b"the request is larger than the node accepts; the connection is closed",
+                self.frame_limits.max_size,
+                -1,
+            )
+        else:
+            write_error(
+                &self.out,
+                envelope.msgid,
+                b"BAD_REQUEST",
+                b"the request is too deep, has too many elements, or is not MessagePack; the connection is closed",
+                -1,
+                -1,
+            )
+
+    cdef void take_message(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """One whole frame."""
+        cdef Envelope envelope
+        cdef int kind = read_envelope(data, size, &envelope)
+        if kind == IS_REQUEST:
+            self.take_request(connection, &envelope)
+        elif kind == IS_NOTIFICATION:
+            self.counts[NOTIFICATIONS_IGNORED] += 1
+        elif kind == BAD_REQUEST:
+            self.counts[BAD_REQUESTS] += 1
+            if write_error(
+                &self.out,
+                envelope.msgid,
+                b"BAD_REQUEST",
+                b"a request is [0, id, method, [parameters]]",
+                -1,
+                -1,
+            ) < 0:
+                self.doom(connection, CLOSED_MEMORY)
+        else:
+            connection.broken = True
+            self.finish(connection, CLOSED_UNASKED_RESPONSE if kind == IS_RESPONSE else CLOSED_BAD_MESSAGE)
+
+    cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil:
+        """Answer it here if it is plain, else hand it off."""
+        cdef int outcome = HAND_OFF
+        if ids_contain(&connection.in_flight, request.msgid):
+            self.counts[DUPLICATE_IDS] += 1
+            outcome = write_error(
+                &self.out, request.msgid, b"BAD_REQUEST", b"a request with this id is still in flight", -1, -1
+            )
+            outcome = OUT_OF_MEMORY if outcome < 0 else ANSWERED
+        elif blob_is(&request.method, b"get", 3):
+            outcome = self.published.get(request.msgid, request.params, &self.read_limits, &self.out)
+            if outcome > 0:
+                self.counts[GETS] += 1
+                self.counts[KEYS_READ] += 1
+        elif blob_is(&request.method, b"get_many", 8):
+            outcome = self.published.get_many(
+                request.msgid, request.params, &self.read_limits, &self.out, &self.counts[KEYS_READ]
+            )
+            if outcome > 0:
+                self.counts[GET_MANYS] += 1
+        elif blob_is(&request.method, b"ping", 4) and request.params.at[0] == 0x90:
+            outcome = OUT_OF_MEMORY
+            if buffer_reserve(&self.out, 3 * HEAD_BYTES) == 0:
+                put_answer(&self.out, request.msgid)
+                put_text(&self.out, b"pong")
+                self.counts[PINGS] += 1
+                outcome = ANSWERED
+        if outcome == HAND_OFF:
+            self.hand_off(connection, request)
+        elif outcome == REFUSED_SIZE:
+            self.counts[REPLIES_TOO_LARGE] += 1
+        elif outcome == OUT_OF_MEMORY:
+            self.doom(connection, CLOSED_MEMORY)
+
+    cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil:
+        """Copy what Python needs; the receive buffer is used again."""
+        cdef Py_ssize_t params_size = request.params.end - request.params.at
+        cdef HandOff* hand_off = &self.hand_offs[self.hand_off_count]
+        if buffer_reserve(&self.hand_off_bytes, request.method.size + params_size) < 0 or ids_add(
+            &connection.in_flight, request.msgid
+        ) < 0:
+            self.doom(connection, CLOSED_MEMORY)
+            return
+        buffer_append(&self.hand_off_bytes, request.method.data, request.method.size)
+        buffer_append(&self.hand_off_bytes, request.params.at, params_size)
+        hand_off.handle = connection.handle
+        hand_off.msgid = request.msgid
+        hand_off.method_size = request.method.size
+        hand_off.params_size = params_size
+        self.hand_off_count += 1
+        self.in_flight_count += 1
+        self.counts[HANDED_OFF] += 1
+
+    cdef list collect(self):
+        """The hand-offs of this step: `(handle, message id, method, parameters)`."""
+        cdef list result = []
+        cdef const char* at = <const char*>self.hand_off_bytes.data
+        cdef HandOff* hand_off
+        cdef Py_ssize_t i
+        for i in range(self.hand_off_count):
+            hand_off = &self.hand_offs[i]
+            method = PyBytes_FromStringAndSize(at, hand_off.method_size)
+            params = PyBytes_FromStringAndSize(at + hand_off.method_size, hand_off.params_size)
+            at += hand_off.method_size + hand_off.params_size
+            result.append((hand_off.handle, hand_off.msgid, method, params))
+        self.hand_off_count = 0
+        if self.hand_off_bytes.capacity > SPARE_BYTES:
+            buffer_release(&self.hand_off_bytes)
+        self.hand_off_bytes.start = 0
+        self.hand_off_bytes.end = 0
+        return result
+
+    # Output -----------------------------------------------------------------------------------------------------
+
+    cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil:
+        """Keep the answers in `out`, but for the first `skip` bytes, until the peer takes them; `out` is empty then."""
+        cdef Py_ssize_t size = buffer_size(&self.out) - skip
+        if size > 0 and not connection.doomed:
+            if size > self.max_held - self.held_bytes or buffer_append(
+                &connection.output, self.out.data + self.out.start + skip, size
+            ) < 0:
+                self.doom(connection, CLOSED_MEMORY)
+            else:
+                self.held_bytes += size
+                if connection.blocked_ms == 0:
+                    connection.blocked_ms = self.now_ms
+        if self.out.capacity > SPARE_BYTES:
+            buffer_release(&self.out)
+        self.out.start = 0
+        self.out.end = 0
+
+    cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil:
+        """The peer took the first `size` bytes of the output; held input may go on."""
+        self.held_bytes -= size
+        if size > 0:
+            buffer_drop(&connection.output, size)
+            connection.blocked_ms = self.now_ms
+        if buffer_size(&connection.output) == 0:
+            connection.blocked_ms = 0
+        if connection.held and self.has_room(connection):
+            self.run_later(connection)
+
+    # Time -------------------------------------------------------------------------------------------------------
+
+    cdef void expire_one(self, Connection* connection) noexcept nogil:
+        """Doom a connection whose time is up."""
+        cdef int64_t now = self.now_ms
+        if connection.state == FREE or connection.doomed:
+            return
+        if connection.state == LINGERING:
+            if now - connection.active_ms > LINGER_MS:
+                self.doom(connection, connection.reason)
+        elif connection.partial_ms > 0 and now - connection.partial_ms > self.frame_timeout_ms:
+            self.doom(connection, CLOSED_FRAME_TIMEOUT)
+        elif connection.blocked_ms > 0 and now - connection.blocked_ms > self.frame_timeout_ms:
+            self.doom(connection, CLOSED_READ_TIMEOUT)
+        elif (
+            self.idle_timeout_ms > 0
+            and connection.in_flight.count == 0
+            and now - connection.active_ms > self.idle_timeout_ms
+        ):
+            self.doom(connection, CLOSED_IDLE)
+
+    # The way in from Python -------------------------------------------------------------------------------------
+
+    def publish(self, Published published not None):
+        """Serve this table from the next message on; counting goes on, and the older table's files are released."""
+        cdef Published older = self.published
+        if published is not older:
+            published.inherit(older)
+            self.published = published
+            older.release()
+
+    def reply(self, uint64_t handle, uint32_t msgid, const uint8_t[::1] frame):
+        """Answer a hand-off with a whole frame; False when nobody waits for it any more.
+
+        The frame is sent with all others of its connection at the end of the round.
+        """
+        cdef Connection* connection = self.find(handle)
+        if connection == NULL or not ids_remove(&connection.in_flight, msgid):
+            self.counts[REPLIES_DROPPED] += 1
+            return False
+        self.in_flight_count -= 1
+        self.counts[REPLIES] += 1
+        connection.active_ms = self.now_ms
+        if frame.shape[0] > self.frame_limits.max_size:
+            self.counts[REPLIES_TOO_LARGE] += 1
+            write_error(
+                &self.out,
+                msgid,
+                b"TOO_LARGE",
+                b"the answer is larger than a frame may be; ask for less",
+                self.frame_limits.max_size,
+                frame.shape[0],
+            )
+        elif buffer_append(&self.out, &frame[0], frame.shape[0]) < 0:
+            self.doom(connection, CLOSED_MEMORY)
+        self.hold_output(connection, 0)
+        if not connection.dirty:
+            connection.dirty = push_handle(&self.dirty, connection.handle)
+        self.sent(connection, 0)
+        return True
+
+    def counters(self):
+        """Every counter, by name, and how much there is of what comes and goes."""
+        result = {name: self.counts[i] for i, name in enumerate(COUNTER_NAMES)}
+        result["connections"] = self.connection_count
+        result["in_flight"] = self.in_flight_count
+        result["held_bytes"] = self.held_bytes
+        return result

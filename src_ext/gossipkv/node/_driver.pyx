@@ -1,0 +1,113 @@
+"""The connection core driven by hand: a transport without sockets, for tests and simulations.
+
+Every byte goes through the same C functions as under epoll; only `recv`, `send` and the clock are the caller's.
+`take_output` with a limit is a peer that reads slowly, and one that is never called is a peer that does not read.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from gossipkv.node._buffer cimport buffer_size
+from gossipkv.node._connection cimport (
+    BYTES_SENT,
+    CLOSED_BY_PEER,
+    CONNECTIONS_REFUSED,
+    Connection,
+    Core,
+)
+
+
+@cython.final
+cdef class Driver:
+    """Connections of a core that are not sockets."""
+
+    cdef Core core
+
+    def __cinit__(self, Core core not None):
+        self.core = core
+
+    cdef Connection* live(self, uint64_t handle) except NULL:
+        cdef Connection* connection = self.core.find(handle)
+        if connection == NULL:
+            raise KeyError(f"no connection {handle:#x}")
+        return connection
+
+    def open(self, int64_t now_ms):
+        """A new connection's handle, or None: there are as many as allowed."""
+        self.core.now_ms = now_ms
+        cdef Connection* connection = self.core.begin(-1)
+        if connection == NULL:
+            self.core.counts[CONNECTIONS_REFUSED] += 1
+            return None
+        return connection.handle
+
+    def feed(self, uint64_t handle, const uint8_t[::1] data, int64_t now_ms):
+        """Bytes arrived; the hand-offs they led to.  Answers wait for `take_output`.
+
+        Requires: `wants_input`, as a transport that is told to stop reading has nothing to feed.
+        """
+        cdef Connection* connection = self.live(handle)
+        if not self.core.wants_read(connection):
+            raise ValueError("the connection does not read now")
+        self.core.now_ms = now_ms
+        if data.shape[0] > 0:
+            self.core.receive_bytes(connection, &data[0], data.shape[0])
+            self.core.hold_output(connection, 0)
+            self.core.sent(connection, 0)
+        return self.core.collect()
+
+    def run(self, int64_t now_ms):
+        """Look at held input that may go on, each connection's once; the hand-offs it led to."""
+        cdef Connection* connection
+        cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
+        self.core.now_ms = now_ms
+        while left > 0 and self.core.has_work():
+            left -= 1
+            connection = self.core.next_runnable()
+            if connection != NULL:
+                self.core.resume(connection)
+                self.core.hold_output(connection, 0)
+                self.core.sent(connection, 0)
+        return self.core.collect()
+
+    def take_output(self, uint64_t handle, Py_ssize_t limit, int64_t now_ms):
+        """What the peer reads now, at most `limit` bytes."""
+        cdef Connection* connection = self.live(handle)
+        cdef Py_ssize_t size = min(limit, buffer_size(&connection.output))
+        self.core.now_ms = now_ms
+        if size <= 0:
+            return b""
+        result = PyBytes_FromStringAndSize(<const char*>connection.output.data + connection.output.start, size)
+        self.core.counts[BYTES_SENT] += <uint64_t>size
+        self.core.sent(connection, size)
+        return result
+
+    def receive(self, uint64_t handle, const uint8_t[::1] data, int64_t now_ms):
+        """`feed` and then `take_output` of everything: answers and hand-offs."""
+        hand_offs = self.feed(handle, data, now_ms)
+        return self.take_output(handle, self.core.max_held, now_ms), hand_offs
+
+    def end_input(self, uint64_t handle):
+        """The peer sends no more; what it has asked is still answered."""
+        self.core.finish(self.live(handle), CLOSED_BY_PEER)
+
+    def close(self, uint64_t handle):
+        """The connection is gone."""
+        self.core.release(self.live(handle))
+
+    def wants_input(self, uint64_t handle):
+        """Whether the transport should read."""
+        return bool(self.core.wants_read(self.live(handle)))
+
+    def should_close(self, uint64_t handle):
+        """Whether to end the connection: everything is answered and taken, or it is not worth keeping."""
+        cdef Connection* connection = self.live(handle)
+        return bool(connection.doomed or self.core.is_finished(connection))
+
+    def expire(self, int64_t now_ms):
+        """Mark every connection whose time is up, so that `should_close` says so."""
+        cdef uint32_t i
+        self.core.now_ms = now_ms
+        for i in range(self.core.slot_count):
+            self.core.expire_one(self.core.slots[i])

@@ -1,0 +1,60 @@
+"""What the node serves now, as C structs: databases, their versions, the files of each partition."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from cpython.object cimport PyObject
+
+from gossipkv.node._buffer cimport Buffer
+from gossipkv.node._message cimport Blob, Cursor
+
+cdef enum Outcome:
+    OUT_OF_MEMORY = -1
+    HAND_OFF = 0  # Python must see it: nothing was written
+    ANSWERED = 1
+    REFUSED_SIZE = 2  # answered with TOO_LARGE
+
+cdef struct ReadLimits:
+    Py_ssize_t max_frame
+    Py_ssize_t max_key
+
+cdef struct PublishedVersion:
+    Blob name
+    Blob packed_name  # the name as MessagePack: copied into every answer
+    int function  # code of the partition function
+    Py_ssize_t partitions
+    bint long_values  # worth a prefetch of their own
+    PyObject** files  # borrowed from `Published.owned`; NULL where the partition is not here
+    uint64_t requests
+    uint64_t requests_by_name
+    uint64_t hits
+    uint64_t misses
+
+cdef struct PublishedDatabase:
+    Blob name
+    PublishedVersion* versions  # in ascending order of name
+    Py_ssize_t version_count
+    PublishedVersion* active  # NULL: none yet
+
+cdef struct ReadOptions:
+    Blob version
+    Blob min_version
+    bint has_version
+    bint has_min_version
+
+cdef class Published:
+    cdef list owned  # the files and the encoded names, so that the pointers stay good
+    cdef PublishedDatabase* databases
+    cdef Py_ssize_t database_count
+    cdef Py_ssize_t* slots
+    cdef Py_ssize_t slot_mask
+    cdef bint pinned
+
+    cdef int hold(self, bytes text, Blob* blob) except -1
+    cdef int add_database(self, str name, object active, object versions) except -1
+    cdef int add_version(self, PublishedDatabase* database, str name, int function, list files) except -1
+    cdef PublishedVersion* find_version(self, bytes database, bytes version) noexcept
+    cdef PublishedDatabase* find_database(self, const Blob* name) noexcept nogil
+    cdef PublishedVersion* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
+    cdef int get(self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out) noexcept nogil
+    cdef int get_many(
+        self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out, uint64_t* keys_read
+    ) noexcept nogil

@@ -1,0 +1,484 @@
+"""The published table, and the reads that are answered from it without Python.
+
+The table is immutable but for its counters: a change of what is served is a new `Published`, and the core swaps one
+pointer between two steps, so a request sees all of the old or all of the new.  It pins its files, so nobody unmaps
+one while a pointer into it may be followed.
+
+A read is answered here when everything about it is plain: the parameters are what `docs/wire.md` says, the database
+and the version are known, the partition is here, and the record is whole.  Whatever is not, is handed off as it
+came: the Python method (`gossipkv.node.reads`) is the one place that knows the errors, and it decides anew from the
+bytes.  So nothing is written to `out` unless the answer is complete.
+
+`min_version` chooses the active version if that is new enough, else the oldest held one that is: a session that has
+seen a newer version elsewhere goes no further ahead than it must.
+"""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.node._buffer cimport Buffer, buffer_reserve
+from gossipkv.node._message cimport (
+    HEAD_BYTES,
+    Blob,
+    Cursor,
+    blob_is,
+    put,
+    put_answer,
+    put_bin,
+    put_bytes,
+    put_number,
+    take_array,
+    take_blob,
+    take_map,
+    take_unsigned,
+    write_error,
+)
+from gossipkv.storage._records cimport Slice
+from gossipkv.storage._sorted_file cimport SortedFile
+
+from msgpack import packb
+
+cdef enum:
+    # Lookups of one batch whose cache misses overlap: a core has about a dozen line-fill buffers, and a lookup has
+    # two misses; more would evict what the first ones fetched.
+    WINDOW = 32
+    # A record's first lines come with the record; values that are longer on average are asked for on their own.
+    LONG_VALUE_BYTES = 128
+
+cdef struct Target:
+    Blob key
+    PyObject* file
+    uint64_t hash
+    uint32_t place
+
+
+cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
+    """Versions are ordered as strings: by byte, then by length."""
+    cdef Py_ssize_t shared = min(one.size, other.size)
+    cdef int order = memcmp(one.data, other.data, shared)
+    if order != 0:
+        return order
+    return (one.size > other.size) - (one.size < other.size)
+
+
+cdef inline size_t hash_name(const Blob* name) noexcept nogil:
+    """FNV-1a: names are short and chosen by whoever owns the source, not by clients."""
+    cdef uint32_t state = 2166136261U
+    cdef Py_ssize_t i
+    for i in range(name.size):
+        state = (state ^ name.data[i]) * 16777619U
+    return state
+
+
+cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) noexcept nogil:
+    """The last parameter, if there is one, when it holds nothing but options that a local read understands."""
+    cdef Py_ssize_t entries
+    cdef Blob name
+    cdef uint64_t number
+    options.has_version = False
+    options.has_min_version = False
+    if count == 2:
+        return True
+    entries = take_map(params)
+    if entries < 0:
+        return False
+    while entries > 0:
+        entries -= 1
+        if not take_blob(params, &name):
+            return False
+        if blob_is(&name, b"version", 7):
+            if not take_blob(params, &options.version):
+                return False
+            options.has_version = True
+        elif blob_is(&name, b"min_version", 11):
+            if not take_blob(params, &options.min_version):
+                return False
+            options.has_min_version = True
+        elif not (blob_is(&name, b"timeout_ms", 10) and take_unsigned(params, &number)):
+            return False  # A local read takes no time worth the name, so any timeout is kept.
+    return True
+
+
+cdef PublishedVersion* choose_version(PublishedDatabase* database, const ReadOptions* options) noexcept nogil:
+    """The version that answers; NULL when Python must say why there is none."""
+    cdef PublishedVersion* version
+    cdef Py_ssize_t i
+    if options.has_version:
+        for i in range(database.version_count):
+            version = &database.versions[i]
+            if compare(&version.name, &options.version) == 0:
+                if options.has_min_version and compare(&version.name, &options.min_version) < 0:
+                    return NULL
+                return version
+        return NULL
+    if not options.has_min_version:
+        return database.active
+    if database.active != NULL and compare(&database.active.name, &options.min_version) >= 0:
+        return database.active
+    for i in range(database.version_count):
+        version = &database.versions[i]
+        if compare(&version.name, &options.min_version) >= 0:
+            return version
+    return NULL
+
+
+cdef inline PyObject* file_of(const PublishedVersion* version, const Blob* key) noexcept nogil:
+    """The file that may hold the key; NULL when that is not known or not here."""
+    cdef Py_ssize_t partition = partition_of(version.function, key.data, key.size, version.partitions)
+    return version.files[partition] if partition >= 0 else NULL
+
+
+cdef inline void count_request(PublishedVersion* version, const ReadOptions* options) noexcept nogil:
+    version.requests += 1
+    if options.has_version:
+        version.requests_by_name += 1
+
+
+@cython.final
+cdef class Published:
+    """What is served now: `(database, active version or None, [(version, function code, files), ...])` for each.
+
+    `files[p]` holds partition p, or is None when the partition is not on this node.  Files given to a table are
+    read by the serving loop's thread only, and are pinned until `release`.
+    """
+
+    def __cinit__(self, databases):
+        self.owned = []
+        self.database_count = 0
+        self.pinned = True
+        entries = list(databases)
+        cdef Py_ssize_t slots = 1
+        while slots < 2 * len(entries) + 1:
+            slots *= 2
+        self.slot_mask = slots - 1
+        self.slots = <Py_ssize_t*>calloc(slots, sizeof(Py_ssize_t))
+        self.databases = <PublishedDatabase*>calloc(len(entries) + 1, sizeof(PublishedDatabase))
+        if self.slots == NULL or self.databases == NULL:
+            raise MemoryError
+        for name, active, versions in entries:
+            self.add_database(name, active, versions)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t d
+        cdef Py_ssize_t v
+        for d in range(self.database_count):
+            for v in range(self.databases[d].version_count):
+                free(self.databases[d].versions[v].files)
+            free(self.databases[d].versions)
+        free(self.databases)
+        free(self.slots)
+
+    cdef int hold(self, bytes text, Blob* blob) except -1:
+        """Keep `text` alive as long as the table, and point at it."""
+        self.owned.append(text)
+        blob.data = <const uint8_t*><const char*>text
+        blob.size = len(text)
+        return 0
+
+    cdef int add_database(self, str name, object active, object versions) except -1:
+        cdef PublishedDatabase* database = &self.databases[self.database_count]
+        cdef Py_ssize_t slot
+        self.hold(name.encode(), &database.name)
+        if self.find_database(&database.name) != NULL:
+            raise ValueError(f"database {name!r} is published twice")
+        ordered = sorted(versions, key=lambda version: version[0].encode())
+        database.versions = <PublishedVersion*>calloc(len(ordered) + 1, sizeof(PublishedVersion))
+        if database.versions == NULL:
+            raise MemoryError
+        self.database_count += 1
+        for version, function, files in ordered:
+            self.add_version(database, version, function, list(files))
+            if version == active:
+                database.active = &database.versions[database.version_count - 1]
+        if active is not None and database.active == NULL:
+            raise ValueError(f"active version {active!r} of {name!r} is not among its versions")
+        slot = hash_name(&database.name) & self.slot_mask
+        while self.slots[slot] != 0:
+            slot = (slot + 1) & self.slot_mask
+        self.slots[slot] = self.database_count
+        return 0
+
+    cdef int add_version(self, PublishedDatabase* database, str name, int function, list files) except -1:
+        cdef PublishedVersion* version = &database.versions[database.version_count]
+        cdef SortedFile file
+        cdef uint64_t records = 0
+        cdef uint64_t value_bytes = 0
+        cdef Py_ssize_t i
+        if not files:
+            raise ValueError(f"version {name!r} has no partitions")
+        self.hold(name.encode(), &version.name)
+        self.hold(packb(name), &version.packed_name)
+        version.function = function
+        version.files = <PyObject**>calloc(len(files), sizeof(PyObject*))
+        if version.files == NULL:
+            raise MemoryError
+        database.version_count += 1
+        version.partitions = len(files)
+        for i in range(version.partitions):
+            file = files[i]
+            if file is not None:
+                file.pin()
+                self.owned.append(file)
+                version.files[i] = <PyObject*>file
+                records += file.record_count
+                value_bytes += file.value_bytes
+        version.long_values = value_bytes > LONG_VALUE_BYTES * records
+        return 0
+
+    def release(self):
+        """Unpin the files: nothing will be read through this table again."""
+        if self.pinned:
+            self.pinned = False
+            for held in self.owned:
+                if isinstance(held, SortedFile):
+                    held.unpin()
+
+    def count(self, str database, str version, bint by_name):
+        """Count a request that Python answered, as those answered here are counted."""
+        cdef PublishedVersion* found = self.find_version(database.encode(), version.encode())
+        if found != NULL:
+            found.requests += 1
+            if by_name:
+                found.requests_by_name += 1
+
+    def requests(self):
+        """Requests so far: `{(database, version): (in all, by the version's name, hits, misses)}`."""
+        result = {}
+        cdef PublishedDatabase* database
+        cdef PublishedVersion* version
+        cdef Py_ssize_t d
+        cdef Py_ssize_t v
+        for d in range(self.database_count):
+            database = &self.databases[d]
+            for v in range(database.version_count):
+                version = &database.versions[v]
+                name = (text_of(&database.name), text_of(&version.name))
+                result[name] = (version.requests, version.requests_by_name, version.hits, version.misses)
+        return result
+
+    def inherit(self, Published older not None):
+        """Go on counting where `older` stopped, for the versions that both hold."""
+        cdef PublishedVersion* found
+        for (database, version), counts in older.requests().items():
+            found = self.find_version(database.encode(), version.encode())
+            if found != NULL:
+                found.requests, found.requests_by_name, found.hits, found.misses = counts
+
+    def requests_of(self, str database, str version):
+        """Requests so far that this version answered, by name or not; 0 when it is not held."""
+        cdef PublishedVersion* found = self.find_version(database.encode(), version.encode())
+        return found.requests if found != NULL else 0
+
+    cdef PublishedVersion* find_version(self, bytes database, bytes version) noexcept:
+        cdef Blob name = Blob(<const uint8_t*><const char*>database, len(database))
+        cdef PublishedDatabase* found = self.find_database(&name)
+        cdef ReadOptions options
+        if found == NULL:
+            return NULL
+        options.has_version = True
+        options.has_min_version = False
+        options.version = Blob(<const uint8_t*><const char*>version, len(version))
+        return choose_version(found, &options)
+
+    cdef PublishedDatabase* find_database(self, const Blob* name) noexcept nogil:
+        cdef size_t slot = hash_name(name) & <size_t>self.slot_mask
+        cdef PublishedDatabase* database
+        while self.slots[slot] != 0:
+            database = &self.databases[self.slots[slot] - 1]
+            if compare(&database.name, name) == 0:
+                return database
+            slot = (slot + 1) & <size_t>self.slot_mask
+        return NULL
+
+    cdef PublishedVersion* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil:
+        """Read `database, key or [keys], {options}` and choose the version; the cursor then stands at the keys."""
+        cdef Py_ssize_t count = take_array(params)
+        cdef PublishedDatabase* database
+        cdef Cursor keys
+        cdef Blob name
+        if not 2 <= count <= 3 or not take_blob(params, &name):
+            return NULL
+        database = self.find_database(&name)
+        if database == NULL:
+            return NULL
+        keys = params[0]
+        if not (skip_blobs(params) if many else take_blob(params, key)):
+            return NULL
+        if not take_options(params, count, options):
+            return NULL
+        params[0] = keys
+        return choose_version(database, options)
+
+    cdef int get(self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out) noexcept nogil:
+        """Answer `get`: `[value or nil, version]`."""
+        cdef ReadOptions options
+        cdef Blob key
+        cdef Slice value
+        cdef PyObject* file
+        cdef int found
+        cdef Py_ssize_t size
+        cdef PublishedVersion* version = self.plan(&params, &key, &options, False)
+        if version == NULL or key.size > limits.max_key:
+            return HAND_OFF
+        file = file_of(version, &key)
+        if file == NULL:
+            return HAND_OFF
+        value.size = 0
+        found = (<SortedFile>file).find(key.data, key.size, &value)
+        if found < 0:
+            return HAND_OFF
+        count_request(version, &options)
+        size = value.size + version.packed_name.size + 3 * HEAD_BYTES
+        if size > limits.max_frame:
+            return refuse_size(out, msgid, b"the value does not fit into an answer", limits.max_frame, size)
+        if buffer_reserve(out, size) < 0:
+            return OUT_OF_MEMORY
+        put_answer(out, msgid)
+        put(out, 0x92)
+        if found:
+            version.hits += 1
+            put_bin(out, value.data, value.size)
+        else:
+            version.misses += 1
+            put(out, 0xC0)
+        put_bytes(out, version.packed_name.data, version.packed_name.size)
+        return ANSWERED
+
+    cdef int get_many(
+        self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out, uint64_t* keys_read
+    ) noexcept nogil:
+        """Answer `get_many`: `[[value or nil, ...], version]`, all from one version."""
+        cdef ReadOptions options
+        cdef Blob unused
+        cdef Py_ssize_t count
+        cdef Py_ssize_t left
+        cdef Py_ssize_t before = buffer_offset(out)
+        cdef Py_ssize_t room
+        cdef uint64_t hits = 0
+        cdef int outcome = ANSWERED
+        cdef PublishedVersion* version = self.plan(&params, &unused, &options, True)
+        if version == NULL:
+            return HAND_OFF
+        count = take_array(&params)
+        room = before + limits.max_frame - version.packed_name.size
+        if buffer_reserve(out, 4 * HEAD_BYTES) < 0:
+            return OUT_OF_MEMORY
+        put_answer(out, msgid)
+        put(out, 0x92)
+        put_array(out, count)
+        left = count
+        while left > 0 and outcome == ANSWERED:
+            outcome = read_window(version, &params, min(left, <Py_ssize_t>WINDOW), limits, out, room, &hits)
+            left -= WINDOW
+        if outcome == ANSWERED:
+            if buffer_reserve(out, version.packed_name.size) < 0:
+                outcome = OUT_OF_MEMORY
+            else:
+                put_bytes(out, version.packed_name.data, version.packed_name.size)
+                count_request(version, &options)
+                version.hits += hits
+                version.misses += <uint64_t>count - hits
+                keys_read[0] += <uint64_t>count
+                return ANSWERED
+        out.end = out.start + before
+        if outcome == REFUSED_SIZE:
+            return refuse_size(
+                out, msgid, b"the values do not fit into one answer: ask for fewer", limits.max_frame, -1
+            )
+        return outcome
+
+
+cdef int refuse_size(
+    Buffer* out, uint32_t msgid, const char* message, Py_ssize_t limit, Py_ssize_t size
+) noexcept nogil:
+    if write_error(out, msgid, b"TOO_LARGE", message, limit, size) < 0:
+        return OUT_OF_MEMORY
+    return REFUSED_SIZE
+
+
+cdef inline Py_ssize_t buffer_offset(const Buffer* out) noexcept nogil:
+    """How much is in `out`: a mark that growing does not move."""
+    return out.end - out.start
+
+
+cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
+    if count < 16:
+        put(out, <uint8_t>(0x90 | count))
+    elif count <= 0xFFFF:
+        put(out, 0xDC)
+        put_number(out, <uint64_t>count, 2)
+    else:
+        put(out, 0xDD)
+        put_number(out, <uint64_t>count, 4)
+
+
+cdef bint skip_blobs(Cursor* params) noexcept nogil:
+    """Pass over an array when it holds nothing but keys."""
+    cdef Py_ssize_t count = take_array(params)
+    cdef Blob key
+    if count < 0:
+        return False
+    while count > 0:
+        if not take_blob(params, &key):
+            return False
+        count -= 1
+    return True
+
+
+cdef int read_window(
+    PublishedVersion* version,
+    Cursor* keys,
+    Py_ssize_t count,
+    const ReadLimits* limits,
+    Buffer* out,
+    Py_ssize_t room,
+    uint64_t* hits,
+) noexcept nogil:
+    """Look up some keys so that their cache misses overlap: all buckets, then all records, then all answers.
+
+    `room` is where `out` must end at the latest.
+    """
+    cdef Target targets[WINDOW]
+    cdef Target* target
+    cdef Slice value
+    cdef Py_ssize_t i
+    cdef int found
+    for i in range(count):
+        target = &targets[i]
+        if not take_blob(keys, &target.key) or target.key.size > limits.max_key:
+            return HAND_OFF
+        target.file = file_of(version, &target.key)
+        if target.file == NULL:
+            return HAND_OFF
+        target.hash = (<SortedFile>target.file).prefetch_bucket(target.key.data, target.key.size)
+    for i in range(count):
+        targets[i].place = (<SortedFile>targets[i].file).prefetch_record(targets[i].hash)
+    if version.long_values:
+        for i in range(count):
+            (<SortedFile>targets[i].file).prefetch_value(targets[i].place)
+    for i in range(count):
+        target = &targets[i]
+        value.size = 0
+        found = (<SortedFile>target.file).find_at(
+            target.key.data, target.key.size, target.hash, target.place, &value
+        )
+        if found < 0:
+            return HAND_OFF
+        if value.size + HEAD_BYTES > room - buffer_offset(out):
+            return REFUSED_SIZE
+        if buffer_reserve(out, value.size + HEAD_BYTES) < 0:
+            return OUT_OF_MEMORY
+        if found:
+            hits[0] += 1
+            put_bin(out, value.data, value.size)
+        else:
+            put(out, 0xC0)
+    return ANSWERED
+
+
+cdef str text_of(const Blob* blob):
+    return (<const char*>blob.data)[:blob.size].decode()

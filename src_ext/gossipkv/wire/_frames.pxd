@@ -1,0 +1,152 @@
+"""The scanner's state and its one function, inlined into whoever cimports it.
+
+The invariant: after `FRAME_COMPLETE`, the first `state.position` bytes are exactly one MessagePack value that keeps
+every limit, so a reader of those bytes needs no further bounds than their end.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.string cimport memcpy, memset
+
+cdef extern from *:
+    """
+    #define GKV_FRAME_STACK 32
+
+    /* Heads 0xc0 to 0xdf: what they are (high half) and how many bytes follow (low half): the body's own size
+       for a scalar, the size of the length field for everything else. */
+    #define GKV_SCALAR 0x00
+    #define GKV_BYTES 0x10
+    #define GKV_ARRAY 0x20
+    #define GKV_MAP 0x30
+    #define GKV_EXTENSION 0x40
+    #define GKV_RESERVED 0x50
+    static const unsigned char gkv_heads[32] = {
+        0x00, 0x50, 0x00, 0x00, 0x11, 0x12, 0x14, 0x40, 0x40, 0x40, 0x04, 0x08, 0x01, 0x02, 0x04, 0x08,
+        0x01, 0x02, 0x04, 0x08, 0x40, 0x40, 0x40, 0x40, 0x40, 0x11, 0x12, 0x14, 0x22, 0x24, 0x32, 0x34};
+    """
+    enum: GKV_FRAME_STACK
+    enum: GKV_BYTES
+    enum: GKV_ARRAY
+    enum: GKV_MAP
+    enum: GKV_EXTENSION
+    enum: GKV_RESERVED
+    const uint8_t gkv_heads[32]
+
+cdef enum:
+    # Requests need 4 levels and the deepest answer (status) 9; the stack of the scanner's state has room for these.
+    FRAME_DEPTH = GKV_FRAME_STACK
+    # A decoded element costs up to 64 bytes in Python, so 8 MiB a frame; a page of a scan has 30,000.
+    FRAME_ELEMENTS = 131072
+    # The largest value, 16 MiB, twice over: what `max_frame` allows a node by default.
+    FRAME_BYTES = 32 * 1024 * 1024
+
+cdef enum FrameResult:
+    FRAME_TOO_LARGE = -5  # the value does not end within the limit
+    FRAME_TOO_MANY = -4  # more elements than the limit
+    FRAME_TOO_DEEP = -3  # containers within containers beyond the limit
+    FRAME_EXTENSION = -2  # an extension type: nothing here speaks them
+    FRAME_RESERVED = -1  # 0xc1, which MessagePack never uses
+    FRAME_PARTIAL = 0
+    FRAME_COMPLETE = 1
+
+cdef struct FrameLimits:
+    Py_ssize_t max_size
+    Py_ssize_t max_elements
+    int max_depth  # at most GKV_FRAME_STACK
+
+cdef struct FrameState:
+    Py_ssize_t position  # where the next head stands; beyond the data while a body is still on its way
+    Py_ssize_t elements  # declared so far, those not yet arrived included
+    int depth
+    bint closed  # every head has been seen; complete as soon as `position` bytes are here
+    uint32_t missing[GKV_FRAME_STACK]  # elements each open container still lacks, outermost first
+
+
+cdef inline void frame_begin(FrameState* state) noexcept nogil:
+    """Expect the first byte of a value."""
+    state.position = 0
+    state.elements = 0
+    state.depth = 0
+    state.closed = False
+
+
+cdef inline Py_ssize_t frame_length(const uint8_t* data, int width) noexcept nogil:
+    """A big-endian length field of 1, 2 or 4 bytes."""
+    if width == 1:
+        return data[0]
+    if width == 2:
+        return (<Py_ssize_t>data[0] << 8) | data[1]
+    return (<Py_ssize_t>data[0] << 24) | (<Py_ssize_t>data[1] << 16) | (<Py_ssize_t>data[2] << 8) | data[3]
+
+
+cdef inline int frame_scan(
+    FrameState* state, const uint8_t* data, Py_ssize_t size, const FrameLimits* limits
+) noexcept nogil:
+    """Go on where the last call stopped.  `data` is the value from its first byte, `size` what has arrived of it.
+
+    Looks at each head at most twice, however the bytes arrive, so a frame costs time linear in its length.  On
+    `FRAME_COMPLETE` and on an error `state.position` is the length, or the offset of the head that is refused.
+    """
+    cdef Py_ssize_t at = state.position
+    cdef Py_ssize_t body
+    cdef Py_ssize_t children
+    cdef int kind
+    cdef int width
+    cdef uint8_t head
+    while not state.closed:
+        state.position = at
+        if at >= limits.max_size:
+            return FRAME_TOO_LARGE
+        if at >= size:
+            return FRAME_PARTIAL
+        head = data[at]
+        width = 0
+        body = 0
+        children = -1
+        if head < 0x80 or head >= 0xE0:
+            pass
+        elif head < 0x90:
+            children = 2 * (head & 0x0F)
+        elif head < 0xA0:
+            children = head & 0x0F
+        elif head < 0xC0:
+            body = head & 0x1F
+        else:
+            kind = gkv_heads[head - 0xC0] & 0xF0
+            width = gkv_heads[head - 0xC0] & 0x0F
+            if kind == 0:
+                body = width
+                width = 0
+            elif kind == GKV_EXTENSION:
+                return FRAME_EXTENSION
+            elif kind == GKV_RESERVED:
+                return FRAME_RESERVED
+            else:
+                if width >= limits.max_size - at:
+                    return FRAME_TOO_LARGE
+                if width >= size - at:
+                    return FRAME_PARTIAL
+                body = frame_length(data + at + 1, width)
+                if kind != GKV_BYTES:
+                    children = body if kind == GKV_ARRAY else 2 * body
+                    body = 0
+        if body > limits.max_size - at - 1 - width:
+            return FRAME_TOO_LARGE
+        if children >= 0:
+            if state.depth >= limits.max_depth:
+                return FRAME_TOO_DEEP
+            if children > limits.max_elements - state.elements:
+                return FRAME_TOO_MANY
+            state.elements += children
+        at += 1 + width + body
+        if children > 0:
+            state.missing[state.depth] = <uint32_t>children
+            state.depth += 1
+            continue
+        while state.depth > 0:
+            state.missing[state.depth - 1] -= 1
+            if state.missing[state.depth - 1] > 0:
+                break
+            state.depth -= 1
+        state.closed = state.depth == 0
+    state.position = at
+    return FRAME_COMPLETE if at <= size else FRAME_PARTIAL

@@ -1,0 +1,164 @@
+"""`python -m tests.bench`: GossipKV beside its peers, in one run on one machine.
+
+Prints the table of `docs/performance.md`.  `--quick` is the same with little data: it shows that the benchmark works,
+and its ratios mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench import building, data, engines, goals, machine, reading, report, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.bench.measurement import Measurement
+    from tests.bench.peers.base import Engine
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    keys: int = 1_000_000
+    rounds: int = 15
+    build_rounds: int = 5
+    budget_bytes: int = 64 * MIB
+    serving: serving.Load = field(default_factory=serving.Load)
+
+
+QUICK = Sizes(
+    keys=20_000,
+    rounds=2,
+    build_rounds=1,
+    budget_bytes=32 * MIB,
+    serving=serving.Load(served_records=2_000, built_bytes=4 * MIB, idle_s=0.3, rounds=1),
+)
+LARGE_BUILD_ROUNDS = 3  # Each engine writes a gigabyte a round.
+
+
+@dataclass(frozen=True)
+class Run:
+    """What every part of a run is given."""
+
+    sizes: Sizes
+    entrants: engines.Field
+    directory: Path
+
+    def place(self, name: str) -> Path:
+        """A new directory of its own for one part."""
+        path = self.directory / name
+        path.mkdir()
+        return path
+
+    def read(
+        self, name: str, who: tuple[type[Engine], ...], what: tuple[reading.Reading, ...], records: data.Data
+    ) -> Iterator[Measurement]:
+        """The rows of one set of engines that are open together."""
+        place = self.place(name)
+        with engines.opened(self.entrants.of(who), records, place) as ready:
+            for each in what:
+                machine.say(f"  {each.row}")
+                yield reading.measure(each, ready, records, rounds=self.sizes.rounds)
+        building.remove(place)
+
+    def size(self, records: data.Data) -> Measurement:
+        """The row about the size of files."""
+        place = self.place("size")
+        files = {engine.name: place / f"{number}.gkv" for number, engine in enumerate(self.entrants.of(engines.BUILD))}
+        for engine in self.entrants.of(engines.BUILD):
+            engine.build(files[engine.name], records.records)
+        measurement = building.measure_size(files, records)
+        building.remove(place)
+        return measurement
+
+    def small(self) -> Iterator[Measurement]:
+        """Values of 100 bytes: reads, builds, sizes."""
+        records = data.make(self.sizes.keys, data.SMALL_VALUE_BYTES)
+        yield from self.read("small", engines.READ_SMALL, reading.SMALL, records)
+        yield from self.read("compressed", engines.READ_COMPRESSED, reading.COMPRESSED, records)
+        machine.say(f"  {goals.BUILD_SMALL}")
+        who = self.entrants.of(engines.BUILD)
+        yield building.measure_time(goals.BUILD_SMALL, who, records, self.directory, rounds=self.sizes.build_rounds)
+        yield self.size(records)
+
+    def large(self) -> Iterator[Measurement]:
+        """Values of a kibibyte: reads and builds."""
+        records = data.make(self.sizes.keys, data.LARGE_VALUE_BYTES)
+        yield from self.read("large", engines.READ_LARGE, reading.LARGE, records)
+        machine.say(f"  {goals.BUILD_LARGE}")
+        who = self.entrants.of(engines.BUILD)
+        rounds = min(LARGE_BUILD_ROUNDS, self.sizes.build_rounds)
+        yield building.measure_time(goals.BUILD_LARGE, who, records, self.directory, rounds=rounds)
+
+    def memory(self) -> Iterator[Measurement]:
+        """What a build takes of memory when it may not take much."""
+        machine.say(f"  {goals.BUILD_MEMORY}")
+        yield building.measure_memory(
+            self.place("memory"), budget_bytes=self.sizes.budget_bytes, value_bytes=data.SMALL_VALUE_BYTES
+        )
+
+    def serving(self) -> Iterator[Measurement]:
+        """A node, beside itself at rest and beside redis-server."""
+        machine.say(f"  {goals.SERVING}")
+        yield from serving.measure(self.place("serving"), self.sizes.serving)
+
+
+PARTS = {"small": Run.small, "large": Run.large, "memory": Run.memory, "serving": Run.serving}
+PINNED = ("small", "large")  # The others have processes of their own to spread.
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="little data: a test of the benchmark, not of the store")
+    parser.add_argument("--keys", type=int, help="records in each file")
+    parser.add_argument("--rounds", type=int, help="rounds of each reading row, after one that does not count")
+    parser.add_argument("--only", choices=PARTS, action="append", help="this part; may be given again")
+    parser.add_argument("--peers", help="comma-separated names; default: all that are installed")
+    parser.add_argument("--core", type=int, help="the core to run on; default: the last")
+    parser.add_argument("--directory", type=Path, help="where the files go; default: a temporary directory")
+    parser.add_argument("--json", type=Path, help="write every figure of every round here")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure what was asked for, then print the table."""
+    options = arguments()
+    sizes = QUICK if options.quick else Sizes()
+    sizes = replace(sizes, keys=options.keys or sizes.keys, rounds=options.rounds or sizes.rounds)
+    entrants = engines.Field(None if options.peers is None else frozenset(options.peers.split(",")))
+    measurements: list[Measurement] = []
+    with tempfile.TemporaryDirectory(prefix="gossipkv-bench-", dir=options.directory) as directory:
+        run = Run(sizes, entrants, Path(directory))
+        for part in options.only or PARTS:
+            machine.say(f"{part}:")
+            if part in PINNED:
+                with machine.pinned(options.core), machine.uncollected():
+                    measurements += PARTS[part](run)
+            else:
+                measurements += PARTS[part](run)
+    queries = min(reading.QUERIES, sizes.keys)
+    method = (
+        f"{sizes.keys:,} keys of 16 bytes in random order (seed {data.SEED}), one pinned core; {sizes.rounds} "
+        f"rounds of {queries:,} queries, all engines of a group open and interleaved in random order, the first round "
+        "discarded; medians of each round's ratio; every engine read and checked in full before"
+    )
+    print(f"{machine.describe()}\n\n{method}.\n\n{report.table(measurements)}\n\n{report.settings(entrants.present)}")
+    for note in entrants.notes:
+        print(f"- {note}.")
+    if options.json is not None:
+        parameters: dict[str, object] = {"method": method, "quick": options.quick, "arguments": sys.argv[1:]}
+        report.write_json(options.json, machine=machine.describe(), parameters=parameters, measurements=measurements)
+
+
+if __name__ == "__main__":
+    main()

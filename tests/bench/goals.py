@@ -1,0 +1,66 @@
+"""What is aimed at: the ratio to a peer, or a figure of our own, that each row must not exceed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GET_HIT_SMALL = "random get, hit, 100 B"
+GET_MISS_SMALL = "random get, miss, 100 B"
+GET_HIT_LARGE = "random get, hit, 1 KiB"
+GET_MISS_LARGE = "random get, miss, 1 KiB"
+GET_MANY_SMALL = "get_many of 100, per key, 100 B"
+GET_MANY_LARGE = "get_many of 100, per key, 1 KiB"
+SCAN = "ordered scan, per record, 100 B"
+RANGE = "range of 10, 100 B"
+GET_NEIGHBOURS = "gets in key order, every key, 100 B"
+GET_SORTED = "gets in key order, a sample of the keys, 100 B"
+GET_COMPRESSED = "random get, lz4 in 4 KiB blocks, 100 B"
+BUILD_SMALL = "build from unsorted records, 100 B"
+BUILD_LARGE = "build from unsorted records, 1 KiB"
+BUILD_MEMORY = "peak memory of a build of 10 times its budget"
+SIZE = "file size over raw data, per record, 100 B"
+SERVING = "get from a node during a build, p99"
+ROUND_TRIP = "get from an idle node, one connection, p50"
+
+ITSELF = ""  # A goal for our own figure rather than for a ratio.
+BUDGET = "the budget"
+IDLE = "idle"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The median ratio of `row` to `peer` is at most this."""
+
+    row: str
+    peer: str
+    at_most: float
+
+
+GOALS = (
+    Goal(GET_HIT_SMALL, "LMDB", 0.45),
+    Goal(GET_HIT_SMALL, "tinycdb", 0.85),
+    Goal(GET_HIT_SMALL, "dict", 0.70),
+    Goal(GET_HIT_SMALL, "RocksDB", 0.17),
+    Goal(GET_MISS_SMALL, "LMDB", 0.20),
+    Goal(GET_HIT_LARGE, "LMDB", 0.55),
+    Goal(GET_HIT_LARGE, "tinycdb", 1.0),
+    Goal(GET_MANY_SMALL, "LMDB", 0.07),
+    Goal(GET_MANY_LARGE, "LMDB", 0.20),
+    Goal(SCAN, "LMDB", 0.45),
+    Goal(RANGE, "LMDB", 0.50),
+    Goal(GET_NEIGHBOURS, "LMDB", 0.80),
+    Goal(GET_SORTED, "LMDB", 0.80),
+    Goal(GET_COMPRESSED, "LMDB", 1.25),
+    Goal(GET_COMPRESSED, "RocksDB lz4", 0.25),
+    Goal(BUILD_SMALL, "RocksDB", 0.35),
+    Goal(BUILD_LARGE, "LMDB", 0.9),
+    Goal(BUILD_LARGE, "RocksDB", 1.2),
+    Goal(BUILD_MEMORY, BUDGET, 1.0),
+    Goal(SIZE, ITSELF, 10.5),
+    Goal(SERVING, IDLE, 3.0),
+)
+
+
+def goal(row: str, peer: str) -> float | None:
+    """The limit for this row against this peer, if there is one."""
+    return next((each.at_most for each in GOALS if (each.row, each.peer) == (row, peer)), None)

@@ -1,0 +1,80 @@
+"""Where the figures come from, and the quiet they are taken in."""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import os
+import platform
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BLOCK_BYTES = 512  # Of `st_blocks`, whatever the file system.
+PACKAGES = ("lmdb", "rocksdict", "plyvel", "lz4", "msgpack", "trio", "cython")
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _memory_gib() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def describe() -> str:
+    """One line: processor, kernel, Python, and the packages that take part."""
+    cores = os.cpu_count()
+    packages = ", ".join(filter(None, map(_version, PACKAGES)))
+    return (
+        f"{cores} x {_processor()}, {_memory_gib():.0f} GiB, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}; {packages}"
+    )
+
+
+@contextmanager
+def pinned(core: int | None) -> Iterator[None]:
+    """This process on one core, the last unless told otherwise, until the block ends."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed) if core is None else core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the cyclic garbage collector, whose pauses have nothing to do with any engine."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes in a file, or in all files below a directory; holes do not count (LMDB's file has the size of its map)."""
+    os.sync()
+    files = [each.stat() for each in (path.rglob("*") if path.is_dir() else [path]) if not each.is_dir()]
+    return sum(min(each.st_size, each.st_blocks * BLOCK_BYTES) for each in files)
+
+
+def say(line: str) -> None:
+    """Progress, for whoever waits; the table alone goes to standard output."""
+    print(line, file=sys.stderr, flush=True)

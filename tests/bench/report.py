@@ -1,0 +1,87 @@
+"""The table: a row for each peer, in Markdown, so that what is read on a terminal can stand in the documentation."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.bench.goals import ITSELF, goal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.bench.measurement import Measurement
+    from tests.bench.peers.base import Engine
+
+HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
+
+
+def _figure(value: float, unit: str) -> str:
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f} {unit}"
+
+
+def _verdict(value: float, limit: float | None) -> tuple[str, str]:
+    if limit is None:
+        return "", ""
+    return f"≤ {limit:g}", "met" if value <= limit else "**missed**"
+
+
+def _lines(measurement: Measurement) -> Iterable[tuple[str, ...]]:
+    unit = measurement.unit
+    ours = measurement.typical(measurement.subject)
+    own_limit = goal(measurement.row, ITSELF)
+    if own_limit is not None or not measurement.peers:
+        yield (measurement.row, _figure(ours, unit), "", "", "", "", *_verdict(ours, own_limit))
+    for peer in measurement.peers:
+        ratio = measurement.ratio(peer)
+        yield (
+            measurement.row,
+            _figure(ours, unit),
+            peer,
+            _figure(measurement.typical(peer), unit),
+            f"{ratio.median:.3f}" if ratio.median < 0.1 else f"{ratio.median:.2f}",
+            f"{ratio.least:.2f} to {ratio.greatest:.2f}",
+            *_verdict(ratio.median, goal(measurement.row, peer)),
+        )
+
+
+def table(measurements: Iterable[Measurement]) -> str:
+    """All rows, columns aligned."""
+    rows = [HEAD, *(line for measurement in measurements for line in _lines(measurement))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def settings(engines: Iterable[type[Engine]]) -> str:
+    """How each engine was set up, and why so."""
+    return "\n".join(f"- {engine.name}: {engine.settings}." for engine in engines)
+
+
+def write_json(path: Path, *, machine: str, parameters: dict[str, object], measurements: list[Measurement]) -> None:
+    """Every figure of every round, for whoever wants to draw or compare."""
+    rows = [
+        {
+            "row": measurement.row,
+            "unit": measurement.unit,
+            "ours": measurement.subject,
+            "samples": measurement.samples,
+            "ratios": {
+                peer: {
+                    "median": measurement.ratio(peer).median,
+                    "least": measurement.ratio(peer).least,
+                    "greatest": measurement.ratio(peer).greatest,
+                    "goal": goal(measurement.row, peer),
+                }
+                for peer in measurement.peers
+            },
+            "goal": goal(measurement.row, ITSELF),
+        }
+        for measurement in measurements
+    ]
+    path.write_text(json.dumps({"machine": machine, "parameters": parameters, "rows": rows}, indent=2) + "\n")

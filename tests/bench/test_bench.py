@@ -1,0 +1,85 @@
+"""The benchmark itself: it must not rot between the days on which somebody looks at its figures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.bench import data, goals, report, verification
+from tests.bench.measurement import Measurement
+from tests.bench.peers.python_dict import PythonDict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(*arguments: str) -> str:
+    """The table, from a process of its own."""
+    command = [sys.executable, "-m", "tests.bench", "--quick", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
+    """Everything but the node runs with a dict as the only peer, and each of our own goals gets a verdict."""
+    path = tmp_path / "figures.json"
+    printed = run("--peers", "dict", "--only", "small", "--only", "large", "--only", "memory", "--json", str(path))
+    rows = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
+    expected = {goal.row for goal in goals.GOALS} - {goals.SERVING}
+    assert expected <= rows.keys()
+    assert all(figure > 0 for row in rows.values() for figure in row["samples"][row["ours"]])
+    assert goals.GET_HIT_SMALL in printed
+    assert "dict" in rows[goals.GET_HIT_SMALL]["samples"]
+
+
+def test_quick_run_beside_a_node(tmp_path: Path) -> None:
+    """A node serves while it builds, and both percentiles are there."""
+    path = tmp_path / "figures.json"
+    run("--only", "serving", "--json", str(path))
+    rows = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
+    assert rows[goals.SERVING]["samples"].keys() == {"GossipKV", goals.IDLE}
+
+
+def test_wrong_answers_stop_the_run() -> None:
+    """An engine with one wrong value, or an answer for an absent key, is not timed."""
+    records = data.make(1000, data.SMALL_VALUE_BYTES)
+    good = PythonDict(records.records)
+    verification.check(good, records)
+    for key, value in ((records.records[500][0], b"wrong"), (records.absent[3], b"")):
+        bad = PythonDict([*records.records, (key, value)])
+        with pytest.raises(verification.WrongAnswerError, match="dict: get"):
+            verification.check(bad, records)
+
+
+def test_values_are_distinct_and_sized() -> None:
+    """A wrong value cannot pass for the right one; the same arguments give the same records."""
+    for size_bytes in (data.SMALL_VALUE_BYTES, data.LARGE_VALUE_BYTES):
+        records = data.make(5000, size_bytes)
+        assert {len(value) for _, value in records.records} == {size_bytes}
+        assert len({value for _, value in records.records}) == len({key for key, _ in records.records}) == 5000
+        assert records == data.make(5000, size_bytes)
+        assert records.in_order[0][0] == min(key for key, _ in records.records)
+
+
+def test_ratio_is_taken_within_rounds() -> None:
+    """A round in which everything was slow does not move the ratio."""
+    measurement = Measurement(goals.GET_HIT_SMALL, "ns", "GossipKV", {"GossipKV": [1, 40, 1], "LMDB": [2, 80, 4]})
+    ratio = measurement.ratio("LMDB")
+    assert (ratio.median, ratio.least, ratio.greatest) == (0.5, 0.25, 0.5)
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(44.0, "met"), (46.0, "missed")])
+def test_verdicts(ours: float, verdict: str) -> None:
+    """The table says of each goal whether it was met."""
+    line = report.table([Measurement(goals.GET_HIT_SMALL, "ns", "GossipKV", {"GossipKV": [ours], "LMDB": [100.0]})])
+    assert verdict in line.splitlines()[-1]
+    assert "≤ 0.45" in line
+
+
+def test_every_goal_names_a_known_row() -> None:
+    """No goal hangs in the air because a row was renamed."""
+    rows = {value for name, value in vars(goals).items() if name.isupper() and isinstance(value, str)}
+    assert {goal.row for goal in goals.GOALS} <= rows

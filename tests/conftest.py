@@ -1,0 +1,47 @@
+"""What every test run shares: where the properties' inputs come from, and two guards.
+
+* Extensions older than their source stop the run: a test of yesterday's compiled code proves nothing.
+* Every skipped test is printed with its reason, and one that `tests/skips.txt` does not list fails the run.
+"""
+
+from __future__ import annotations
+
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.skips import SkipReport, read_skips
+
+ROOT = Path(__file__).parent.parent
+
+# The same inputs on every run, so that a red run means changed code; `make fuzz` looks for new ones.
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("explore", settings.get_profile("fixed"), derandomize=False, max_examples=1000)
+settings.load_profile("fixed")
+
+
+def stale_extensions(root: Path) -> list[str]:
+    """The extensions of a source tree that are not built, or are older than what they are built from."""
+    headers = [*(root / "src_ext").rglob("*.h"), root / "setup.py"]
+    stale = []
+    for source in sorted((root / "src_ext").rglob("_*.pyx")):
+        place = root / source.relative_to(root / "src_ext").with_suffix("")
+        built = place.with_name(place.name + EXTENSION_SUFFIXES[0])
+        made_from = [path for path in (source, source.with_suffix(".pxd"), *headers) if path.exists()]
+        changed = max(path.stat().st_mtime for path in made_from)
+        if not built.exists() or built.stat().st_mtime < changed:
+            stale.append(str(place.relative_to(root)))
+    return stale
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse stale extensions; take up the report of skips."""
+    if (ROOT / "gossipkv").is_dir() and (stale := stale_extensions(ROOT)):
+        names = ", ".join(stale)
+        message = f"not built, or older than their source: {names}.\nRun `make build` (or `pip install -e .`) first."
+        raise pytest.UsageError(message)
+    config.pluginmanager.register(SkipReport(read_skips(ROOT / "tests" / "skips.txt")), "gossipkv-skips")

@@ -1,0 +1,57 @@
+"""Each extension is held to its stub and to an oracle in plain Python that a test compares it with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.tidy.source import Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Where an extension is compared with its oracle."""
+
+    test: str
+    oracle: str
+
+
+PROOFS: dict[str, Proof] = {
+    "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
+}
+
+
+def extensions(root: Path) -> dict[str, Path]:
+    """Every extension of the tree, by its dotted name."""
+    return {Source(root, path).module: path for path in sorted((root / "src_ext").rglob("*.pyx"))}
+
+
+def check_stubs(root: Path) -> list[str]:
+    """Extensions without a stub beside their package, and stubs without an extension."""
+    found = extensions(root)
+    stubs = {Source(root, path).module for path in (root / "gossipkv").rglob("_*.pyi")}
+    wrong = [f"{name}: misnamed, an extension starts with `_`" for name in found if name.split(".")[-1][0] != "_"]
+    wrong += [f"{name}: no stub {name.replace('.', '/')}.pyi" for name in sorted(found.keys() - stubs)]
+    return wrong + [f"{name}: a stub without an extension" for name in sorted(stubs - found.keys())]
+
+
+def check_proofs(root: Path, proofs: dict[str, Proof]) -> list[str]:
+    """Extensions that the table does not prove, and lines of the table that do not hold."""
+    found = extensions(root)
+    wrong = [f"{name}: no line in the table of proofs" for name in sorted(found.keys() - proofs.keys())]
+    wrong += [f"{name}: in the table of proofs, but no extension" for name in sorted(proofs.keys() - found.keys())]
+    for name, proof in proofs.items():
+        oracle = root / f"{proof.oracle.replace('.', '/')}.py"
+        test = root / proof.test
+        if not oracle.is_file():
+            wrong.append(f"{name}: its oracle {proof.oracle} does not exist")
+        elif any(found.module.split(".")[0] == "gossipkv" for found in Source(root, oracle).imports):
+            wrong.append(f"{name}: its oracle {proof.oracle} imports what it is to judge")
+        if not test.is_file():
+            wrong.append(f"{name}: its test {proof.test} does not exist")
+        elif proof.oracle not in {part for item in Source(root, test).imports for part in (item.module, item.path)}:
+            wrong.append(f"{name}: {proof.test} does not import {proof.oracle}")
+    return wrong

@@ -1,0 +1,143 @@
+"""A node in a thread that says exactly what a test tells it to; it knows MessagePack and nothing of gossipkv."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING, Self
+
+import msgpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Request = tuple[int, str, list[object]]
+
+
+class Connection:
+    """One accepted connection, and what can be done to its client."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.unpacker = msgpack.Unpacker(raw=False, max_buffer_size=1 << 30)
+        self.pending: list[Request] = []
+
+    def next_request(self) -> Request | None:
+        """The next request, or None when the client has gone."""
+        while True:
+            for message in self.unpacker:
+                kind, message_id, method, params = message
+                assert kind == 0
+                return message_id, method, params
+            data = self.socket.recv(1 << 16)
+            if not data:
+                return None
+            self.unpacker.feed(data)
+
+    def answer(self, message_id: int, result: object, error: object = None) -> None:
+        """Send one answer."""
+        self.raw(msgpack.packb([1, message_id, error, result]))
+
+    def raw(self, data: bytes) -> None:
+        """Send these bytes."""
+        self.socket.sendall(data)
+
+
+class FakeNode:
+    """Listens; runs `behaviour(connection)` for each connection in a thread of its own."""
+
+    def __init__(self, behaviour: Callable[[Connection], None], *, host: str = "127.0.0.1") -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.listener = socket.socket(family, socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind((host, 0))
+        self.listener.listen(16)
+        self.port = self.listener.getsockname()[1]
+        self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        self.behaviour = behaviour
+        self.accepted = 0
+        self.failures: list[BaseException] = []
+        self.threads = [threading.Thread(target=self._accept, daemon=True)]
+        self.sockets: list[socket.socket] = []
+        self.threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.sockets.append(sock)
+            thread = threading.Thread(target=self._serve, args=(sock,), daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            with sock:
+                self.behaviour(Connection(sock))
+        except OSError:
+            pass  # The client went first, or the test closed us.
+        except BaseException as error:  # noqa: BLE001  # Told to the test in `close`.
+            self.failures.append(error)
+
+    def close(self) -> None:
+        """Stop, and raise what went wrong in a thread."""
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for sock in self.sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self.threads:
+            thread.join(10)
+        for failure in self.failures:
+            raise failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def store(records: dict[bytes, bytes], version: str = "v1", page: int = 3) -> Callable[[Connection], None]:
+    """A behaviour that serves `records` as every database."""
+    ordered = sorted(records.items())
+
+    def serve(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            message_id, method, params = request
+            connection.answer(message_id, result_of(method, params))
+
+    def result_of(method: str, params: list[object]) -> object:
+        match method, params:
+            case "ping", []:
+                return "pong"
+            case "get", [_, key, *_]:
+                return [records.get(key), version]
+            case "get_many", [_, keys, *_]:
+                return [[records.get(key) for key in keys], version]
+            case "scan", [_, *rest]:
+                return scan(rest[0] if rest else {})
+        raise AssertionError((method, params))
+
+    def scan(options: dict[str, object]) -> object:
+        found = [
+            [key, value]
+            for key, value in ordered
+            if options.get("start", b"") <= key
+            and ("end" not in options or key < options["end"])
+            and key.startswith(options.get("prefix", b""))
+        ]
+        if options.get("reverse"):
+            found.reverse()
+        begin = int(options.get("cursor", b"0"))
+        assert begin == 0 or options["version"] == version
+        end = begin + min(page, options.get("limit", page))
+        return [found[begin:end], str(end).encode() if end < len(found) else None, version]
+
+    return serve

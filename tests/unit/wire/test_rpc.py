@@ -1,0 +1,120 @@
+"""Messages: encoded, decoded, and refused when they are something else."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from gossipkv.errors import (
+    BadRequest,
+    Corrupt,
+    GossipKVError,
+    NotReady,
+    ProtocolError,
+    ServiceError,
+    TooLarge,
+    Unavailable,
+    UnknownVersion,
+)
+from gossipkv.wire import rpc
+from gossipkv.wire.frames import FrameReader
+
+
+def test_request_round_trip() -> None:
+    """A request comes back as it was, its text as bytes."""
+    frame = rpc.request(rpc.MAX_MESSAGE_ID, "get", ["db", b"key", {"version": "1"}])
+    assert rpc.decode_request(frame) == (rpc.MAX_MESSAGE_ID, b"get", [b"db", b"key", {b"version": b"1"}])
+
+
+def test_text_need_not_be_utf8_towards_a_node() -> None:
+    """A library that sends arbitrary bytes as `str` is understood: keys are bytes."""
+    assert rpc.decode_params(b"\x92\xa2db\xa2\xff\xfe") == [b"db", b"\xff\xfe"]
+
+
+def test_response_round_trip() -> None:
+    """Towards a client `bin` is bytes and `str` is text."""
+    assert rpc.decode_response(rpc.response(7, [b"value", "version"])) == (7, None, [b"value", "version"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BadRequest("what", {"limit": 1}),
+        UnknownVersion("which", {"held": ["1", "2"]}),
+        NotReady("when", {"done": 0.5}),
+        TooLarge("how much"),
+        Unavailable("who"),
+        Corrupt("file", 4096, "checksum", expected=1, got=2),
+    ],
+)
+def test_error_round_trip(error: GossipKVError) -> None:
+    """An error arrives as the class it was, with its code, message and evidence."""
+    answer = rpc.decode_response(rpc.error_response(3, error))
+    assert answer.msgid == 3
+    assert type(answer.error) is type(error)
+    assert answer.error is not None
+    assert answer.error.code == error.code
+    assert answer.error.details.items() <= error.details.items()
+
+
+def test_unknown_error_codes_keep_their_text() -> None:
+    """A newer node's code, or another implementation's plain text, still says what it says."""
+    newer = rpc.decode_response(msgpack.packb([1, 1, ["FROM_TOMORROW", "text", {}], None]))
+    assert isinstance(newer.error, ServiceError)
+    assert "FROM_TOMORROW: text" in str(newer.error)
+    other = rpc.decode_response(msgpack.packb([1, 1, "just text", None]))
+    assert "just text" in str(other.error)
+
+
+def test_notification_is_one_frame() -> None:
+    """A notification has no id."""
+    assert msgpack.unpackb(rpc.notification("note", [1])) == [2, "note", [1]]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [[], [0], [0, 1, "m"], [0, -1, "m", []], [0, 2**32, "m", []], [0, 1, 2, []], [0, 1, "m", {}], [1, 1, None, 1], 5],
+)
+def test_what_is_no_request(message: object) -> None:
+    """Anything but `[0, id, method, [params]]` is refused."""
+    with pytest.raises(BadRequest):
+        rpc.decode_request(msgpack.packb(message))
+
+
+@pytest.mark.parametrize(
+    "message", [[], [1], [1, 1, None], [0, 1, "m", []], {}, None, [1, "x", None, 1], [1, True, None, 1]]
+)
+def test_what_is_no_response(message: object) -> None:
+    """Anything but `[1, id, error, result]` is a protocol error that names what came."""
+    with pytest.raises(ProtocolError, match=r"where .* was expected"):
+        rpc.decode_response(msgpack.packb(message))
+
+
+def test_undecodable_text_in_a_response() -> None:
+    """Text that is not UTF-8 is a protocol error, not a UnicodeDecodeError."""
+    with pytest.raises(ProtocolError, match="cannot be decoded"):
+        rpc.decode_response(b"\x94\x01\x01\xc0\xa1\xff")
+
+
+@pytest.mark.parametrize(
+    ("params", "kind"), [(b"\x80", "a map"), (b"\xc0", "nil"), (b"\xa1x", "bytes"), (b"\x07", "an integer")]
+)
+def test_params_must_be_an_array(params: bytes, kind: str) -> None:
+    """The refusal names what was sent instead."""
+    with pytest.raises(BadRequest, match=f"not {kind}"):
+        rpc.decode_params(params)
+
+
+def test_map_keys_must_be_text() -> None:
+    """A map with other keys cannot be options, and must not become a surprise further in."""
+    with pytest.raises(BadRequest, match="cannot be decoded"):
+        rpc.decode_params(b"\x91\x81\x01\x02")
+
+
+def test_several_messages_in_one_stream() -> None:
+    """Messages stand back to back; a reader cuts them apart."""
+    reader = FrameReader()
+    reader.feed(rpc.request(1, "ping", []) + rpc.response(2, None))
+    first, second = reader
+    assert rpc.decode_request(first).method == b"ping"
+    assert rpc.decode_response(second).msgid == 2
