@@ -273,7 +273,7 @@ class RealSockets:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(backlog)
-            listener.setblocking(False)  # noqa: FBT003  # The name of the call says what False is.
+            listener.settimeout(0)
         except BaseException:
             listener.close()
             raise

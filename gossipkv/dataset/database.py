@@ -19,6 +19,7 @@ import trio
 from gossipkv.dataset.build import BuildError, Loads, build_in_child
 from gossipkv.dataset.build_job import BuildJob, Progress
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, decide
+from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.source import SourceVersion
 from gossipkv.dataset.version import Version, open_version
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
@@ -71,7 +72,7 @@ class Database:
         self.build_began_ms = 0
         self._shared = shared
         self._log = shared.log.bind(database=name)
-        self._said: set[str] = set()
+        self._notices = Notices(self._log)
         self._wake = trio.Event()
         self._looking = trio.Lock()
         self._look_thread = trio.CapacityLimiter(1)
@@ -111,7 +112,7 @@ class Database:
                 await self._look()
             except SourceError as error:
                 self.trouble = error.message
-                self._say_once("source_unreadable", error.message)
+                self._notices.say("source_unreadable", error.message)
             else:
                 self.trouble = None
         self.wake()
@@ -186,7 +187,7 @@ class Database:
             source.versions, self.name, limiter=self._look_thread, abandon_on_cancel=True
         )
         for line in listing.ignored:
-            self._say_once("ignored", line)
+            self._notices.say("ignored", line)
         for life in self.lives.values():
             if life.name not in listing.names:
                 life.source = None
@@ -210,23 +211,18 @@ class Database:
             if life.state in {State.SEEN, State.ERROR}:
                 life.trouble = Trouble(error.message, {"file": str(error.details.get("file"))})
                 life.take(Event.FAIL)
-                self._say_once("cannot_list", error.message)
+                self._notices.say("cannot_list", error.message)
             return False
         life = self.lives.setdefault(name, Life(name))
         life.source = found
         held = self.versions.get(name)
         if held is not None and held.identity.digest != found.digest:
-            self._say_once(
+            self._notices.say(
                 "source_changed",
                 f"{self.name}/{name} has changed at the source after it was built; what was built is served: "
                 "a version never changes, publish another one",
             )
         return held is not None or life.state is State.BUILDING or life.buildable(life.not_before_ms)
-
-    def _say_once(self, event: str, line: str) -> None:
-        if line not in self._said and len(self._said) < 1_000:  # noqa: PLR2004  # So many lines are enough of a source.
-            self._said.add(line)
-            self._log.warning(event, reason=line)
 
     # Deciding
 

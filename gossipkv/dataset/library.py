@@ -16,6 +16,7 @@ import trio
 from gossipkv.dataset import report
 from gossipkv.dataset.build import Loads
 from gossipkv.dataset.database import Database, Shared
+from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.source import Source
 from gossipkv.errors import Corrupt, SourceError
 
@@ -76,7 +77,7 @@ class Library:
         )
         self._databases: dict[str, Database] = {}
         self._at_source: frozenset[str] = frozenset()
-        self._said: set[str] = set()
+        self._notices = Notices(self._log)
         self._trouble: str | None = None
         self._wake = trio.Event()
         self._root_thread = trio.CapacityLimiter(1)
@@ -153,9 +154,7 @@ class Library:
         self._trouble = None
         self._at_source = frozenset(listing.names)
         for line in listing.ignored:
-            if line not in self._said and len(self._said) < 1_000:  # noqa: PLR2004  # Enough of a source.
-                self._said.add(line)
-                self._log.warning("ignored", reason=line)
+            self._notices.say("ignored", line)
         for found in self._databases.values():
             if found.name not in self._at_source:
                 found.vanish()

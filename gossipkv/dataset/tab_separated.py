@@ -28,6 +28,9 @@ Record = tuple[bytes, bytes]
 MAX_KEY_BYTES = 65_535
 MAX_VALUE_BYTES = 16 << 20
 
+# Of a wrong line, in a message: what fits into a line of a terminal with the rest.
+SHOWN_BYTES = 40
+
 TAB = b"\t"
 LF = b"\n"
 
@@ -35,8 +38,8 @@ LF = b"\n"
 def records(chunks: Iterable[bytes], name: str, *, max_value_bytes: int = MAX_VALUE_BYTES) -> Iterator[Record]:
     """The records of a file in order; `name` is what errors call it.
 
-    Holds one chunk, its lines, and twice the longest line.  `max_value_bytes` is at most, and may be below, the limit of
-    the sorted file, where memory is short.
+    Holds one chunk, its lines, and twice the longest line.  `max_value_bytes` may be below the limit of the sorted
+    file where memory is short.
 
     Raises:
         SourceError: with `file`, `line` (from 1) and `offset` (of the line's first byte) in its details.
@@ -114,4 +117,4 @@ def _refuse(line: bytes, name: str, number: int, offset: int, limit: int) -> NoR
 
 def _shown(text: bytes) -> str:
     """The beginning of it, for a message."""
-    return repr(text[:40])[1:] + ("…" if len(text) > 40 else "")  # noqa: PLR2004  # A line in a terminal.
+    return repr(text[:SHOWN_BYTES])[1:] + ("…" if len(text) > SHOWN_BYTES else "")

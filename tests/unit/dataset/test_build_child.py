@@ -1,5 +1,6 @@
 """The child process by itself: its order, its pace, its memory, its leash."""
 
+import contextlib
 import json
 import os
 import random
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.build_child import Order, Pace, builder_bytes, peak_bytes
+from gossipkv.dataset.build_job import BuildJob
 from gossipkv.dataset.version import open_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import ConfigError
@@ -43,10 +45,8 @@ def start():
         child.wait()
         child.stdin.close()
         child.stdout.close()
-        try:
+        with contextlib.suppress(OSError):  # A test has closed it.
             os.close(held)
-        except OSError:
-            pass
 
 
 def last_word(child):
@@ -56,8 +56,6 @@ def last_word(child):
 
 def test_an_order_is_one_line():
     """And reads back."""
-    from gossipkv.dataset.build_job import BuildJob
-
     order = Order(BuildJob("db", "v", "d", (), "/x", 1), 1, 2, 3)
     assert order.to_line().count(b"\n") == 1
     assert Order.from_line(order.to_line()) == order
@@ -210,7 +208,7 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path):
         time.sleep(0.01)
 
 
-def test_it_runs_without_trio(tmp_path):
+def test_it_runs_without_trio():
     """It starts quickly and small."""
     script = "import sys, gossipkv.dataset.build_child; print([n for n in sys.modules if n.startswith('trio')])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

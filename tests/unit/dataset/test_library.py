@@ -1,5 +1,6 @@
 """The datasets of a node, with real child processes and a real data directory."""
 
+import errno
 import os
 import random
 import shutil
@@ -514,7 +515,7 @@ async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EMFILE"])
 async def test_a_publication_that_fails_leaves_the_old_version(world, error):
     """One error in the status, no leftover, and a retry that succeeds."""
-    number = getattr(__import__("errno"), error)
+    number = getattr(errno, error)
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")

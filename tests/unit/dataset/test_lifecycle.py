@@ -265,6 +265,8 @@ def test_the_picture_shows_the_table():
 def test_the_documentation_has_the_table():
     """Row by row, and no other row."""
     text = (Path(__file__).parents[3] / "docs" / "data-directory.md").read_text()
-    rows = re.findall(r"^\| (\w+) \| (\w+)[^|]*\| (\w+) \|$", text[text.index("## The life of a version") :], re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\w+) \| (\w+)[^|]*\| (\w+) \|$", text[text.index("## The life of a version") :], re.MULTILINE
+    )
     told = {(source, event): target.upper() for source, event, target in rows if source != "from"}
     assert told == {(source.value, event.value): target.value for (source, event), target in NEXT.items()}

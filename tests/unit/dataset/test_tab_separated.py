@@ -8,7 +8,6 @@ from gossipkv.dataset.tab_separated import MAX_KEY_BYTES, MAX_VALUE_BYTES, recor
 from gossipkv.errors import SourceError
 from tests.oracle import tab_separated as oracle
 
-
 MAX_LINE_BYTES = MAX_KEY_BYTES + 1 + MAX_VALUE_BYTES
 
 
