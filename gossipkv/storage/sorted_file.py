@@ -14,7 +14,9 @@ This is the one door to the reader; the serving loop enters through its `.pxd`.
 from __future__ import annotations
 
 from gossipkv.storage import compression as _compression  # noqa: F401  Installs the lz4 functions.
-from gossipkv.storage._sorted_file import DEFAULT_CACHE_BYTES, Scan, SortedFile
+from gossipkv.storage._records import DEFAULT_CACHE_BYTES
+from gossipkv.storage._scan import Scan
+from gossipkv.storage._sorted_file import SortedFile
 
 __all__ = ["DEFAULT_CACHE_BYTES", "SUFFIX", "Scan", "SortedFile"]
 

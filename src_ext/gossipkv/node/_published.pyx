@@ -37,7 +37,8 @@ from gossipkv.node._message cimport (
     take_unsigned,
     write_error,
 )
-from gossipkv.storage._sorted_file cimport Slice, SortedFile
+from gossipkv.storage._records cimport Slice
+from gossipkv.storage._sorted_file cimport SortedFile
 
 from msgpack import packb
 
@@ -52,6 +53,7 @@ cdef struct Target:
     Blob key
     PyObject* file
     uint64_t hash
+    uint32_t place
 
 
 cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
@@ -454,14 +456,16 @@ cdef int read_window(
             return HAND_OFF
         target.hash = (<SortedFile>target.file).prefetch_bucket(target.key.data, target.key.size)
     for i in range(count):
-        (<SortedFile>targets[i].file).prefetch_record(targets[i].hash)
+        targets[i].place = (<SortedFile>targets[i].file).prefetch_record(targets[i].hash)
     if version.long_values:
         for i in range(count):
-            (<SortedFile>targets[i].file).prefetch_value(targets[i].hash)
+            (<SortedFile>targets[i].file).prefetch_value(targets[i].place)
     for i in range(count):
         target = &targets[i]
         value.size = 0
-        found = (<SortedFile>target.file).find_hashed(target.key.data, target.key.size, target.hash, &value)
+        found = (<SortedFile>target.file).find_at(
+            target.key.data, target.key.size, target.hash, target.place, &value
+        )
         if found < 0:
             return HAND_OFF
         if value.size + HEAD_BYTES > room - buffer_offset(out):

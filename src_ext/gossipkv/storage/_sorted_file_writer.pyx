@@ -21,7 +21,7 @@ from gossipkv.storage._scratch cimport Spool
 from gossipkv.environment import WRITE_NEW
 from gossipkv.errors import LimitExceeded
 from gossipkv.storage._scratch import Scratch
-from gossipkv.storage._sorted_file import FOOTER_MAGIC, HEADER_MAGIC
+from gossipkv.storage._mapped_file import FOOTER_MAGIC, HEADER_MAGIC
 
 cdef extern from *:
     """
@@ -81,7 +81,7 @@ cdef class SortedFileWriter:
         free(self.block)
         free(self.packed)
 
-    def begin(self):
+    cdef int begin(self) except -1:
         """Write the header."""
         cdef uint8_t header[HEADER_SIZE]
         memset(header, 0, HEADER_SIZE)
@@ -90,6 +90,7 @@ cdef class SortedFileWriter:
         self.out.append(header, HEADER_SIZE)
         if self.compression == COMPRESSION_LZ4:
             self.reserve_block(PAGE_SIZE)
+        return 0
 
     def abort(self):
         """Close and remove the unfinished file."""

@@ -1,0 +1,74 @@
+from cpython.buffer cimport Py_buffer
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from gossipkv.storage._format cimport PAGE_SIZE, bit
+
+
+cdef enum Fault:
+    FAULT_PAGE = 1
+    FAULT_CHUNK
+    FAULT_RECORD
+    FAULT_BLOCK
+    FAULT_CHAIN
+    FAULT_ANCHOR
+    FAULT_MEMORY
+
+
+cdef class MappedFile:
+    # Constant after opening.
+    cdef Py_buffer buffer
+    cdef bint holds_buffer
+    cdef readonly str name
+    cdef const uint8_t* base
+    cdef uint64_t size, body_size, page_count, chunk_count
+    cdef const uint8_t* page_checksums
+    cdef const uint8_t* chunk_checksums
+    cdef uint64_t record_count, position_end, records_end
+    cdef const uint8_t* index
+    cdef uint64_t bucket_count, home_count, seed
+    cdef const uint8_t* anchor_words
+    cdef const uint8_t* anchor_positions
+    cdef uint64_t anchor_count
+    cdef const uint8_t* blocks
+    cdef uint64_t block_count
+    cdef int compression
+    cdef uint8_t common_prefix[64]
+    cdef Py_ssize_t common_size
+    cdef uint64_t metadata_offset, metadata_size, key_bytes, value_bytes, duplicates
+
+    # What was checked since opening: a bit for each page, a bit for each page of the pages' checksums.
+    cdef uint8_t* checked_pages
+    cdef uint8_t* checked_chunks
+
+    cdef Py_ssize_t pins
+
+    # The first damage that a nogil function met; `damage()` turns it into an exception.
+    cdef uint64_t fault_offset
+    cdef int fault_reason
+    cdef uint32_t fault_expected, fault_got
+
+    cdef int check_page(self, uint64_t page) noexcept nogil
+    cdef object damage(self)
+    cdef int ensure_open(self) except -1
+    cdef int open_image(self) except -1
+    cdef int parse_footer(self, const uint8_t* footer) except -1
+    cdef int check_layout(self, const uint8_t* footer, uint64_t at) except -1
+    cdef int refuse(self, uint64_t offset, str reason, object expected=*, object got=*) except -1
+
+
+cdef inline int fault(MappedFile file, int reason, uint64_t offset) noexcept nogil:
+    """Note the damage; the -1 that every caller passes on."""
+    file.fault_reason = reason
+    file.fault_offset = offset
+    return -1
+
+
+cdef inline int check_range(MappedFile file, uint64_t offset, uint64_t size) noexcept nogil:
+    """Check the pages of `size` > 0 bytes at `offset`, which the caller knows to lie within the body."""
+    cdef uint64_t page = offset // PAGE_SIZE, last = (offset + size - 1) // PAGE_SIZE
+    while page <= last:
+        if not bit(file.checked_pages, page):
+            if file.check_page(page) < 0:
+                return -1
+        page += 1
+    return 0

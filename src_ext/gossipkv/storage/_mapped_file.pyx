@@ -1,0 +1,272 @@
+"""A sorted file in memory: opened, checked page by page when first touched, pinned while it is read.
+
+What is read through the map is `noexcept nogil` and answers -1 for damage: the place and the reason stand in `fault_*`,
+and `damage()` makes the exception of them once the GIL is held.
+
+Rules for whoever edits the readers (`_mapped_file`, `_records`, `_scan`, `_sorted_file`):
+
+* No byte is used before `check_range` has seen its page's checksum hold, and no size read from the file enters
+  arithmetic before it was compared with its limit: a checksum proves that bytes are old, not that they are sane.
+* One thread at a time reads a file.  The lz4 cache has no lock; the serving loop, which drops the GIL, opens its own.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from gossipkv.storage._checksum cimport crc32c_of
+from gossipkv.storage._format cimport *
+
+import os
+
+from gossipkv.environment import READ, RealFiles
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+
+HEADER_MAGIC = b"GKVSORT\n"
+FOOTER_MAGIC = b"\nGKVEND\n"
+
+cdef dict FAULT_TEXT = {
+    FAULT_PAGE: "a page's checksum does not hold",
+    FAULT_CHUNK: "the checksum of the page checksums does not hold",
+    FAULT_RECORD: "a record is longer than its file or its limits",
+    FAULT_BLOCK: "a compressed block cannot be decompressed",
+    FAULT_CHAIN: "the index leads past its end",
+    FAULT_ANCHOR: "an anchor leads past the records",
+}
+
+
+cdef class MappedFile:
+    """The bytes of a sorted file and the regions that its footer names."""
+
+    def __cinit__(self, source, *, files=None, name=None, **_):
+        if isinstance(source, (str, os.PathLike)):
+            self.name = os.fspath(source) if name is None else name
+            source = map_file(RealFiles() if files is None else files, source, self.name)
+        else:
+            self.name = "<buffer>" if name is None else name
+        PyObject_GetBuffer(source, &self.buffer, PyBUF_SIMPLE)
+        self.holds_buffer = True
+        self.base = <const uint8_t*> self.buffer.buf
+        self.size = <uint64_t> self.buffer.len
+        try:
+            self.open_image()
+        except BaseException:
+            self.base = NULL
+            PyBuffer_Release(&self.buffer)
+            self.holds_buffer = False
+            raise
+
+    def __dealloc__(self):
+        free(self.checked_pages)
+        free(self.checked_chunks)
+        if self.holds_buffer:
+            PyBuffer_Release(&self.buffer)
+
+    # -- opening and closing ---------------------------------------------------------------------------------------
+
+    cdef int refuse(self, uint64_t offset, str reason, object expected=None, object got=None) except -1:
+        raise Corrupt(self.name, offset, reason, expected=expected, got=got)
+
+    cdef int open_image(self) except -1:
+        """Check header and footer, and set every pointer."""
+        cdef bytes magic = (<const char*> self.base)[:min(8, self.size)]
+        cdef uint32_t version
+        if magic != HEADER_MAGIC:
+            if self.size == 0:
+                self.refuse(0, "the file is empty")
+            raise UnsupportedFormat(
+                f"{self.name}: not a sorted file: begins with {magic!r} instead of {HEADER_MAGIC!r}",
+                {"file": self.name, "offset": 0},
+            )
+        if self.size < HEADER_SIZE + FOOTER_SIZE:
+            self.refuse(self.size, "the file ends before its footer", HEADER_SIZE + FOOTER_SIZE, self.size)
+        version = load32(self.base + 8)
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormat(
+                f"{self.name}: sorted file of format {version}; this program reads format {FORMAT_VERSION}."
+                " Build it again, or read it with a program that knows that format.",
+                {"file": self.name, "offset": 8, "version": version},
+            )
+        self.parse_footer(self.base + self.size - FOOTER_SIZE)
+        self.checked_pages = <uint8_t*> calloc(<size_t> (self.page_count // 8 + 1), 1)
+        self.checked_chunks = <uint8_t*> calloc(<size_t> (self.chunk_count // 8 + 1), 1)
+        if self.checked_pages == NULL or self.checked_chunks == NULL:
+            raise MemoryError
+        return 0
+
+    cdef int parse_footer(self, const uint8_t* footer) except -1:
+        """Read the footer's fields; each is compared with what the others imply before it is used."""
+        cdef uint64_t at = self.size - FOOTER_SIZE
+        cdef uint32_t crc = crc32c_of(footer + 4, FOOTER_SIZE - 4, 0)
+        if memcmp(footer + 248, PyBytes_AS_STRING(FOOTER_MAGIC), 8) != 0:
+            self.refuse(at + 248, "the footer is missing: the file was cut off or never finished")
+        if crc != load32(footer):
+            self.refuse(at, "the footer's checksum does not hold", load32(footer), crc)
+        if load64(footer + 8) != self.size:
+            self.refuse(at + 8, "the file has another size than its footer says", load64(footer + 8), self.size)
+        self.body_size = load64(footer + 16)
+        self.record_count = load64(footer + 24)
+        self.position_end = load64(footer + 32)
+        self.records_end = load64(footer + 40)
+        self.bucket_count = load64(footer + 56)
+        self.home_count = load64(footer + 64)
+        self.seed = load64(footer + 72)
+        self.compression = footer[152]
+        self.common_size = footer[153]
+        self.anchor_count = load64(footer + 88)
+        self.block_count = load64(footer + 104)
+        self.metadata_offset = load64(footer + 112)
+        self.metadata_size = load64(footer + 120)
+        self.key_bytes = load64(footer + 128)
+        self.value_bytes = load64(footer + 136)
+        self.duplicates = load64(footer + 144)
+        memcpy(self.common_prefix, footer + 160, MAX_COMMON_PREFIX)
+        self.page_count = (self.body_size + PAGE_SIZE - 1) // PAGE_SIZE
+        self.chunk_count = (self.page_count * 4 + PAGE_SIZE - 1) // PAGE_SIZE
+        if (
+            self.body_size > self.size
+            or self.body_size + 4 * self.page_count + 4 * self.chunk_count + FOOTER_SIZE != self.size
+            or self.bucket_count > self.size or self.anchor_count > self.size or self.block_count > self.size
+            or self.metadata_size > self.size or self.home_count > self.bucket_count or self.home_count == 0
+            or self.common_size > MAX_COMMON_PREFIX or self.compression > COMPRESSION_LZ4
+        ):
+            self.refuse(at + 16, "the footer contradicts itself")
+        return self.check_layout(footer, at)
+
+    cdef int check_layout(self, const uint8_t* footer, uint64_t at) except -1:
+        """Compare the regions with each other and with the file, and set the pointers to them."""
+        cdef uint64_t offset = load64(footer + 48), index_end, anchors_end, blocks_end
+        cdef uint32_t crc
+        index_end = offset + self.bucket_count * BUCKET_SIZE
+        anchors_end = load64(footer + 80) + self.anchor_count * ANCHOR_SIZE
+        blocks_end = load64(footer + 96) + (self.block_count + 1) * 8 * (self.compression == COMPRESSION_LZ4)
+        if (
+            self.records_end < HEADER_SIZE or self.records_end > offset or offset % BUCKET_SIZE != 0
+            or index_end > load64(footer + 80) or load64(footer + 80) % 8 != 0
+            or anchors_end > load64(footer + 96) or load64(footer + 96) % 8 != 0
+            or blocks_end > self.metadata_offset or self.metadata_offset + self.metadata_size > self.body_size
+            or (self.compression == COMPRESSION_NONE and self.position_end + HEADER_SIZE != self.records_end)
+            or (self.compression == COMPRESSION_LZ4 and self.position_end > self.block_count * PAGE_SIZE)
+        ):
+            self.refuse(at + 40, "the footer's regions overlap or leave the file")
+        self.index = self.base + offset
+        self.anchor_words = self.base + load64(footer + 80)
+        self.anchor_positions = self.anchor_words + 8 * self.anchor_count
+        self.blocks = self.base + load64(footer + 96)
+        self.page_checksums = self.base + self.body_size
+        self.chunk_checksums = self.page_checksums + 4 * self.page_count
+        crc = crc32c_of(self.chunk_checksums, <Py_ssize_t> (4 * self.chunk_count), 0)
+        if crc != load32(footer + 156):
+            self.refuse(
+                self.body_size + 4 * self.page_count, "the checksum of the checksums does not hold",
+                load32(footer + 156), crc,
+            )
+        return 0
+
+    cdef int ensure_open(self) except -1:
+        if self.base == NULL:
+            raise ValueError(f"{self.name}: the sorted file is closed")
+        return 0
+
+    def pin(self):
+        """Forbid `close` until `unpin`: somebody holds pointers into the file."""
+        self.ensure_open()
+        self.pins += 1
+
+    def unpin(self):
+        """Take back one `pin`."""
+        if self.pins <= 0:
+            raise ValueError(f"{self.name}: unpin without a pin")
+        self.pins -= 1
+
+    def close(self):
+        """Unmap the file.  Every later call raises `ValueError`; closing twice is harmless.
+
+        Raises:
+            BufferError: the file is pinned: a scan is under way, or the serving loop reads it.
+        """
+        if self.base == NULL:
+            return
+        if self.pins:
+            raise BufferError(f"{self.name}: {self.pins} readers hold the sorted file; close them first")
+        self.base = NULL
+        self.holds_buffer = False
+        PyBuffer_Release(&self.buffer)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def size_bytes(self):
+        """The size of the file."""
+        return self.size
+
+    @property
+    def metadata(self):
+        """The bytes that the builder was given to keep with the file."""
+        self.ensure_open()
+        if self.metadata_size == 0:
+            return b""
+        if check_range(self, self.metadata_offset, self.metadata_size) < 0:
+            raise self.damage()
+        return PyBytes_FromStringAndSize(
+            <const char*> self.base + self.metadata_offset, <Py_ssize_t> self.metadata_size
+        )
+
+    # -- checking --------------------------------------------------------------------------------------------------
+
+    cdef object damage(self):
+        """The exception for the fault that a nogil function met last."""
+        if self.fault_reason == FAULT_MEMORY:
+            return MemoryError()
+        if self.fault_reason == FAULT_PAGE or self.fault_reason == FAULT_CHUNK:
+            return Corrupt(
+                self.name, self.fault_offset, FAULT_TEXT[self.fault_reason],
+                expected=self.fault_expected, got=self.fault_got,
+            )
+        return Corrupt(self.name, self.fault_offset, FAULT_TEXT[self.fault_reason])
+
+    cdef int check_page(self, uint64_t page) noexcept nogil:
+        """Compare one page with its checksum, and that checksum's own page with its checksum; remember both."""
+        cdef uint64_t chunk = page * 4 // PAGE_SIZE, start, length
+        if not bit(self.checked_chunks, chunk):
+            start = chunk * PAGE_SIZE
+            length = min(<uint64_t> PAGE_SIZE, self.page_count * 4 - start)
+            self.fault_got = crc32c_of(self.page_checksums + start, <Py_ssize_t> length, <uint32_t> chunk)
+            self.fault_expected = load32(self.chunk_checksums + 4 * chunk)
+            if self.fault_got != self.fault_expected:
+                return fault(self, FAULT_CHUNK, self.body_size + start)
+            set_bit(self.checked_chunks, chunk)
+        start = page * PAGE_SIZE
+        length = min(<uint64_t> PAGE_SIZE, self.body_size - start)
+        self.fault_got = crc32c_of(self.base + start, <Py_ssize_t> length, <uint32_t> page)
+        self.fault_expected = load32(self.page_checksums + 4 * page)
+        if self.fault_got != self.fault_expected:
+            return fault(self, FAULT_PAGE, start)
+        set_bit(self.checked_pages, page)
+        return 0
+
+
+cdef object map_file(files, path, str name):
+    """The whole file as a buffer.
+
+    Raises:
+        Corrupt: the file is empty.
+        StorageError: the file system refuses.
+    """
+    try:
+        descriptor = files.open(path, READ)
+        try:
+            size = files.size(descriptor)
+            if size == 0:
+                raise Corrupt(name, 0, "the file is empty")
+            return files.map(descriptor, size)
+        finally:
+            files.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"{name}: cannot open the sorted file: {error.strerror or error}", {"file": name}) from error

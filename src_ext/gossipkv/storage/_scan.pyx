@@ -1,0 +1,175 @@
+"""Order: where a key's place is, and walks over the records from there, forward and backward."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp
+
+from gossipkv.storage._format cimport PAGE_SIZE, compare_keys, load32, load64, word_of
+from gossipkv.storage._mapped_file cimport FAULT_ANCHOR, check_range, fault
+from gossipkv.storage._records cimport Record, RecordReader, read_record
+
+
+cdef inline uint64_t anchor_position(RecordReader file, uint64_t anchor) noexcept nogil:
+    return <uint64_t> load32(file.anchor_positions + 4 * anchor) * 8 - 8
+
+cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* count) noexcept nogil:
+    """How many anchors have a key less than `key`, which shares the common prefix."""
+    cdef uint64_t low = 0, high = file.anchor_count, middle, word = word_of(key, size, file.common_size), found
+    cdef uint64_t words = <uint64_t> (file.anchor_words - file.base)
+    cdef uint64_t positions = <uint64_t> (file.anchor_positions - file.base)
+    cdef bint less
+    cdef Record record
+    while low < high:
+        middle = (low + high) // 2
+        if check_range(file, words + 8 * middle, 8) < 0:
+            return -1
+        found = load64(file.anchor_words + 8 * middle)
+        less = found < word
+        if found == word:
+            if check_range(file, positions + 4 * middle, 4) < 0:
+                return -1
+            if read_record(file, anchor_position(file, middle), &record) < 0:
+                return -1
+            less = compare_keys(record.key.data, record.key.size, key, size) < 0
+        if less:
+            low = middle + 1
+        else:
+            high = middle
+    count[0] = low
+    return 0
+
+cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* position) noexcept nogil:
+    """The position of the first record whose key is not less than `key`; the end's when there is none."""
+    cdef int order
+    cdef uint64_t below = 0, at
+    cdef Record record
+    order = memcmp(file.common_prefix, key, <size_t> min(file.common_size, size))
+    if order > 0 or (order == 0 and size < file.common_size):
+        position[0] = 0
+        return 0
+    if order < 0:
+        position[0] = file.position_end
+        return 0
+    if anchors_below(file, key, size, &below) < 0:
+        return -1
+    if below == 0:
+        position[0] = 0
+        return 0
+    if check_range(file, <uint64_t> (file.anchor_positions - file.base) + 4 * (below - 1), 4) < 0:
+        return -1
+    at = anchor_position(file, below - 1)
+    while at < file.position_end:
+        if read_record(file, at, &record) < 0:
+            return -1
+        if compare_keys(record.key.data, record.key.size, key, size) >= 0:
+            break
+        at = record.next
+    position[0] = min(at, file.position_end)
+    return 0
+
+
+@cython.final
+cdef class Scan:
+    """One ordered walk over a sorted file, which it pins until it ends or is closed."""
+
+    def __cinit__(self, RecordReader file not None, bytes start, bytes end, bint reverse, int64_t limit):
+        file.ensure_open()
+        self.end = file.position_end
+        if end is not None:
+            if seek(file, <const uint8_t*> PyBytes_AS_STRING(end), PyBytes_GET_SIZE(end), &self.end) < 0:
+                raise file.damage()
+        if start is not None:
+            if seek(file, <const uint8_t*> PyBytes_AS_STRING(start), PyBytes_GET_SIZE(start), &self.at) < 0:
+                raise file.damage()
+        self.left = limit
+        self.reverse = reverse
+        if reverse:
+            self.stretch = <uint64_t*> malloc(PAGE_SIZE // 8 * sizeof(uint64_t))
+            if self.stretch == NULL:
+                raise MemoryError
+            self.anchor = file.anchor_count
+        self.file = file
+        file.pins += 1
+
+    def __dealloc__(self):
+        self.close()
+        free(self.stretch)
+
+    cpdef close(self):
+        """Let go of the file; the walk ends."""
+        if self.file is not None:
+            self.file.pins -= 1
+            self.file = None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef Record record
+        cdef uint64_t position
+        cdef object key, value, pair
+        if self.file is None:
+            raise StopIteration
+        if self.left == 0 or self.at >= self.end:
+            self.close()
+            raise StopIteration
+        if self.reverse:
+            if self.waiting == 0 and self.fill() < 0:
+                self.fail()
+            self.waiting -= 1
+            position = self.stretch[self.waiting]
+            self.end = position
+        else:
+            position = self.at
+        if read_record(self.file, position, &record) < 0:
+            self.fail()
+        if not self.reverse:
+            self.at = record.next
+        self.left -= self.left > 0
+        key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
+        value = PyBytes_FromStringAndSize(<const char*> record.value.data, record.value.size)
+        pair = PyTuple_New(2)
+        Py_INCREF(key)
+        PyTuple_SET_ITEM(pair, 0, key)
+        Py_INCREF(value)
+        PyTuple_SET_ITEM(pair, 1, value)
+        return pair
+
+    cdef int fail(self) except -1:
+        cdef object error = self.file.damage()
+        self.close()
+        raise error
+
+    cdef int fill(self) noexcept:
+        """Collect the records from the last anchor below `end` up to it: there is at least one."""
+        cdef RecordReader file = self.file
+        cdef uint64_t positions = <uint64_t> (file.anchor_positions - file.base), at, low = 0, middle
+        cdef Record record
+        cdef uint64_t high = self.anchor
+        while low < high:
+            middle = (low + high) // 2
+            if check_range(file, positions + 4 * middle, 4) < 0:
+                return -1
+            if anchor_position(file, middle) < self.end:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return fault(file, FAULT_ANCHOR, positions)
+        self.anchor = low - 1
+        if check_range(file, positions + 4 * (low - 1), 4) < 0:
+            return -1
+        at = anchor_position(file, low - 1)
+        while at < self.end:
+            if self.waiting >= PAGE_SIZE // 8:
+                return fault(file, FAULT_ANCHOR, positions + 4 * (low - 1))
+            if read_record(file, at, &record) < 0:
+                return -1
+            self.stretch[self.waiting] = at
+            self.waiting += 1
+            at = record.next
+        return 0
