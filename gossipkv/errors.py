@@ -121,7 +121,7 @@ class Corrupt(DataError):
         message = f"{file}: damaged at byte {offset}: {reason}"
         if expected is not None or got is not None:
             details |= {"expected": expected, "got": got}
-            message += f" (expected {expected}, got {got})"
+            message += f" (expected {expected!r}, got {got!r})"
         super().__init__(message, details)
         self.file = file
         self.offset = offset

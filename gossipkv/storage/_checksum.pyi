@@ -1,5 +1,6 @@
 from _typeshed import ReadableBuffer
 
+__pyx_capi__: dict[str, object]
 HARDWARE: bool
 
 def crc32c(data: ReadableBuffer, seed: int = 0) -> int: ...

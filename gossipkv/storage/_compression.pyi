@@ -1,5 +1,7 @@
 from collections.abc import Callable
 
+__pyx_capi__: dict[str, object]
+
 def install(
     compress_address: int,
     partial_address: int,

@@ -3,12 +3,15 @@ from types import TracebackType
 from typing import Self
 
 from _typeshed import ReadableBuffer
+from typing_extensions import disjoint_base
 
 from gossipkv.environment import Files
 
+READ: int
 HEADER_MAGIC: bytes
 FOOTER_MAGIC: bytes
 
+@disjoint_base
 class MappedFile:
     name: str
     def __new__(

@@ -1,1 +1,3 @@
+__pyx_capi__: dict[str, object]
+
 def sort_words(words: list[int], first_byte: int = 0) -> list[int]: ...

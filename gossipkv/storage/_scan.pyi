@@ -3,6 +3,8 @@ from typing import final
 
 from gossipkv.storage._records import RecordReader
 
+__pyx_capi__: dict[str, object]
+
 @final
 class Scan(Iterator[tuple[bytes, bytes]]):
     def __new__(cls, file: RecordReader, start: bytes | None, end: bytes | None, reverse: bool, limit: int) -> Scan: ...

@@ -3,6 +3,8 @@ from typing import final
 
 from gossipkv.environment import Files
 
+READ_WRITE_NEW: int
+
 @final
 class Scratch:
     path: str

@@ -2,6 +2,10 @@ from typing import final
 
 from gossipkv.environment import Files
 
+WRITE_NEW: int
+HEADER_MAGIC: bytes
+FOOTER_MAGIC: bytes
+
 @final
 class SortedFileWriter:
     path: str

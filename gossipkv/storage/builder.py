@@ -169,7 +169,7 @@ class SortedFileBuilder:
         return BuildReport(records, duplicates, size_bytes)
 
     def _path(self, name: str) -> str:
-        return os.path.join(self._directory, name)
+        return f"{self._directory}{os.sep}{name}"
 
     def _make_scratch(self) -> Scratch:
         self._scratch_number += 1

@@ -124,7 +124,7 @@ cdef class RecordSorter:
         self.note_prefix(group, key, key_size)
         return 0
 
-    def refuse(self, group, key_size, value_size):
+    cdef int refuse(self, uint32_t group, Py_ssize_t key_size, Py_ssize_t value_size) except -1:
         """One clear error for a record that no sorted file can hold."""
         if group >= self.group_count:
             raise ValueError(f"group must be below {self.group_count}, got {group}")
@@ -455,7 +455,7 @@ cdef class RecordSorter:
 
     @property
     def seed(self):
-        """A seed for the files' hash index: the content's own, so that a build repeats and a crowd cannot be planned."""
+        """A seed for the hash index: the content's own, so that a build repeats and a crowd cannot be planned."""
         return mix(self.hash_sum, self.added)
 
     def common_prefix(self, uint32_t group):

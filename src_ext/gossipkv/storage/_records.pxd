@@ -1,6 +1,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from gossipkv.storage._format cimport COMPRESSION_NONE, HEADER_SIZE, MAX_KEY_SIZE, MAX_VALUE_SIZE, PAGE_SIZE, aligned8, bit
+from gossipkv.storage._format cimport (
+    COMPRESSION_NONE, HEADER_SIZE, MAX_KEY_SIZE, MAX_VALUE_SIZE, PAGE_SIZE, aligned8, bit,
+)
 from gossipkv.storage._mapped_file cimport FAULT_RECORD, MappedFile, check_range, fault
 
 

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from gossipkv.storage._format cimport *
-from gossipkv.storage._mapped_file cimport FAULT_CHAIN, check_range, fault
+from gossipkv.storage._mapped_file cimport FAULT_CHAIN, fault
 from gossipkv.storage._records cimport Record, RecordReader, Slice, parse_record, read_raw, read_record
 
 from gossipkv.storage._scan import Scan
@@ -111,7 +111,7 @@ cdef class SortedFile(RecordReader):
         return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask)) if mask else 0
 
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil:
-        """Second stage of a batch: ask for the record (or for the compressed block's table entry), and name its place."""
+        """Second stage of a batch: ask for the record (or the compressed block's table entry); names its place."""
         cdef uint32_t position = self.candidate(hash)
         if position == 0:
             return 0

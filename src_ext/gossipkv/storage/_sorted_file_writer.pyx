@@ -81,7 +81,7 @@ cdef class SortedFileWriter:
         free(self.block)
         free(self.packed)
 
-    def begin(self):
+    cdef int begin(self) except -1:
         """Write the header."""
         cdef uint8_t header[HEADER_SIZE]
         memset(header, 0, HEADER_SIZE)
@@ -90,6 +90,7 @@ cdef class SortedFileWriter:
         self.out.append(header, HEADER_SIZE)
         if self.compression == COMPRESSION_LZ4:
             self.reserve_block(PAGE_SIZE)
+        return 0
 
     def abort(self):
         """Close and remove the unfinished file."""
