@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -66,6 +67,14 @@ GossipKV compiles its extensions while it is installed: it needs a C compiler an
 
 class BuildExtensions(build_ext):
     """The usual build, but its failure says what to install, and in place it lays down the kind that was asked for."""
+
+    def run(self) -> None:
+        """Build, an editable installation too in the directory that is kept, not in one that is thrown away."""
+        if self.editable_mode:
+            here = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+            self.build_lib = f"{BUILD_ROOT}/lib.{here}"
+            self.build_temp = f"{BUILD_ROOT}/temp.{here}"
+        super().run()
 
     def build_extension(self, ext: Extension) -> None:
         """Compile one extension.

@@ -37,8 +37,8 @@ Value = bool | int | str | Path | Address | None
 
 PREFIX: Final = "GOSSIPKV_"
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
-# Read by others than `load`: the file's name, the client commands' node, and the build's own switch.
-RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG"})
+# Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
+RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
 _UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
@@ -193,7 +193,7 @@ class Config:
         default=None,
         metadata=_plain(
             "path", "none", "a directory", _read_path,
-            meaning="source root: <database>/<version>/<files>",
+            meaning="source root; below it DATABASE/VERSION/FILES",
             why="without one a node serves what it has already built",
         ),
     )  # fmt: skip
@@ -267,9 +267,9 @@ class Config:
     )  # fmt: skip
 
     max_frame: int = size(
-        "17MiB", "64KiB", "1GiB",
+        "17MiB", "64KiB", "17MiB",
         meaning="largest request",
-        why="holds the largest value with its key; anything longer is hostile or a mistake",
+        why="holds the largest value with its key; clients, too, read nothing longer",
     )  # fmt: skip
     max_key: int = size(
         "65535B", "1B", "65535B",

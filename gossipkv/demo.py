@@ -40,6 +40,7 @@ IN_FLIGHT: Final = 256  # Requests the reader keeps open; the pipeline refills a
 READS_BEFORE: Final = 5_000  # Answers from the first version before the second appears.
 SAMPLE: Final = 1_459  # Characters read besides those that the versions describe differently: 2,000 in all.
 MANY_FAILURES: Final = 100  # No use in going on.
+TOLD_FAILURES: Final = 3  # Enough to see what it is about.
 REFRESH_MS: Final = 200
 START_TIMEOUT_S: Final = 60.0
 SWITCH_TIMEOUT_S: Final = 60.0
@@ -150,7 +151,7 @@ class Outcome:
     steps_back: int = 0
     reads_per_s: int = 0
     seconds: float = 0.0
-    trouble: list[str] = field(default_factory=list)  # The first few failures, in words.
+    trouble: list[str] = field(default_factory=list)  # The first failures, in words.
 
     def holds(self, name: str) -> bool:
         """Whether one of the required numbers is what it must be."""
@@ -236,7 +237,7 @@ class Reader:
     def _fail(self, why: str) -> None:
         """Count a failure."""
         self._outcome.failures += 1
-        if len(self._outcome.trouble) < 3:  # noqa: PLR2004  # Enough to see what is going on.
+        if len(self._outcome.trouble) < TOLD_FAILURES:
             self._outcome.trouble.append(why)
 
 

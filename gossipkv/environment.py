@@ -178,7 +178,7 @@ class RealFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
-        with memoryview(data) as view:
+        with memoryview(data).cast("B") as view:
             done = 0
             while done < view.nbytes:
                 done += os.pwrite(descriptor, view[done:], offset + done)
@@ -273,7 +273,7 @@ class RealSockets:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
             listener.listen(backlog)
-            listener.setblocking(False)  # noqa: FBT003  # The name of the call says what False is.
+            listener.settimeout(0)
         except BaseException:
             listener.close()
             raise

@@ -26,6 +26,7 @@ from gossipkv.errors import (
     BadRequest,
     ConfigError,
     GossipKVError,
+    LocalError,
     TooLarge,
     UnknownDatabase,
     UnknownVersion,
@@ -40,11 +41,13 @@ FAILED: Final = 3
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
+COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
+
 # In the order of `--help`: the module that holds the command, and the line beside it.
 COMMANDS: Final = {
     "demo": ("demo", "The main job on real data, end to end; leaves nothing behind."),
     "serve": ("serve", "Run a node."),
-    "config": ("serve", "Every setting: its value, where that came from, and what it means."),
+    "config": ("settings", "Every setting: its value, where that came from, and what it means."),
     "get": ("reads", "The value of one key."),
     "mget": ("reads", "The values of several keys."),
     "scan": ("reads", "Records in key order."),
@@ -70,7 +73,14 @@ class Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"gossipkv.cli.{COMMANDS[cmd_name][0]}")
+        try:
+            module = importlib.import_module(f"gossipkv.cli.{COMMANDS[cmd_name][0]}")
+        except ModuleNotFoundError as error:
+            if sys.platform.startswith("linux"):
+                raise
+            raise LocalError(
+                f"`{cmd_name}` needs Linux on x86-64 or aarch64 (there is no {error.name} here); clients run anywhere"
+            ) from error
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command
@@ -93,18 +103,24 @@ def gossipkv_command() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    if COMPLETION_VARIABLE in os.environ:  # A shell asks what could come next; click answers and exits.
+        gossipkv_command.main(prog_name="gossipkv")
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line, and return the exit status."""
     if not arguments:
-        with click.Context(gossipkv_command, info_name="gossipkv") as context:
+        with gossipkv_command.make_context("gossipkv", [], resilient_parsing=True) as context:
             click.echo(gossipkv_command.get_help(context), err=True)
         return WRONG_USE
     try:
-        status = gossipkv_command.main(list(arguments), prog_name="gossipkv", standalone_mode=False)
+        # Not `gossipkv_command.main`: it would make a status of its own of a broken pipe.
+        with gossipkv_command.make_context("gossipkv", list(arguments)) as context:
+            status = gossipkv_command.invoke(context)
         sys.stdout.flush()
+    except click.exceptions.Exit as end:  # `--help` and `--version`.
+        return end.exit_code
     except BaseException as error:  # noqa: BLE001  # The one place where they end; what is no error is raised again.
         return _ended_by(error)
     return status if isinstance(status, int) else 0

@@ -5,29 +5,28 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gossipkv import quantity
 from gossipkv.cli.options import JSON, size_bytes
-from gossipkv.cli.output import console, print_json, size_text
+from gossipkv.cli.output import print_json
+from gossipkv.cli.screen import progress, size_text
 from gossipkv.dataset.build_job import BuildJob, perform
 from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.source import Source, SourceFile, SourceVersion
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceError, StorageError
+from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gossipkv.wire.rpc import Value
-
-LEAST_MEMORY = 1 << 20
 
 
 @click.command()
@@ -60,8 +59,8 @@ def build(
     names.  DEST must be empty or not there; it is whole when the command ends with status 0, and untouched otherwise.
     """
     del form  # There is one so far.
-    if memory_bytes < LEAST_MEMORY:
-        raise click.BadParameter(f"at least {quantity.show(LEAST_MEMORY, quantity.SIZE)}", param_hint="--memory")
+    if memory_bytes < MIN_MEMORY_BYTES:
+        raise click.BadParameter(f"at least {quantity.show(MIN_MEMORY_BYTES, quantity.SIZE)}", param_hint="--memory")
     begin_s = time.monotonic()
     version = _version_of(source)
     with _empty_directory(dest):
@@ -77,13 +76,13 @@ def build(
 
 def _perform_with_progress(job: BuildJob, memory_bytes: int) -> Manifest:
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    with progress(*columns) as bar:
         task = bar.add_task(f"{job.database}/{job.version}", total=1.0)
         return perform(
             job,
             RealFiles(),
             memory_bytes=memory_bytes,
-            on_progress=lambda progress: bar.update(task, completed=progress.done),
+            on_progress=lambda state: bar.update(task, completed=state.done),
         )
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
 from gossipkv.cli.options import JSON
-from gossipkv.cli.output import console, draw, plain, print_json, size_text
+from gossipkv.cli.output import plain, print_json
+from gossipkv.cli.screen import draw, progress, size_text
 from gossipkv.dataset.manifest import MANIFEST
 from gossipkv.errors import Corrupt
 from gossipkv.storage.sorted_file import SortedFile
@@ -164,10 +164,10 @@ def _evidence(one: contents.Checked) -> dict[str, Value]:
 
 def _check_all(paths: list[Path]) -> list[contents.Checked]:
 
-    columns = TextColumn("verify"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    columns = TextColumn("verify"), BarColumn(), DownloadColumn(binary_units=True)
     sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
     results = []
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    with progress(*columns) as bar:
         task = bar.add_task("verify", total=sum(sizes))
         for path, size_bytes in zip(paths, sizes, strict=True):
             results.append(contents.check(path))

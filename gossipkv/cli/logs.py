@@ -24,7 +24,7 @@ def configure(level: str, form: str) -> None:
     else:
         colors = sys.stderr.isatty() and "NO_COLOR" not in os.environ
         plain = structlog.dev.plain_traceback
-        processors += [structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, exception_formatter=plain)]
+        processors += [structlog.dev.ConsoleRenderer(0, colors=colors, sort_keys=False, exception_formatter=plain)]
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

@@ -8,19 +8,18 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from typing import TYPE_CHECKING, BinaryIO, Self, final
+from typing import TYPE_CHECKING, BinaryIO, Final, Self, final
 
 import click
-
-from gossipkv import quantity
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from rich.console import Console, RenderableType
-
     from gossipkv.wire.rpc import Value
+
+
+SHOWN_BYTES: Final = 60  # Of a key in a message: it still fits a line.
 
 
 def json_form(value: Value) -> Value:
@@ -55,7 +54,7 @@ def note(line: str) -> None:
 
 def shown(key: bytes) -> str:
     """A key in a message."""
-    return repr(key)[1:] if len(key) <= 60 else f"{repr(key[:57])[1:]}..."  # noqa: PLR2004  # Fits a line.
+    return repr(key)[1:] if len(key) <= SHOWN_BYTES else f"{repr(key[:SHOWN_BYTES])[1:]}..."
 
 
 def plain(value: Value) -> str:
@@ -63,33 +62,6 @@ def plain(value: Value) -> str:
     if isinstance(value, bytes):
         return shown(value)
     return "-" if value is None else str(value)
-
-
-def size_text(size_bytes: int) -> str:
-    """A size for people, to one decimal, in the units of the settings."""
-    size = float(size_bytes)
-    for unit in quantity.SIZE:
-        if size < 1000 or unit == "TiB":  # noqa: PLR2004  # Four digits are one too many to read.
-            break
-        size /= 1024
-    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def draw(renderable: RenderableType) -> None:
-    """Put a table or text on standard output; without the padding where nobody sees it."""
-    screen = console()
-    with screen.capture() as captured:
-        screen.print(renderable)
-    lines = captured.get().splitlines()
-    click.echo("\n".join(lines if screen.is_terminal else (line.rstrip() for line in lines)), color=True)
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Where tables and progress are drawn; a pipe or a file gets them plain, and wide enough not to be folded."""
-    from rich.console import Console  # noqa: PLC0415  # 60 ms that plain reads should not pay.
-
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
 
 
 @final

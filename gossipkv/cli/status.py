@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -14,7 +13,8 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
-from gossipkv.cli.output import console, draw, note, plain, print_json, size_text
+from gossipkv.cli.output import note, plain, print_json
+from gossipkv.cli.screen import draw, progress, size_text
 from gossipkv.errors import UnknownDatabase
 
 if TYPE_CHECKING:
@@ -92,23 +92,23 @@ def _ask(client: Client, database: str | None) -> dict[str, Value]:
 def _wait(client: Client, database: str | None) -> dict[str, Value]:
     """Ask again and again until the newest complete version of each database serves, or is in error."""
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    with Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    with progress(*columns) as bar:
         while True:
             told = _ask(client, database)
             newest = _newest(told)
             if newest and all(version.state in {"ACTIVE", "ERROR"} for version in newest):
                 return told
-            _advance(progress, newest)
+            _advance(bar, newest)
             time.sleep(POLL_S)
 
 
-def _advance(progress: Progress, newest: list[VersionStatus]) -> None:
-    tasks = {task.description: task.id for task in progress.tasks}
+def _advance(bar: Progress, newest: list[VersionStatus]) -> None:
+    tasks = {task.description: task.id for task in bar.tasks}
     for version in newest:
         words = f"{version.database} {version.name}"
         if words not in tasks:
-            tasks[words] = progress.add_task(words, total=1.0)
-        progress.update(tasks[words], completed=1.0 if version.state == "ACTIVE" else version.done or 0.0)
+            tasks[words] = bar.add_task(words, total=1.0)
+        bar.update(tasks[words], completed=1.0 if version.state == "ACTIVE" else version.done or 0.0)
 
 
 def _newest(told: dict[str, Value]) -> list[VersionStatus]:
@@ -127,8 +127,8 @@ def _versions(told: dict[str, Value]) -> Iterator[VersionStatus]:
 
 
 def _version(database: str, name: str, told: dict[str, Value]) -> VersionStatus:
-    progress, error, partitions = told.get("progress"), told.get("error"), told.get("partitions")
-    building = progress if isinstance(progress, dict) else {}
+    build, error, partitions = told.get("progress"), told.get("error"), told.get("partitions")
+    building = build if isinstance(build, dict) else {}
     return VersionStatus(
         database,
         name,
@@ -159,6 +159,8 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     click.echo()
     if told:
         draw(_table(told))
+        for line in _troubles(told):  # Below the table: they are long, and must not be folded into a column.
+            draw(Text(line, "red"))
     else:
         draw(Text("no databases: nothing is built, and the source shows none", "dim"))
 
@@ -171,29 +173,36 @@ def _table(told: dict[str, Value]) -> Table:
     for name in ("partitions", "records", "size"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
-    before = None
-    for version in _versions(told):
+    for database, entry in sorted(told.items()):
+        _add_database(table, database, entry)
+    return table
+
+
+def _add_database(table: Table, database: str, entry: Value) -> None:
+    versions = list(_versions({database: entry}))
+    for version in versions:
         table.add_row(
-            version.database if version.database != before else "",
+            database,
             version.name,
             Text(version.state, STYLES.get(version.state, "")),
             "" if version.partitions is None else str(version.partitions),
             "" if version.records is None else f"{version.records:,}",
             "" if version.size_bytes is None else size_text(version.size_bytes),
-            Text(_remark(version), "red" if version.error else ""),
+            _remark(version),
         )
-        before = version.database
+        database = ""  # Said once.
+    if not versions:
+        table.add_row(database, "", Text("EMPTY", "dim"), "", "", "", Text("no version yet", "dim"))
+
+
+def _troubles(told: dict[str, Value]) -> Iterator[str]:
     for database, entry in sorted(told.items()):
-        if isinstance(entry, dict) and not entry.get("versions"):
-            table.add_row(database, "", Text("EMPTY", "dim"), "", "", "", "the source shows no version yet")
         if isinstance(entry, dict) and entry.get("error") is not None:
-            table.add_row(database, "", Text("ERROR", STYLES["ERROR"]), "", "", "", Text(str(entry["error"]), "red"))
-    return table
+            yield f"{database}: {plain(entry['error'])}"
+    yield from (f"{version.database} {version.name}: {version.error}" for version in _versions(told) if version.error)
 
 
 def _remark(version: VersionStatus) -> str:
-    if version.error is not None:
-        return version.error
     if version.waiting_for is not None:
         return f"waits for {version.waiting_for}"
     if version.state == "BUILDING" and version.done is not None:

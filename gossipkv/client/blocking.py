@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, final
 
 from gossipkv.address import Address, parse_address
 from gossipkv.client import reads
-from gossipkv.client.link import LinkBroken
+from gossipkv.client.link import LinkError
 from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.route import Failures, Route
 from gossipkv.errors import BadRequest, ProtocolError, TimedOut, Unavailable
@@ -139,7 +139,7 @@ class Client:
             link = route.link(deadline, failures)
             try:
                 answer = link.ask(method, params, deadline)
-            except LinkBroken as broken:
+            except LinkError as broken:
                 route.leave(link, broken, failures, is_new=link is not before)
                 if method not in REPEATABLE:
                     raise Unavailable(

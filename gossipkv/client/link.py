@@ -28,8 +28,31 @@ RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost 
 TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: one that is 1 % too long may stay.
 
 
-class LinkBroken(Exception):  # noqa: N818  # It is a state, told to the one who fails over; users never see it.
-    """The connection ended before the answer came; the text says how."""
+class LinkError(Exception):
+    """The connection ended before the answer came; the text says how.  For the one who fails over, not for users."""
+
+
+def _dial(address: Address, deadline: float) -> socket.socket:
+    """A connection to the first of the addresses that a name stands for; all of them share the time."""
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    failure: OSError = TimeoutError()
+    for position, (family, kind, protocol, _, where) in enumerate(found):
+        remaining_s = deadline - monotonic()
+        if remaining_s <= 0:
+            break
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(remaining_s / (len(found) - position))
+            connection.connect(where)
+        except OSError as error:
+            connection.close()
+            failure = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise failure
 
 
 @final
@@ -44,10 +67,10 @@ class Link:
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.address = address
-        self._socket = socket.create_connection(address, timeout_s)
+        self._socket = _dial(address, monotonic() + timeout_s)
         with contextlib.suppress(OSError):  # A connection that is gone already says so at the first request.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Nothing is gained by waiting for more.
-        self._timeout_s = timeout_s
+        self._timeout_s = 0.0  # Of the socket; set before the first wait.
         self._session = Session()
         self._arrived: dict[int, Response] = {}
         self.is_open = True
@@ -56,7 +79,7 @@ class Link:
         """Send one request and wait for its answer.
 
         Raises:
-            LinkBroken: the connection ended first.
+            LinkError: the connection ended first.
             TimedOut: the deadline (of `time.monotonic`) passed first.
             ProtocolError: the node does not speak the protocol.
             BadRequest: the parameters cannot be encoded; the link is as before.
@@ -126,13 +149,13 @@ class Link:
 
     def _take(self, data: bytes) -> None:
         if not data:
-            raise LinkBroken("the node closed the connection" + ("" if self._session.is_clean else " amid an answer"))
+            raise LinkError("the node closed the connection" + ("" if self._session.is_clean else " amid an answer"))
         for answer in self._session.receive(data):
             self._arrived[answer.msgid] = answer
 
     def _limit_waiting(self, deadline: float) -> None:
         if not self.is_open:
-            raise LinkBroken("the connection was given up")
+            raise LinkError("the connection was given up")
         remaining_s = deadline - monotonic()
         if not self._timeout_s * TIMEOUT_SLACK <= remaining_s <= self._timeout_s:
             if remaining_s <= 0:
@@ -173,6 +196,6 @@ class Link:
                     f"{self.address} did not answer {method} in time", {"address": str(self.address)}
                 ) from None
             case OSError():
-                raise LinkBroken(error.strerror or str(error)) from error
+                raise LinkError(error.strerror or str(error)) from error
             case ProtocolError():
                 raise ProtocolError(f"{self.address}: {error.message}", error.details) from error

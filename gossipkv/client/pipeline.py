@@ -12,7 +12,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, final
 
-from gossipkv.client.link import Link, LinkBroken
+from gossipkv.client.link import Link, LinkError
 from gossipkv.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Pipeline:
                     unsent = list(islice(self._open, len(self._message_ids), None))
                     self._message_ids.extend(link.send(self._method, unsent, deadline))
                 answer = link.wait(self._message_ids[0], self._method, deadline)
-            except LinkBroken as broken:
+            except LinkError as broken:
                 self._route.leave(link, broken, self._failures, is_new=link is not self._proven)
                 self._link = None
             except TimedOut:

@@ -5,7 +5,7 @@ An answer is bytes from a peer: each function here either returns it with its ty
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gossipkv.errors import BadRequest, ProtocolError
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Key = bytes | str
 Record = tuple[bytes, bytes]
+
+SHOWN_CHARACTERS: Final = 80  # Of an answer that is wrong: enough to recognise it by.
 
 
 def key_bytes(key: Key) -> bytes:
@@ -95,5 +97,5 @@ def maps_of(method: str, result: Value) -> list[dict[str, Value]]:
 
 def _unexpected(method: str, expected: str, got: Value) -> ProtocolError:
     shown = repr(got)
-    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."  # noqa: PLR2004  # Enough to recognise it by.
+    shown = shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[: SHOWN_CHARACTERS - 3]}..."
     return ProtocolError(f"{method} was answered with {shown} where {expected} was expected", {"method": method})

@@ -13,7 +13,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, final
 
-from gossipkv.client.link import Link, LinkBroken
+from gossipkv.client.link import Link, LinkError
 from gossipkv.errors import TimedOut, Unavailable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Route:
                 return self.held
         raise Unavailable(f"no node could be reached: {_listed(failures)}", dict(failures))
 
-    def leave(self, link: Link, broken: LinkBroken, failures: Failures, *, is_new: bool) -> None:
+    def leave(self, link: Link, broken: LinkError, failures: Failures, *, is_new: bool) -> None:
         """Go on elsewhere; `is_new`: the link was made for the request that it failed."""
         link.close()
         self.prefer_another(link.address)

@@ -71,8 +71,10 @@ class Loads:
 
 async def build_in_child(
     job: BuildJob, *, memory_bytes: int, loads: Loads, on_progress: Callable[[Progress], None]
-) -> None:
-    """Builds `job` in a child process; returns when the result is durable in `job.directory`.
+) -> int:
+    """Builds `job` in a child process; when it returns, the result is durable in `job.directory`.
+
+    Returns the most memory that the child has had, in bytes.
 
     Raises:
         SourceChanged: the source is not what it was when it was listed.
@@ -92,8 +94,11 @@ async def build_in_child(
                 nursery.cancel_scope.cancel()
         finally:
             await _end(process)
-    if outcome is None or process.returncode != 0:
-        _fail(process, outcome, b"".join(errors))
+    match outcome:
+        case {"done": int(peak_bytes)} if process.returncode == 0:
+            return peak_bytes
+        case _:
+            raise _failure(process, outcome, b"".join(errors))
 
 
 @contextlib.contextmanager
@@ -147,7 +152,10 @@ async def _listen(process: trio.Process, on_progress: Callable[[Progress], None]
     async for part in process.stdout:
         *lines, waiting = (waiting + part).split(b"\n")
         for line in lines:
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except ValueError:  # Not from us: something in the child has printed.
+                continue
             if "progress" in message:
                 on_progress(Progress(*message["progress"]))
             else:
@@ -164,13 +172,13 @@ async def _end(process: trio.Process) -> None:
                 await stream.aclose()
 
 
-def _fail(process: trio.Process, outcome: dict[str, object] | None, errors: bytes) -> None:
+def _failure(process: trio.Process, outcome: dict[str, object] | None, errors: bytes) -> LocalError:
     match outcome:
         case {"error": ["SourceChanged", str(message), dict(details)]}:
-            raise SourceChanged(message, details)
+            return SourceChanged(message, details)
         case {"error": [str(kind), str(message), dict(details)]}:
-            raise BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
+            return BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
     status = process.returncode
     how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
     said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    raise BuildError(Trouble(f"the process that built it {how}" + (f": {said}" if said else ""), {}, lasting=False))
+    return BuildError(Trouble(f"the process that built it {how}" + (f": {said}" if said else ""), {}, lasting=False))

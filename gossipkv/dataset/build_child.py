@@ -4,7 +4,7 @@ A thread beside the serving loop was measured to raise a read's median from 20 Â
 leaves it where it is.  This module imports no Trio, so that it starts quickly and small.
 
     standard input   one line: the order (`Order`); later lines: the bytes it may read a second
-    standard output  lines of JSON: {"progress": [...]}, ten a second at most; last {"done": true} or {"error": ...}
+    standard output  lines of JSON: {"progress": [...]}, ten a second at most; last {"done": VmHWM} or {"error": ...}
     the leash        a pipe that nobody writes to, and whose other end only the node holds
 
 The child dies with the node, at once and whatever it is doing: when the last writer of the leash goes, the kernel sends
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes
+from gossipkv.dataset.tab_separated import MAX_VALUE_BYTES
 from gossipkv.environment import RealFiles
 from gossipkv.errors import ConfigError, GossipKVError
 
@@ -99,19 +100,28 @@ def peak_bytes() -> int:
     raise ConfigError("/proc/self/status has no VmHWM: builds need Linux with /proc mounted")
 
 
+def max_value_bytes(order: Order) -> int:
+    """The longest value this build takes: with less than 128 MiB, less than the sorted file does.
+
+    Else a process of 64 MiB would have to keep half of it free for a value that hardly any source has.
+    """
+    return min(MAX_VALUE_BYTES, order.memory_bytes // 8)
+
+
 def builder_bytes(order: Order, baseline_bytes: int) -> int:
     """What the sorter may use so that the whole process stays within `memory_bytes`.
 
     Raises:
         ConfigError: nothing useful is left.
     """
-    apart = baseline_bytes + reader_bytes(order.job) + SLACK_BYTES
-    left = order.memory_bytes - apart
+    left = order.memory_bytes - baseline_bytes - reader_bytes(order.job, max_value_bytes(order)) - SLACK_BYTES
     if left < LEAST_BUILDER_BYTES:
+        fixed = baseline_bytes + reader_bytes(order.job, 0) + SLACK_BYTES + LEAST_BUILDER_BYTES
+        # Of each byte more, a quarter goes to the longest value (`max_value_bytes`), until that is long enough.
+        needed = min(fixed * 4 // 3 + 8, fixed - reader_bytes(order.job, 0) + reader_bytes(order.job, MAX_VALUE_BYTES))
         raise ConfigError(
-            f"build_memory of {order.memory_bytes:,} bytes is too little: this build needs at least "
-            f"{apart + LEAST_BUILDER_BYTES:,}",
-            {"limit": order.memory_bytes, "needed_bytes": apart + LEAST_BUILDER_BYTES},
+            f"build_memory of {order.memory_bytes:,} bytes is too little: this build needs at least {needed:,}",
+            {"limit": order.memory_bytes, "needed_bytes": needed},
         )
     return left
 
@@ -187,13 +197,14 @@ def main() -> int:
             order.job,
             RealFiles(),
             memory_bytes=builder_bytes(order, peak_bytes()),
+            max_value_bytes=max_value_bytes(order),
             on_progress=_Reporter(),
             pace=_pacer(orders, Pace(order.bytes_per_second)),
         )
     except GossipKVError as error:
         _say({"error": [type(error).__name__, error.message, error.details]})
         return 1
-    _say({"done": True})
+    _say({"done": peak_bytes()})
     return 0
 
 

@@ -36,7 +36,7 @@ SPACE_FACTOR = 2.2
 SPACE_PER_PARTITION_BYTES = 64 << 10
 
 # What the reader holds beside the builder: two chunks and the lines of one, as objects.
-READER_BYTES = 12 << 20
+READER_BYTES = 10 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ def space_needed_bytes(job: BuildJob) -> int:
     return int(job.source_bytes * SPACE_FACTOR) + job.partitions * SPACE_PER_PARTITION_BYTES
 
 
-def reader_bytes(job: BuildJob) -> int:
+def reader_bytes(job: BuildJob, max_value_bytes: int) -> int:
     """What reading holds beside the builder: grows with the longest line, which no file exceeds."""
-    longest = min(tab_separated.MAX_LINE_BYTES, max((file.size_bytes for file in job.files), default=0))
+    longest = min(max_value_bytes, max((file.size_bytes for file in job.files), default=0))
     return READER_BYTES + 2 * longest
 
 
@@ -122,6 +122,7 @@ def perform(
     files: Files,
     *,
     memory_bytes: int,
+    max_value_bytes: int = tab_separated.MAX_VALUE_BYTES,
     on_progress: Callable[[Progress], None] = lambda _: None,
     pace: Callable[[int], None] = lambda _: None,
 ) -> Manifest:
@@ -162,7 +163,7 @@ def perform(
         ) as builder:
             add = builder.add
             for file in job.files:
-                for key, value in tab_separated.records(counted(file), file.path):
+                for key, value in tab_separated.records(counted(file), file.path, max_value_bytes=max_value_bytes):
                     add(key, value, (hash_of(key) & 0x7FFFFFFF) % count)
                     read_records += 1
             reports = builder.finish()

@@ -18,7 +18,8 @@ import trio
 
 from gossipkv.dataset.build import BuildError, Loads, build_in_child
 from gossipkv.dataset.build_job import BuildJob, Progress
-from gossipkv.dataset.lifecycle import HELD, Decision, Event, Life, State, Trouble, decide
+from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, decide
+from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.source import SourceVersion
 from gossipkv.dataset.version import Version, open_version
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
@@ -63,7 +64,7 @@ class Database:
     def __init__(self, name: str, shared: Shared) -> None:
         self.name = name
         self.lives: dict[str, Life] = {}
-        self.versions: dict[str, Version] = {}  # What is open; a version in a state of HELD is here.
+        self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.active: str | None = None  # The newest that was ever active, served or not.
         self.trouble: str | None = None  # of the database as a whole: its source, its ACTIVE document
         self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
@@ -71,7 +72,7 @@ class Database:
         self.build_began_ms = 0
         self._shared = shared
         self._log = shared.log.bind(database=name)
-        self._said: set[str] = set()
+        self._notices = Notices(self._log)
         self._wake = trio.Event()
         self._looking = trio.Lock()
         self._look_thread = trio.CapacityLimiter(1)
@@ -82,8 +83,7 @@ class Database:
     @property
     def serving(self) -> Version | None:
         """The version that requests get which name none."""
-        life = self.lives.get(self.active) if self.active is not None else None
-        return self.versions[life.name] if life is not None and life.state is State.ACTIVE else None
+        return None if self.active is None else self.versions.get(self.active)
 
     @property
     def looking(self) -> bool:
@@ -94,14 +94,14 @@ class Database:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens what is built, reports that it is served, then builds, switches and retires for ever."""
+        await self._open_built()
         async with trio.open_nursery() as nursery:
-            await self._open_built()
             decision = await self._settle(nursery)
             task_status.started()
             while True:
                 if decision.build is not None and not self._building:
                     self._building = True
-                    nursery.start_soon(self._build)
+                    nursery.start_soon(self._build, nursery)
                 await self._rest(decision.look_again_ms)
                 decision = await self._settle(nursery)
 
@@ -112,9 +112,17 @@ class Database:
                 await self._look()
             except SourceError as error:
                 self.trouble = error.message
-                self._say_once("source_unreadable", error.message)
+                self._notices.say("source_unreadable", error.message)
             else:
                 self.trouble = None
+        self.wake()
+
+    def vanish(self) -> None:
+        """The source has no such database (any more)."""
+        self.seen = ()
+        self.trouble = None
+        for life in self.lives.values():
+            life.source = None
         self.wake()
 
     def wake(self) -> None:
@@ -124,9 +132,11 @@ class Database:
     def damaged(self, name: str, error: Corrupt) -> None:
         """A read met damage: the version is built again; until then its whole pages are served."""
         life = self.lives.get(name)
-        if life is not None and life.state in HELD and life.trouble is None:
-            life.trouble = Trouble(error.message, {"file": error.file, "offset": error.offset}, lasting=False)
+        if life is not None and life.state in {State.AVAILABLE, State.ACTIVE}:
+            life.trouble = _trouble(error)
+            life.take(Event.DAMAGE)
             self._log.error("damaged", version=name, error=error.message)
+            self.wake()
 
     # Opening
 
@@ -177,7 +187,7 @@ class Database:
             source.versions, self.name, limiter=self._look_thread, abandon_on_cancel=True
         )
         for line in listing.ignored:
-            self._say_once("ignored", line)
+            self._notices.say("ignored", line)
         for life in self.lives.values():
             if life.name not in listing.names:
                 life.source = None
@@ -197,25 +207,22 @@ class Database:
         except SourceError as error:
             life = self.lives.setdefault(name, Life(name))
             life.source = SourceVersion(self.name, name, (), waiting_for="another source")
+            life.tried = None
             if life.state in {State.SEEN, State.ERROR}:
-                life.fail(Trouble(error.message, {"file": str(error.details.get("file"))}), _now_ms())
-                self._say_once("cannot_list", error.message)
+                life.trouble = Trouble(error.message, {"file": str(error.details.get("file"))})
+                life.take(Event.FAIL)
+                self._notices.say("cannot_list", error.message)
             return False
         life = self.lives.setdefault(name, Life(name))
         life.source = found
         held = self.versions.get(name)
         if held is not None and held.identity.digest != found.digest:
-            self._say_once(
+            self._notices.say(
                 "source_changed",
                 f"{self.name}/{name} has changed at the source after it was built; what was built is served: "
                 "a version never changes, publish another one",
             )
         return held is not None or life.state is State.BUILDING or life.buildable(life.not_before_ms)
-
-    def _say_once(self, event: str, line: str) -> None:
-        if line not in self._said and len(self._said) < 1_000:  # noqa: PLR2004  # So many lines are enough of a source.
-            self._said.add(line)
-            self._log.warning(event, reason=line)
 
     # Deciding
 
@@ -230,7 +237,7 @@ class Database:
                 retire_after_ms=self._shared.retire_after_ms,
             )
             for name in decision.skip:
-                self.lives.pop(name).take(Event.SKIP)
+                self._let_go(name, Event.SKIP, nursery)
             if decision.switch is not None and _now_ms() >= self._switch_not_before_ms:
                 if await self._switch(decision.switch):
                     continue
@@ -238,7 +245,7 @@ class Database:
                 for name in decision.supersede:
                     self._supersede(name)
             for name in decision.remove:
-                self._let_go(name, nursery)
+                self._let_go(name, Event.QUIET, nursery)
             if not decision.supersede or decision.switch is not None:
                 return decision
 
@@ -274,22 +281,26 @@ class Database:
                     self._counts[life.name] = count
                     life.asked_ms = _now_ms()
 
-    def _let_go(self, name: str, nursery: trio.Nursery) -> None:
+    def _let_go(self, name: str, event: Event, nursery: trio.Nursery) -> None:
         """Out of service now; closed and deleted when the last read of it is done."""
-        self.lives.pop(name).take(Event.QUIET)
+        self.lives.pop(name).take(event)
         self._counts.pop(name, None)
-        version = self.versions.pop(name)
-        self._shared.on_change()
-        nursery.start_soon(self._remove, version)
+        version = self.versions.pop(name, None)
+        if version is not None:
+            self._shared.on_change()
+            nursery.start_soon(self._remove, version)
 
-    async def _remove(self, version: Version) -> None:
+    async def _close(self, version: Version) -> None:
         while True:
             try:
                 await trio.to_thread.run_sync(version.close)
             except BufferError:
                 await trio.sleep(UNPIN_POLL_S)
             else:
-                break
+                return
+
+    async def _remove(self, version: Version) -> None:
+        await self._close(version)
         try:
             await trio.to_thread.run_sync(self._shared.directory.remove_version, self.name, version.name)
         except StorageError as error:
@@ -310,7 +321,7 @@ class Database:
 
     # Building
 
-    async def _build(self) -> None:
+    async def _build(self, nursery: trio.Nursery) -> None:
         """Waits for its turn, then builds what is the best choice at that moment."""
         try:
             async with self._shared.loads.turn():
@@ -321,12 +332,12 @@ class Database:
                     retire_after_ms=self._shared.retire_after_ms,
                 )
                 if decision.build is not None:
-                    await self._build_version(self.lives[decision.build])
+                    await self._build_version(self.lives[decision.build], nursery)
         finally:
             self._building = False
             self.wake()
 
-    async def _build_version(self, life: Life) -> None:
+    async def _build_version(self, life: Life, nursery: trio.Nursery) -> None:
         life.begin()
         assert life.source is not None
         source = life.source
@@ -345,11 +356,14 @@ class Database:
             life.fail(trouble, _now_ms())
             await self.look()
         else:
+            damaged = self.versions.get(life.name)
             self.versions[life.name] = version
             life.finish()
             self._log.info("built", version=life.name, records=version.records, size_bytes=version.size_bytes,
                            took_ms=_now_ms() - self.build_began_ms)  # fmt: skip
             self._shared.on_change()
+            if damaged is not None:
+                nursery.start_soon(self._close, damaged)
         finally:
             self.progress = None
 

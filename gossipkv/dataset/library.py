@@ -16,7 +16,7 @@ import trio
 from gossipkv.dataset import report
 from gossipkv.dataset.build import Loads
 from gossipkv.dataset.database import Database, Shared
-from gossipkv.dataset.lifecycle import HELD
+from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.source import Source
 from gossipkv.errors import Corrupt, SourceError
 
@@ -77,7 +77,7 @@ class Library:
         )
         self._databases: dict[str, Database] = {}
         self._at_source: frozenset[str] = frozenset()
-        self._said: set[str] = set()
+        self._notices = Notices(self._log)
         self._trouble: str | None = None
         self._wake = trio.Event()
         self._root_thread = trio.CapacityLimiter(1)
@@ -119,19 +119,25 @@ class Library:
         Builds and switches follow in their own time.
         """
         await self._scan_root()
-        wanted = [found for found in self._databases.values() if database is None or found.name == database]
+        wanted = [found for found in self._to_look_at() if database in {None, found.name}]
         async with trio.open_nursery() as nursery:
             for found in wanted:
                 nursery.start_soon(found.look)
-        return {found.name: list(found.seen) for found in wanted if found.seen}
+        return {found.name: list(found.seen) for found in wanted}
 
     async def _scan_quietly(self) -> None:
         """As `rescan`, but leaves a database alone whose last look is still going on."""
         await self._scan_root()
         async with trio.open_nursery() as nursery:
-            for found in self._databases.values():
+            for found in self._to_look_at():
                 if not found.looking:
                     nursery.start_soon(found.look)
+
+    def _to_look_at(self) -> list[Database]:
+        """Those that the source has; none while it cannot be read."""
+        if self._trouble is not None:
+            return []
+        return [found for found in self._databases.values() if found.name in self._at_source]
 
     async def _scan_root(self) -> None:
         if self._source is None:
@@ -148,9 +154,10 @@ class Library:
         self._trouble = None
         self._at_source = frozenset(listing.names)
         for line in listing.ignored:
-            if line not in self._said and len(self._said) < 1_000:  # noqa: PLR2004  # Enough of a source.
-                self._said.add(line)
-                self._log.warning("ignored", reason=line)
+            self._notices.say("ignored", line)
+        for found in self._databases.values():
+            if found.name not in self._at_source:
+                found.vanish()
         async with trio.open_nursery() as opening:
             for name in listing.names:
                 opening.start_soon(self._start, name)
@@ -185,7 +192,6 @@ class Library:
             (version, version is database.serving)
             for database in self._databases.values()
             for version in database.versions.values()
-            if database.lives[version.name].state in HELD
         ]
 
     def known(self, database: str) -> bool:

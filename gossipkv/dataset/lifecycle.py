@@ -7,7 +7,7 @@
     AVAILABLE   built and open: requests that name it are served
     ACTIVE      requests that name no version get it
     RETIRING    a newer one is active; requests that name it are served
-    ERROR       it could not be built, or was found damaged; the older one serves
+    ERROR       it could not be built, and the older one serves; or it was found damaged, and is to be built again
     GONE        forgotten, and deleted from the disk
 
 The rules, and the invariant that they keep (promise P2: answers go from N-1 to N once and never back):
@@ -60,7 +60,7 @@ class Event(enum.StrEnum):
     SUPERSEDE = "supersede"  # a newer one did
     QUIET = "quiet"  # nobody has asked for it for long enough
     SKIP = "skip"  # it is older than the active one, or has vanished, and was never built
-    DAMAGE = "damage"  # a file of it was found damaged
+    DAMAGE = "damage"  # a read found a file of it damaged; what is whole is served while it is built again
 
 
 NEXT: dict[tuple[State, Event], State] = {
@@ -79,11 +79,7 @@ NEXT: dict[tuple[State, Event], State] = {
     (State.ACTIVE, Event.SUPERSEDE): State.RETIRING,
     (State.ACTIVE, Event.DAMAGE): State.ERROR,
     (State.RETIRING, Event.QUIET): State.GONE,
-    (State.RETIRING, Event.DAMAGE): State.GONE,
 }  # fmt: skip
-
-HELD = frozenset({State.AVAILABLE, State.ACTIVE, State.RETIRING})
-"""The states in which requests that name the version are served."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,20 +41,20 @@ class Arguments:
     """
 
     def __init__(self, method: str, params: bytes) -> None:
-        self._method = method
+        self.method = method
         self._values = decode_params(params)
         self._at = 0
 
     def text(self, what: str) -> str:
         """A name."""
-        return _text(self._next(what), f"{self._method}: the {what}")
+        return _text(self._next(what), f"{self.method}: the {what}")
 
     def text_or_nil(self, what: str) -> str | None:
         """A name, nil, or nothing at all."""
         if self._at == len(self._values):
             return None
         value = self._next(what)
-        return None if value is None else _text(value, f"{self._method}: the {what}")
+        return None if value is None else _text(value, f"{self.method}: the {what}")
 
     def key(self, what: str, limit: int) -> bytes:
         """A key of at most `limit` bytes."""
@@ -64,44 +64,44 @@ class Arguments:
         """An array of keys."""
         values = self._next(what)
         if not isinstance(values, list):
-            raise BadRequest(f"{self._method}: the {what} must be an array, not {kind_of(values)}")
+            raise BadRequest(f"{self.method}: the {what} must be an array, not {kind_of(values)}")
         return [self._key(value, f"{what}[{index}]", limit) for index, value in enumerate(values)]
 
     def options(self, *known: str) -> Options:
         """The last parameter: a map of options, or nothing; a name that is not `known` is refused."""
         if self._at == len(self._values):
-            return Options(self._method, {})
+            return Options(self.method, {})
         value = self._next("options")
         if not isinstance(value, dict):
-            raise BadRequest(f"{self._method}: the options must be a map, not {kind_of(value)}")
+            raise BadRequest(f"{self.method}: the options must be a map, not {kind_of(value)}")
         self.end()
-        given = {_text(name, f"{self._method}: an option's name"): option for name, option in value.items()}
+        given = {_text(name, f"{self.method}: an option's name"): option for name, option in value.items()}
         for name in given:
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = (
                     f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}" if known else "it has none"
                 )
-                raise BadRequest(f"{self._method}: unknown option {name}; {hint}", {"option": name})
-        return Options(self._method, given)
+                raise BadRequest(f"{self.method}: unknown option {name}; {hint}", {"option": name})
+        return Options(self.method, given)
 
     def end(self) -> None:
         """There is no further parameter."""
         if self._at < len(self._values):
-            raise BadRequest(f"{self._method} takes {self._at} parameters, not {len(self._values)}")
+            raise BadRequest(f"{self.method} takes {self._at} parameters, not {len(self._values)}")
 
     def _next(self, what: str) -> Raw:
         if self._at == len(self._values):
-            raise BadRequest(f"{self._method}: the {what} is missing; {self._at} parameters were given")
+            raise BadRequest(f"{self.method}: the {what} is missing; {self._at} parameters were given")
         self._at += 1
         return self._values[self._at - 1]
 
     def _key(self, value: Raw, where: str, limit: int) -> bytes:
         if not isinstance(value, bytes):
-            raise BadRequest(f"{self._method}: {where} must be bytes, not {kind_of(value)}")
+            raise BadRequest(f"{self.method}: {where} must be bytes, not {kind_of(value)}")
         if len(value) > limit:
             raise BadRequest(
-                f"{self._method}: {where} has {len(value)} bytes, more than the {limit} that a key may have",
+                f"{self.method}: {where} has {len(value)} bytes, more than the {limit} that a key may have",
                 {"limit": limit, "size": len(value)},
             )
         return value

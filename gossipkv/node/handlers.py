@@ -100,11 +100,7 @@ class Handlers:
     def answer(self, msgid: int, method: bytes, params: bytes) -> bytes | Waiting:
         """The frame that answers a request, or what to wait for and then `complete`.  Never raises."""
         try:
-            handler = self._methods.get(method)
-            if handler is None:
-                name = method[:100].decode(errors="replace")
-                raise UnknownMethod(f"there is no method {name} here", {"method": name})  # noqa: TRY301  # One way out.
-            result = handler(Arguments(method.decode(), params))
+            result = self._methods.get(method, _unknown)(Arguments(_name(method), params))
             return result if isinstance(result, Waiting) else response(msgid, result)
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
             return self._refuse(msgid, method, error)
@@ -121,8 +117,7 @@ class Handlers:
             told: GossipKVError = error
         else:
             incident = f"{self._random.getrandbits(64):016x}"
-            name = method[:100].decode(errors="replace")
-            self._log.error("internal_error", id=incident, method=name, exc_info=error)
+            self._log.error("internal_error", id=incident, method=_name(method), exc_info=error)
             told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
         self._errors[told.code] += 1
         return error_response(msgid, told)
@@ -171,3 +166,13 @@ class Handlers:
             return result
 
         return Waiting(look)
+
+
+def _unknown(arguments: Arguments) -> Value:
+    name = arguments.method
+    raise UnknownMethod(f"there is no method {name} here", {"method": name})
+
+
+def _name(method: bytes) -> str:
+    """A method's name for people: it may be anything that a client sent."""
+    return method[:100].decode(errors="replace")

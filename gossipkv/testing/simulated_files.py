@@ -94,7 +94,7 @@ class SimulatedFiles:
 
     def power_loss(self, seed: int) -> SimulatedFiles:
         """The disk after the power came back; this object is dead from now on."""
-        chance = random.Random(seed)
+        chance = random.Random(seed)  # noqa: S311  # To be replayed, not to be secret.
         likelihood = chance.choice((0.0, 0.5, 1.0, chance.random()))
         for change in self._changes:
             if chance.random() < likelihood:
@@ -145,7 +145,8 @@ class SimulatedFiles:
 
     # Operations
 
-    def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:  # noqa: ARG002  # No permissions here.
+    def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
+        assert mode >= 0  # Nobody is refused here.
         self._tick()
         directory, name = self._place_of(path)
         node = directory.live.get(name)
@@ -198,7 +199,8 @@ class SimulatedFiles:
         file.durable = bytes(file.live)
         file.unsynced.clear()
 
-    def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:  # noqa: ARG002  # Promises nothing.
+    def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        assert min(offset, size_bytes) >= 0
         self._file(descriptor)
 
     def map(self, descriptor: int, size_bytes: int) -> Buffer:
@@ -263,7 +265,8 @@ class SimulatedFiles:
         self._node(path)
         return "/" + "/".join(_parts(path))
 
-    def free_bytes(self, path: Path) -> int:  # noqa: ARG002  # One disk.
+    def free_bytes(self, path: Path) -> int:
+        self._node(path)
         files: set[_File] = {file for file, _ in self._open.values()}
         waiting: list[_File | _Directory] = [self._root]
         while waiting:

@@ -21,6 +21,7 @@ class Proof:
 
 PROOFS: dict[str, Proof] = {
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
+    "gossipkv.wire._frames": Proof("tests/unit/wire/test_frames.py", "tests.oracle.msgpack_scanner"),
 }
 
 

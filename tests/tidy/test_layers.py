@@ -68,6 +68,7 @@ def test_an_import_upwards_is_seen(tmp_path: Path, name: str, text: str) -> None
 
 DOWNWARDS = [
     ("gossipkv/dataset/build.py", "from gossipkv.storage import builder\nfrom gossipkv.keyspace import partitioner\n"),
+    ("gossipkv/node/node.py", "from gossipkv import __version__\n"),
     ("gossipkv/cli/serve.py", "from gossipkv.client import blocking\nfrom gossipkv.node import node\n"),
     ("src_ext/gossipkv/node/_serving.pyx", "from gossipkv.storage._sorted_file cimport Slice, SortedFile\n"),
     ("src_ext/gossipkv/node/_serving.pyx", "# from gossipkv.cli import main\nx = 'import gossipkv.cli'\n"),

@@ -4,8 +4,7 @@ The invariant: after `FRAME_COMPLETE`, the first `state.position` bytes are exac
 every limit, so a reader of those bytes needs no further bounds than their end.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport uint8_t, uint32_t
 
 cdef extern from *:
     """
@@ -24,6 +23,7 @@ cdef extern from *:
         0x01, 0x02, 0x04, 0x08, 0x40, 0x40, 0x40, 0x40, 0x40, 0x11, 0x12, 0x14, 0x22, 0x24, 0x32, 0x34};
     """
     enum: GKV_FRAME_STACK
+    enum: GKV_SCALAR
     enum: GKV_BYTES
     enum: GKV_ARRAY
     enum: GKV_MAP
@@ -78,6 +78,59 @@ cdef inline Py_ssize_t frame_length(const uint8_t* data, int width) noexcept nog
     return (<Py_ssize_t>data[0] << 24) | (<Py_ssize_t>data[1] << 16) | (<Py_ssize_t>data[2] << 8) | data[3]
 
 
+cdef inline int frame_head(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t room, Py_ssize_t* length, Py_ssize_t* children
+) noexcept nogil:
+    """Read the head at `data`, of which `size` bytes (at least 1) are here and `room` are allowed.
+
+    `length` becomes the value's own bytes, body included, and `children` the elements of a container, else -1.
+    """
+    cdef uint8_t head = data[0]
+    cdef int kind
+    cdef int width
+    children[0] = -1
+    length[0] = 1
+    if head < 0x80 or head >= 0xE0:
+        return FRAME_COMPLETE
+    if head < 0x90:
+        children[0] = 2 * (head & 0x0F)
+        return FRAME_COMPLETE
+    if head < 0xA0:
+        children[0] = head & 0x0F
+        return FRAME_COMPLETE
+    if head < 0xC0:
+        length[0] += head & 0x1F
+        return FRAME_COMPLETE
+    kind = gkv_heads[head - 0xC0] & 0xF0
+    width = gkv_heads[head - 0xC0] & 0x0F
+    if kind == GKV_EXTENSION:
+        return FRAME_EXTENSION
+    if kind == GKV_RESERVED:
+        return FRAME_RESERVED
+    length[0] += width
+    if kind == GKV_SCALAR:
+        return FRAME_COMPLETE
+    if length[0] > room:
+        return FRAME_TOO_LARGE
+    if length[0] > size:
+        return FRAME_PARTIAL
+    if kind == GKV_BYTES:
+        length[0] += frame_length(data + 1, width)
+    else:
+        children[0] = frame_length(data + 1, width) * (1 if kind == GKV_ARRAY else 2)
+    return FRAME_COMPLETE
+
+
+cdef inline void frame_close(FrameState* state) noexcept nogil:
+    """A value has ended: so have all containers whose last element it was."""
+    while state.depth > 0:
+        state.missing[state.depth - 1] -= 1
+        if state.missing[state.depth - 1] > 0:
+            return
+        state.depth -= 1
+    state.closed = True
+
+
 cdef inline int frame_scan(
     FrameState* state, const uint8_t* data, Py_ssize_t size, const FrameLimits* limits
 ) noexcept nogil:
@@ -86,50 +139,20 @@ cdef inline int frame_scan(
     Looks at each head at most twice, however the bytes arrive, so a frame costs time linear in its length.  On
     `FRAME_COMPLETE` and on an error `state.position` is the length, or the offset of the head that is refused.
     """
-    cdef Py_ssize_t at = state.position
-    cdef Py_ssize_t body
+    cdef Py_ssize_t length
     cdef Py_ssize_t children
-    cdef int kind
-    cdef int width
-    cdef uint8_t head
+    cdef Py_ssize_t room
+    cdef int result
     while not state.closed:
-        state.position = at
-        if at >= limits.max_size:
+        room = limits.max_size - state.position
+        if room <= 0:
             return FRAME_TOO_LARGE
-        if at >= size:
+        if state.position >= size:
             return FRAME_PARTIAL
-        head = data[at]
-        width = 0
-        body = 0
-        children = -1
-        if head < 0x80 or head >= 0xE0:
-            pass
-        elif head < 0x90:
-            children = 2 * (head & 0x0F)
-        elif head < 0xA0:
-            children = head & 0x0F
-        elif head < 0xC0:
-            body = head & 0x1F
-        else:
-            kind = gkv_heads[head - 0xC0] & 0xF0
-            width = gkv_heads[head - 0xC0] & 0x0F
-            if kind == 0:
-                body = width
-                width = 0
-            elif kind == GKV_EXTENSION:
-                return FRAME_EXTENSION
-            elif kind == GKV_RESERVED:
-                return FRAME_RESERVED
-            else:
-                if width >= limits.max_size - at:
-                    return FRAME_TOO_LARGE
-                if width >= size - at:
-                    return FRAME_PARTIAL
-                body = frame_length(data + at + 1, width)
-                if kind != GKV_BYTES:
-                    children = body if kind == GKV_ARRAY else 2 * body
-                    body = 0
-        if body > limits.max_size - at - 1 - width:
+        result = frame_head(data + state.position, size - state.position, room, &length, &children)
+        if result != FRAME_COMPLETE:
+            return result
+        if length > room:
             return FRAME_TOO_LARGE
         if children >= 0:
             if state.depth >= limits.max_depth:
@@ -137,16 +160,10 @@ cdef inline int frame_scan(
             if children > limits.max_elements - state.elements:
                 return FRAME_TOO_MANY
             state.elements += children
-        at += 1 + width + body
+        state.position += length
         if children > 0:
             state.missing[state.depth] = <uint32_t>children
             state.depth += 1
-            continue
-        while state.depth > 0:
-            state.missing[state.depth - 1] -= 1
-            if state.missing[state.depth - 1] > 0:
-                break
-            state.depth -= 1
-        state.closed = state.depth == 0
-    state.position = at
-    return FRAME_COMPLETE if at <= size else FRAME_PARTIAL
+        else:
+            frame_close(state)
+    return FRAME_COMPLETE if state.position <= size else FRAME_PARTIAL

@@ -150,6 +150,19 @@ def test_iter_get_with_more_data_than_the_sockets_hold():
         assert all(value == big[key] for key, (_, value, _) in zip(keys, found, strict=True))
 
 
+def test_a_name_with_several_addresses():
+    """Each address that a name stands for is tried: `localhost` may be IPv6 first, where nobody listens."""
+    with FakeNode(store(RECORDS)) as node, blocking.connect(f"localhost:{node.port}") as client:
+        assert client.dataset("geo").get("key001") == b"value 1"
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".b", "..", "xn--a"])
+def test_a_name_that_nobody_knows(host):
+    """A host that does not resolve is `Unavailable` with the reason, whatever its form."""
+    with pytest.raises(Unavailable, match="no node could be reached: "):
+        blocking.connect(f"{host}:7070")
+
+
 def test_refused_everywhere_lists_each_address():
     """No node at any address: one error with every address and its reason."""
     addresses = [refused_address(), refused_address()]

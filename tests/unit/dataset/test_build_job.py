@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes, space_needed_bytes
 from gossipkv.dataset.manifest import read_manifest
-from gossipkv.dataset.tab_separated import MAX_LINE_BYTES
+from gossipkv.dataset.tab_separated import MAX_VALUE_BYTES
 from gossipkv.dataset.version import open_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -143,8 +143,9 @@ def test_what_reading_takes_grows_with_the_longest_line_that_can_be(job):
     """And no further than the limit."""
     small, huge = job([b"a\tb\n"]), job([b"a\tb\n"], name="v2")
     huge = BuildJob.from_json(huge.to_json().replace('"size_bytes": 4', '"size_bytes": 100000000000'))
-    assert reader_bytes(small) < 13 << 20
-    assert reader_bytes(huge) == (12 << 20) + 2 * MAX_LINE_BYTES
+    assert reader_bytes(small, MAX_VALUE_BYTES) == (10 << 20) + 2 * 4
+    assert reader_bytes(huge, MAX_VALUE_BYTES) == (10 << 20) + 2 * MAX_VALUE_BYTES
+    assert reader_bytes(huge, 100) == (10 << 20) + 2 * 100
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])

@@ -1,6 +1,8 @@
 """The table of a version's life, and the decisions over a database."""
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gossipkv.dataset import lifecycle
-from gossipkv.dataset.lifecycle import HELD, NEXT, Event, Life, State, Trouble, decide
+from gossipkv.dataset.lifecycle import NEXT, Event, Life, State, Trouble, decide
 from gossipkv.dataset.source import SourceFile, SourceVersion
 
 RETIRE_MS = 1000
@@ -95,7 +97,7 @@ def test_a_damaged_active_version_is_built_again():
 def test_what_has_vanished_unbuilt_is_forgotten_and_what_is_built_stays():
     """The source may do what it likes."""
     assert what(life("v1", source=None)).skip == ("v1",)
-    for state in HELD | {State.BUILDING}:
+    for state in (State.AVAILABLE, State.ACTIVE, State.RETIRING, State.BUILDING):
         assert what(life("v1", state, source=None), active="v1").skip == ()
 
 
@@ -258,3 +260,13 @@ def test_the_picture_shows_the_table():
     """Each event that moves a version along stands in the module's drawing."""
     for event in ("begin", "finish", "switch", "supersede", "quiet"):
         assert f"──{event}──►" in lifecycle.__doc__
+
+
+def test_the_documentation_has_the_table():
+    """Row by row, and no other row."""
+    text = (Path(__file__).parents[3] / "docs" / "data-directory.md").read_text()
+    rows = re.findall(
+        r"^\| (\w+) \| (\w+)[^|]*\| (\w+) \|$", text[text.index("## The life of a version") :], re.MULTILINE
+    )
+    told = {(source, event): target.upper() for source, event, target in rows if source != "from"}
+    assert told == {(source.value, event.value): target.value for (source, event), target in NEXT.items()}

@@ -49,8 +49,13 @@ def test_every_field_is_needed(field):
             from_body(body, "x")
 
 
-@pytest.mark.parametrize("files", [[], [[1, 1, 1, 1]], [[1, 1, 1, 1]] * 3, [[1, 1, 1]] * 2, [[1, 1, 1, 1], [1, "1", 1, 1]],
-                                   [[1, 1, 1, 1], [1, 1, -1, 1]], [[1, 1, 1, 1], {"a": 1}]])  # fmt: skip
+GOOD = [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [[], [GOOD], [GOOD] * 3, [GOOD[1:]] * 2, [GOOD, [1, "1", 1, 1]], [GOOD, [1, 1, -1, 1]], [GOOD, {"a": 1}]],
+)
 def test_there_is_one_file_for_each_partition(files):
     """With four numbers."""
     with pytest.raises(Corrupt, match="files"):

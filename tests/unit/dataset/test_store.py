@@ -38,9 +38,6 @@ def path_of(path):
     return Path(path)
 
 
-
-
-
 def test_a_new_directory_is_made_with_those_above_it(tmp_path):
     """And holds what docs/data-directory.md says."""
     with opened(tmp_path / "a" / "b") as data:

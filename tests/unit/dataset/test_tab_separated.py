@@ -4,9 +4,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.tab_separated import MAX_KEY_BYTES, MAX_LINE_BYTES, MAX_VALUE_BYTES, records
+from gossipkv.dataset.tab_separated import MAX_KEY_BYTES, MAX_VALUE_BYTES, records
 from gossipkv.errors import SourceError
 from tests.oracle import tab_separated as oracle
+
+MAX_LINE_BYTES = MAX_KEY_BYTES + 1 + MAX_VALUE_BYTES
 
 
 def cut(data, sizes):
@@ -19,7 +21,9 @@ def cut(data, sizes):
     return chunks
 
 
-TEXT = st.lists(st.sampled_from([b"\t", b"\n", b"\r", b"a", b"bc", b"\0", b"\xff", b"d\te\n"]), max_size=60).map(b"".join)
+TEXT = st.lists(st.sampled_from([b"\t", b"\n", b"\r", b"a", b"bc", b"\0", b"\xff", b"d\te\n"]), max_size=60).map(
+    b"".join
+)
 
 
 @given(TEXT, st.lists(st.integers(1, 9), min_size=1, max_size=4))
@@ -105,3 +109,12 @@ def test_an_endless_line_ends_soon():
     with pytest.raises(SourceError):
         list(records(endless(), "x"))
     assert taken <= MAX_LINE_BYTES + (2 << 18)
+
+
+def test_the_limit_of_values_can_be_lowered():
+    """Where memory is short; the message says which one held."""
+    assert list(records([b"a\t123\n"], "x", max_value_bytes=3)) == [(b"a", b"123")]
+    with pytest.raises(SourceError, match="has 4 bytes or more; the limit is 3"):
+        list(records([b"a\t12", b"34\n"], "x", max_value_bytes=3))
+    with pytest.raises(SourceError, match="line 2, byte 4: the value of key 'a' has 4 bytes"):
+        list(records([b"a\t1\na\t1234\n"], "x", max_value_bytes=3))

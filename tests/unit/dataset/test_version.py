@@ -74,7 +74,7 @@ def test_the_files_of_two_partitions_cannot_change_places_unnoticed(built):
     one, two = (built / "00000.gkv").read_bytes(), (built / "00001.gkv").read_bytes()
     (built / "00000.gkv").write_bytes(two)
     (built / "00001.gkv").write_bytes(one)
-    with pytest.raises(Corrupt, match="00000.gkv"):
+    with pytest.raises(Corrupt, match=r"00000\.gkv"):
         opened(built)
 
 

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -205,3 +207,14 @@ def test_a_writer_that_forgets_to_sync_is_caught():
         except (Corrupt, UnsupportedFormat):  # Zeros where the first sector should be look foreign.
             bad += 1
     assert bad > 0
+
+
+def test_the_documentation_shows_the_module_s_layout_and_a_real_document():
+    """The same table in both places; the example reads."""
+    text = (Path(__file__).parents[3] / "docs" / "data-directory.md").read_text()
+    layout = re.search(r"offset size field\n.*?the last byte of the file\n", text, re.DOTALL)[0]
+    assert layout in document.__doc__.replace("\n    ", "\n")
+    example = re.search(r"^GossipKV [0-9a-f]{8} NODE 1\n.*?\n", text, re.MULTILINE | re.DOTALL)[0]
+    assert document.decode(example.encode(), "docs", "NODE") == ({"a": "x", "b": 1}, 1)
+    for kind in ("NODE", "ACTIVE", "MANIFEST"):
+        assert f"| `{kind}` | 1 |" in text

@@ -49,9 +49,7 @@ def test_every_operation_can_fail(tmp_path, error):
             workload(files, directory)
         assert caught.value.errno == error
         struck += [line.split()[0] for line in files.struck]
-    assert sorted(struck) == sorted(
-        ["create", "pwrite", "sync", "close"] * 2 + ["rename", "sync_directory", "unlink"]
-    )
+    assert sorted(struck) == sorted(["create", "pwrite", "sync", "close"] * 2 + ["rename", "sync_directory", "unlink"])
 
 
 def test_a_kind_can_be_chosen(tmp_path):

@@ -1,0 +1,56 @@
+"""What people look at: tables and sizes.  Only commands that draw load this, and rich with it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn
+
+from gossipkv import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+FOUR_DIGITS: Final = 1000  # From here on the next unit is easier to read.
+
+
+def size_text(size_bytes: int) -> str:
+    """A size for people, to one decimal, in the units of the settings."""
+    size = float(size_bytes)
+    for unit in quantity.SIZE:
+        if size < FOUR_DIGITS or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def draw(renderable: RenderableType) -> None:
+    """Put a table or text on standard output; without the padding where nobody sees it."""
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(renderable)
+    lines = captured.get().splitlines()
+    click.echo("\n".join(lines if screen.is_terminal else (line.rstrip() for line in lines)), color=True)
+
+
+@contextlib.contextmanager
+def progress(*columns: ProgressColumn) -> Iterator[Progress]:
+    """A bar on standard error while the block runs; nothing at all where no person looks."""
+    bar = Progress(*columns, console=console(stderr=True), transient=True)
+    if sys.stderr.isatty():
+        with bar:
+            yield bar
+    else:
+        yield bar
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where tables and progress are drawn; a pipe or a file gets them plain, and wide enough not to be folded."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)

@@ -1,0 +1,119 @@
+"""`config`, and how a command line becomes settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from gossipkv.cli.options import JSON
+from gossipkv.cli.output import plain, print_json
+from gossipkv.cli.screen import console, draw
+from gossipkv.config import SETTINGS, Config, Setting, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.wire.rpc import Value
+
+
+def _option(setting: Setting) -> click.Option:
+    names = [setting.flag, setting.name]
+    if setting.kind == "bool":
+        names[0] += f"/--no-{setting.flag.removeprefix('--')}"
+    return click.Option(
+        names,
+        type=bool if setting.kind == "bool" else str,
+        default=None,
+        metavar=None if setting.kind == "bool" else _metavar(setting),
+        help=f"{setting.meaning[:1].upper()}{setting.meaning[1:]}.  [default: {setting.default}]",
+    )
+
+
+def _metavar(setting: Setting) -> str:
+    return {"address": "HOST:PORT", "choice": "|".join(setting.allowed.split(" or "))}.get(
+        setting.kind, setting.kind.upper()
+    )
+
+
+def setting_options() -> list[click.Parameter]:
+    """`--config FILE` and a flag for every setting; the values stay text, for `load` to read."""
+    file = click.Option(
+        ["--config", "file"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="TOML file of settings.  [default: $GOSSIPKV_CONFIG]",
+    )
+    return [file, *(_option(setting) for setting in SETTINGS)]
+
+
+def load_settings(file: Path | None, flags: Mapping[str, str | bool | None]) -> Config:
+    """The effective settings of a command that has `setting_options`.
+
+    Raises:
+        ConfigError: see `gossipkv.config.load`.
+    """
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in flags.items()}
+    return load(file, os.environ, {name: text for name, text in given.items() if text is not None})
+
+
+@click.command(params=setting_options())
+@JSON
+def config(file: Path | None, *, as_json: bool, **flags: str | bool | None) -> None:
+    """Write every setting with its value, where that came from, what is allowed and what it means.
+
+    Takes the same file, environment and flags as `serve`, so it answers what a node would run with.
+    """
+    effective = load_settings(file, flags)
+    rows = [_row(setting, effective) for setting in SETTINGS]
+    if as_json:
+        print_json(list(rows))
+        return
+    screen = console()
+    if screen.width >= WIDE:
+        draw(_wide(rows))
+    else:
+        draw(_narrow(rows))
+
+
+WIDE: Final = 120  # Columns of a terminal in which all stands in one line; else what a setting means comes below it.
+_COLUMNS: Final = ("setting", "value", "from", "allowed", "meaning")
+
+
+def _wide(rows: list[dict[str, Value]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in _COLUMNS:
+        styles = {"setting": "cyan", "from": "dim", "allowed": "dim"}
+        table.add_column(name, style=styles.get(name), no_wrap=name in {"setting", "value"}, overflow="fold")
+    for row in rows:
+        table.add_row(*(plain(row[name]) for name in _COLUMNS))
+    return table
+
+
+def _narrow(rows: list[dict[str, Value]]) -> Text:
+    text = Text()
+    for row in rows:
+        text.append(f"{plain(row['setting']):<22}", "cyan").append(f"{plain(row['value'])}  ")
+        text.append(f"{plain(row['from'])}\n    {plain(row['meaning'])}\n", "dim")
+    text.right_crop(1)
+    return text
+
+
+def _row(setting: Setting, effective: Config) -> dict[str, Value]:
+    value = getattr(effective, setting.name)
+    return {
+        "setting": setting.name,
+        "value": None if value is None else setting.show(value),
+        "from": effective.origin(setting.name),
+        "default": setting.default,
+        "unit": setting.kind,
+        "allowed": setting.allowed,
+        "meaning": setting.meaning,
+        "why": setting.why,
+        "environment": setting.variable,
+        "flag": setting.flag,
+    }

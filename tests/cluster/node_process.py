@@ -1,0 +1,72 @@
+"""A node as a process of its own, for tests."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Self
+
+from gossipkv.client import blocking
+from gossipkv.errors import NotReady, UnknownDatabase
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATIENCE_S = 60
+
+
+class NodeProcess:
+    """`gossipkv serve`, started and ready, with its address; killed at the end at the latest."""
+
+    def __init__(self, place: Path, *options: str, source: Path | None = None) -> None:
+        self.log = place / "node.log"
+        command = [sys.executable, "-m", "gossipkv", "serve", "--data", str(place / "data"), "--listen", "127.0.0.1:0"]
+        command += [*(["--source", str(source)] if source else []), *options]
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environ)
+        self.address = ""
+
+    def ready(self) -> str:
+        """The one line on standard output; sets the address."""
+        readable, _, _ = select.select([self.process.stdout], [], [], PATIENCE_S)
+        assert readable, self.said()
+        line = self.process.stdout.readline().decode()
+        assert line.startswith("ready "), (line, self.said())
+        self.address = line.split()[1]
+        return line
+
+    def said(self) -> str:
+        """What it logged."""
+        return self.log.read_text()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def wait_for(address: str, database: str, version: str) -> None:
+    """Return when the node answers from `version`."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    with blocking.connect(address) as client:
+        while True:
+            try:
+                if client.dataset(database).get_with_version(b"")[1] == version:
+                    return
+            except (NotReady, UnknownDatabase):
+                pass
+            assert time.monotonic() < give_up_s, client.status()
+            time.sleep(0.02)

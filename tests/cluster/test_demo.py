@@ -1,0 +1,174 @@
+"""The demo, as people run it: its numbers hold, and it leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from gossipkv import demo
+
+COMMAND = [sys.executable, "-m", "gossipkv", "demo"]
+PATIENCE_S = 120
+
+
+def environment(place: Path) -> dict[str, str]:
+    """Temporary files below `place`; settings of whoever runs the tests must not reach the node."""
+    return {**os.environ, "TMPDIR": str(place), "GOSSIPKV_NODE": "nonsense", "PYTHONIOENCODING": "utf-8"}
+
+
+def processes_below(place: Path) -> list[int]:
+    """Processes whose command line names the directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if str(place) in (entry / "cmdline").read_text():
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # It ended.
+    return found
+
+
+def test_the_numbers_hold(tmp_path):
+    """Exit status 0, every required number, the true counts of records; nothing is left."""
+    done = subprocess.run(
+        [*COMMAND, "--json"], capture_output=True, env=environment(tmp_path), timeout=PATIENCE_S, check=False
+    )
+    told = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, told["trouble"]) == (0, b"", [])
+    assert told["success"]
+    assert told["reads"] >= 10_000
+    assert told["in_flight"] >= 100
+    assert told["changed"] >= 500
+    assert (told["failures"], told["steps_back"]) == (0, 0)
+    counted = [
+        sum(bool(database.name(chr(code), "")) for code in range(sys.maxunicode + 1))
+        for database in (unicodedata.ucd_3_2_0, unicodedata)
+    ]
+    assert told["records"] == counted
+    assert list(tmp_path.iterdir()) == []
+    assert processes_below(tmp_path) == []
+
+
+def test_for_people(tmp_path):
+    """The plain output names every number, and characters of both versions."""
+    done = subprocess.run(COMMAND, capture_output=True, env=environment(tmp_path), timeout=PATIENCE_S, check=True)
+    text = done.stdout.decode()
+    for words in (
+        "PILE OF POO",
+        "not there",
+        "reads whose answer changed",
+        "steps back",
+        "95,156 characters",
+        "done in",
+    ):
+        assert words in text
+    assert "NOT OK" not in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_cleans_up(tmp_path, number):
+    """Ctrl-C and SIGTERM while the node runs: no process, no file, no traceback, status 130."""
+    process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path))
+    while b"listens" not in (line := process.stdout.readline()):
+        assert line, process.stderr.read()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, err.strip()) == (130, b"")
+    assert list(tmp_path.iterdir()) == []
+    assert processes_below(tmp_path) == []
+
+
+def test_a_node_that_does_not_start_is_told(tmp_path):
+    """A failure says why in one line, with status 3, and cleans up."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "trio.py").write_text("raise ImportError('no trio today')\n")
+    place = tmp_path / "temporary"
+    place.mkdir()
+    done = subprocess.run(
+        COMMAND,
+        capture_output=True,
+        env={**environment(place), "PYTHONPATH": str(broken)},
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert b"the node did not start" in done.stderr
+    assert b"no trio today" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert list(place.iterdir()) == []
+
+
+class Scripted:
+    """A dataset whose answers are given; it plays the node for the reader."""
+
+    def __init__(self, answers):
+        self.answers = answers
+
+    def iter_get(self, keys, in_flight):
+        """Keys are taken ahead, as the pipeline does."""
+        ahead = [next(keys) for _ in range(in_flight)]
+        for number in range(200_000):
+            key = ahead.pop(0)
+            yield key, *self.answers(number, key)
+            ahead.append(next(keys))
+
+
+OLD = demo.Edition("3.2.0", {b"k%d" % number: b"old" for number in range(3000)})
+NEW = demo.Edition("14.0.0", {b"k%d" % number: b"new" if number < 600 else b"old" for number in range(3000)})
+
+
+def outcome_of(answers):
+    """What the reader makes of these answers."""
+    outcome = demo.Outcome()
+    demo.Reader(OLD, NEW, outcome).read(Scripted(answers), lambda: None)
+    return outcome
+
+
+def truthful(number, key, switch=9000):
+    """A node that switches at answer `switch`."""
+    edition = NEW if number >= switch else OLD
+    return edition.records.get(key), edition.version
+
+
+def test_the_reader_accepts_a_truthful_node():
+    """A right run is a success, and its numbers are exact."""
+    outcome = outcome_of(truthful)
+    assert outcome.is_success
+    assert outcome.changed == 600
+    assert outcome.in_flight == demo.IN_FLIGHT
+
+
+@pytest.mark.parametrize(("name", "answers"), [
+    ("failures", lambda number, key: (b"lie", OLD.version) if number == 77 else truthful(number, key)),
+    ("failures", lambda number, key: (None, NEW.version) if number == 9500 else truthful(number, key)),
+    ("failures", lambda number, key: (OLD.records[key], "05-0-0") if number == 100 else truthful(number, key)),
+    ("steps_back", lambda number, key: truthful(0 if number == 9500 else number, key)),
+    ("changed", lambda number, key: truthful(number, key, switch=0)),
+])  # fmt: skip
+def test_the_reader_rejects(name, answers):
+    """A lie, an absence, a version that is none, a step back, a switch nobody saw: each fails its number."""
+    outcome = outcome_of(answers)
+    assert not outcome.holds(name)
+    assert not outcome.is_success
+
+
+def test_editions_survive_being_written(tmp_path):
+    """What the source files hold is what the editions hold: no name or value breaks the form."""
+    for edition in demo.editions():
+        edition.write(tmp_path / edition.version)
+        lines = b"".join(path.read_bytes() for path in sorted((tmp_path / edition.version).iterdir())).split(b"\n")
+        assert lines.pop() == b""
+        read = dict(line.split(b"\t", 1) for line in lines)
+        assert read == edition.records
+        assert len(lines) == len(read)
+    old, new = demo.editions()
+    assert old.version < new.version

@@ -1,0 +1,183 @@
+"""A real node process: it starts, says so, serves, looks again, and ends as it is told."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from gossipkv.client import blocking
+from gossipkv.errors import UnknownVersion
+from gossipkv.wire import rpc
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+PATIENCE_S = 60.0
+
+
+class NodeProcess:
+    """`gossipkv serve` over a directory of its own."""
+
+    def __init__(self, directory: Path, *flags: str) -> None:
+        self.source = directory / "source"
+        self.source.mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-m", "gossipkv", "serve", "--listen", "127.0.0.1:0",
+                "--source", str(self.source), "--data", str(directory / "data"), *flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def add(self, database: str, version: str, *files: bytes) -> None:
+        """A version at the source, there at once."""
+        building = self.source / database / f".{version}"
+        building.mkdir(parents=True)
+        for number, data in enumerate(files):
+            (building / f"part-{number:05}").write_bytes(data)
+        building.rename(self.source / database / version)
+
+    def ready(self) -> None:
+        """Wait for the one line."""
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(PATIENCE_S), "the node never got ready"
+        line = self.process.stdout.readline()
+        word, _, self.address = line.strip().partition(" ")
+        assert word == "ready", (line, self.process.stderr and self.process.stderr.read())
+
+    def connect(self) -> blocking.Client:
+        """A client."""
+        return blocking.connect(self.address, timeout_ms=10_000)
+
+    def until_active(self, database: str, version: str) -> None:
+        """Wait until the node answers from that version."""
+        deadline = time.monotonic() + PATIENCE_S
+        with self.connect() as client:
+            while {"name": database, "version": version}.items() - {
+                item for entry in client.databases() if entry["name"] == database for item in entry.items()
+            }:
+                assert time.monotonic() < deadline, client.status()
+                time.sleep(0.05)
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Send a signal, and wait: exit status, standard output, standard error."""
+        self.process.send_signal(number)
+        output, errors = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, output, errors
+
+
+def test_the_life_of_a_node(tmp_path: Path) -> None:
+    """Builds and serves its source, sees a new version on SIGHUP, drains on SIGTERM, and serves again at once."""
+    with NodeProcess(tmp_path, "--refresh-period", "off") as node:
+        node.add("geo", "1", b"paris\tFrance\nlima\tPeru\n", b"oslo\tNorway\n")
+        node.ready()
+        node.until_active("geo", "1")
+        with node.connect() as client:
+            geo = client.dataset("geo")
+            assert geo.get("oslo") == b"Norway"
+            assert geo.get_many(["lima", "nowhere", "paris"]) == [b"Peru", None, b"France"]
+            assert [key for key, _ in geo.scan()] == [b"lima", b"oslo", b"paris"]
+            node.add("geo", "2", b"paris\tTexas\n")
+            node.process.send_signal(signal.SIGHUP)
+            node.until_active("geo", "2")
+            assert geo.get_with_version("paris") == (b"Texas", "2")
+            assert client.call("get", "geo", "paris", {"version": "1"}) == [b"France", "1"]
+            with pytest.raises(UnknownVersion):
+                client.call("get", "geo", "paris", {"version": "3"})
+        assert node.end()[:2] == (0, "")
+    with NodeProcess(tmp_path) as node:
+        node.ready()
+        with node.connect() as client:
+            assert client.dataset("geo").get_with_version("paris") == (b"Texas", "2")
+        assert node.end(signal.SIGINT)[0] == 0
+
+
+def test_a_drain_answers_what_was_asked(tmp_path: Path) -> None:
+    """A thousand requests on their way when SIGTERM comes: each is answered, whole, before the node ends."""
+    with NodeProcess(tmp_path) as node:
+        node.add("geo", "1", b"paris\tFrance\n")
+        node.ready()
+        node.until_active("geo", "1")
+        host, _, port = node.address.rpartition(":")
+        request = rpc.request(7, "get", ["geo", "paris"]) + rpc.request(8, "status", [])
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
+            client.sendall(request * 500)
+            node.process.send_signal(signal.SIGTERM)
+            received = b""
+            while data := client.recv(1 << 16):
+                received += data
+        assert received.count(rpc.response(7, [b"France", "1"])) == 500
+        assert node.process.wait(PATIENCE_S) == 0
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    """A peer that never ends does not keep a node that is told twice."""
+    with NodeProcess(tmp_path, "--drain-timeout", "1h") as node:
+        node.add("geo", "1", b"paris\t" + b"x" * 1_000_000 + b"\n")
+        node.ready()
+        node.until_active("geo", "1")
+        host, _, port = node.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
+            client.sendall(rpc.request(7, "get", ["geo", "paris"]) * 50)
+            client.recv(1)
+            node.process.send_signal(signal.SIGTERM)
+            assert node.process.stderr is not None
+            while "draining" not in node.process.stderr.readline():
+                pass
+            with pytest.raises(subprocess.TimeoutExpired):
+                node.process.wait(0.3)
+            node.process.send_signal(signal.SIGTERM)
+            assert node.process.wait(PATIENCE_S) == 0
+
+
+def test_what_stands_in_the_way_is_one_line(tmp_path: Path) -> None:
+    """A port in use and a directory in use: exit status 3 and one line on standard error, without a traceback."""
+    with NodeProcess(tmp_path) as node:
+        node.ready()
+        (tmp_path / "other").mkdir()
+        with NodeProcess(tmp_path / "other", "--listen", node.address) as second:
+            output, errors = second.process.communicate(timeout=PATIENCE_S)
+            assert (second.process.returncode, output) == (3, "")
+            (line,) = errors.splitlines()
+            assert f"cannot listen on {node.address}" in line
+        with NodeProcess(tmp_path) as third:
+            _, errors = third.process.communicate(timeout=PATIENCE_S)
+            assert third.process.returncode == 3
+            (line,) = errors.splitlines()
+            assert str(tmp_path / "data") in line
+
+
+def test_a_killed_node_starts_again(tmp_path: Path) -> None:
+    """SIGKILL at any moment loses nothing that was served."""
+    with NodeProcess(tmp_path) as node:
+        node.add("geo", "1", b"paris\tFrance\n")
+        node.ready()
+        node.until_active("geo", "1")
+        assert node.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    with NodeProcess(tmp_path) as node:
+        node.ready()
+        with node.connect() as client:
+            assert client.dataset("geo").get("paris") == b"France"

@@ -1,0 +1,329 @@
+"""The commands against a fake node: what goes where, in which form, and with which exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv import cli
+from tests.unit.client.fake_node import Connection, FakeNode, store
+
+RECORDS = {f"k{number}".encode(): f"value {number}".encode() for number in range(7)}
+RECORDS |= {b"empty": b"", b"bin": b"\xff\x00\n", b"\xfe": b"odd key", b"-": b"dash", b"text\n": "ä\n".encode()}
+
+
+@pytest.fixture
+def node(monkeypatch):
+    """A node that serves RECORDS as every database, and is the one that commands ask."""
+    with FakeNode(store(RECORDS)) as fake:
+        monkeypatch.setenv("GOSSIPKV_NODE", fake.address)
+        yield fake
+
+
+@pytest.fixture
+def run(capfdbinary, monkeypatch):
+    """Run a command line in this process: its status, and what it wrote, as bytes."""
+
+    def command(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        status = cli.run(
+            [
+                argument if isinstance(argument, str) else argument.decode("utf-8", "surrogateescape")
+                for argument in arguments
+            ]
+        )
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return SimpleNamespace(status=status, out=out, err=err.decode())
+
+    return command
+
+
+def answering(*results):
+    """A behaviour that answers each method from a table; an exception in it is an error for the client."""
+    table = dict(results)
+
+    def serve(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            message_id, method, _ = request
+            found = table[method]
+            found = found.pop(0) if isinstance(found, list) and len(found) > 1 else found
+            found = found[0] if isinstance(found, list) else found
+            if isinstance(found, tuple):
+                connection.answer(message_id, None, list(found))
+            else:
+                connection.answer(message_id, found)
+
+    return serve
+
+
+def one_line(error: str) -> bool:
+    """Whether an error is one line without a traceback."""
+    return error.count("\n") == 1 and error.endswith("\n") and "Traceback" not in error
+
+
+@pytest.mark.parametrize("key", [b"k1", b"empty", b"bin", b"\xfe"])
+@pytest.mark.usefixtures("node")
+def test_get_writes_the_value_as_it_is(run, key):
+    """Nothing is added to a value that goes to a file or a pipe, whatever its bytes."""
+    done = run("get", "geo", key)
+    assert (done.status, done.out, done.err) == (0, RECORDS[key], "")
+
+
+@pytest.mark.usefixtures("node")
+def test_get_forms(run, tmp_path):
+    """--hex, --json (text, base64 and null) and --out."""
+    assert run("get", "geo", "bin", "--hex").out == b"ff000a"
+    assert json.loads(run("get", "geo", "k1", "--json").out) == {"key": "k1", "value": "value 1", "version": "v1"}
+    assert json.loads(run("get", "geo", b"\xfe", "--json").out)["key"] == {"base64": "/g=="}
+    assert json.loads(run("get", "geo", "bin", "--json").out)["value"] == {"base64": "/wAK"}
+    done = run("get", "geo", "nope", "--json")
+    assert (done.status, json.loads(done.out)["value"]) == (1, None)
+    file = tmp_path / "value"
+    done = run("get", "geo", "bin", "--out", str(file))
+    assert (done.status, done.out, file.read_bytes()) == (0, b"", RECORDS[b"bin"])
+
+
+@pytest.mark.usefixtures("node")
+def test_get_not_found(run, tmp_path):
+    """A key that is not there: status 1, a line on standard error, and no file."""
+    file = tmp_path / "value"
+    done = run("get", "geo", "nope", "--out", str(file))
+    assert (done.status, done.out) == (1, b"")
+    assert done.err == "not found: 'nope' in geo, version v1\n"
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("stdin", "value"), [(b"k1\n", b"value 1"), (b"k1", b"value 1"), (b"text\n\n", "ä\n".encode())]
+)
+@pytest.mark.usefixtures("node")
+def test_get_takes_the_key_from_standard_input(run, stdin, value):
+    """`-` is the key on standard input, without one line feed at its end."""
+    assert run("get", "geo", "-", stdin=stdin).out == value
+
+
+@pytest.mark.usefixtures("node")
+def test_mget(run):
+    """A line for each key that is there, in the order asked; the others on standard error, and status 1."""
+    done = run("mget", "geo", "k2", "nope", "k1", "empty")
+    assert (done.status, done.out) == (1, b"k2\tvalue 2\nk1\tvalue 1\nempty\t\n")
+    assert done.err == "not found: 'nope' in geo, version v1\n"
+    assert run("mget", "geo", "k1", "bin", "--hex").out == b"6b31\t76616c75652031\n62696e\tff000a\n"
+    lines = [json.loads(line) for line in run("mget", "geo", "k1", "nope", "--json").out.splitlines()]
+    assert lines == [{"key": "k1", "value": "value 1"}, {"key": "nope", "value": None}]
+    keys = b"k1\nk2\n" * 900
+    done = run("mget", "geo", "-", stdin=keys)
+    assert (done.status, done.out) == (0, b"k1\tvalue 1\nk2\tvalue 2\n" * 900)
+
+
+@pytest.mark.usefixtures("node")
+def test_scan(run):
+    """Records in order, bounded as asked."""
+    assert run("scan", "geo", "--start", "k1", "--end", "k3").out == b"k1\tvalue 1\nk2\tvalue 2\n"
+    assert run("scan", "geo", "--prefix", "k", "--reverse", "--limit", "2").out == b"k6\tvalue 6\nk5\tvalue 5\n"
+    assert run("scan", "geo", "--prefix", b"\xfe", "--hex").out == b"fe\t6f6464206b6579\n"
+    assert len(run("scan", "geo", "--json").out.splitlines()) == len(RECORDS)
+    assert run("scan", "geo", "--prefix", "zzz").status == 0
+
+
+def test_ping(run, node):
+    """`ping` names the node that answered."""
+    assert run("ping").out.decode().startswith(f"{node.address}: pong in ")
+    assert json.loads(run("ping", "--json").out)["answer"] == "pong"
+    assert run("ping", "--node", "127.0.0.1:1", "--node", node.address).status == 0
+
+
+def test_several_nodes_from_the_environment(run, node, monkeypatch):
+    """GOSSIPKV_NODE may hold several addresses; the first that answers is asked."""
+    monkeypatch.setenv("GOSSIPKV_NODE", f"127.0.0.1:1, {node.address}")
+    assert run("get", "geo", "k1").out == b"value 1"
+    monkeypatch.setenv("GOSSIPKV_NODE", "nonsense")
+    done = run("get", "geo", "k1")
+    assert done.status == 2
+    assert "GOSSIPKV_NODE: expected HOST:PORT" in done.err
+
+
+@pytest.mark.parametrize(("error", "status"), [
+    (("UNKNOWN_DATABASE", "no database geo", {}), 1), (("UNKNOWN_VERSION", "no such version", {}), 1),
+    (("BAD_REQUEST", "wrong", {}), 2), (("TOO_LARGE", "too large", {}), 2), (("NOT_READY", "building\nstill", {}), 3),
+    (("CORRUPT", "x", {"file": "f.gkv", "offset": 4096, "reason": "checksum"}), 3), (("OVERLOADED", "later", {}), 3),
+    (("INTERNAL", "a defect", {"id": "1"}), 3), (("NEWER_THAN_US", "what", {}), 3),
+])  # fmt: skip
+def test_errors_of_the_node(run, monkeypatch, error, status):
+    """Each error of a node is one line, and the status that the interface gives it."""
+    with FakeNode(answering(("get", error))) as fake:
+        monkeypatch.setenv("GOSSIPKV_NODE", fake.address)
+        done = run("get", "geo", "k")
+    assert (done.status, done.out) == (status, b"")
+    assert one_line(done.err)
+    assert "f.gkv: damaged at byte 4096" in done.err or error[1].split("\n")[0] in done.err
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["nope"], ["get"], ["get", "geo"], ["get", "geo", "a", "b"], ["mget", "geo"], ["scan", "geo", "--limit", "-1"],
+    ["get", "geo", "k", "--node", "nowhere"], ["get", "geo", "k", "--timeout", "5"], ["ping", "--timeout", "0s"],
+    ["--nope"], ["serve", "--max-frame", "1B"], ["config", "--config", "/nonexistent.toml"], ["inspect", "/none"],
+    ["build", "/etc", "/tmp", "--partitions", "0"], ["verify"], ["config", "--log-level", "loud"],
+    ["build", "/etc", "/tmp/none", "--memory", "1MiB"],
+])  # fmt: skip
+def test_wrong_use_is_status_2(run, arguments):
+    """Every kind of wrong use: status 2, nothing on standard output, one line (without arguments: the help)."""
+    done = run(*arguments)
+    assert (done.status, done.out) == (2, b"")
+    assert one_line(done.err) or (not arguments and done.err.startswith("Usage: gossipkv"))
+    assert done.err.startswith(("gossipkv: ", "Usage: "))
+
+
+def test_nobody_answers(run, monkeypatch):
+    """No node: status 3, and one line with the address and the reason."""
+    monkeypatch.setenv("GOSSIPKV_NODE", "127.0.0.1:1")
+    done = run("get", "geo", "k")
+    assert done.status == 3
+    assert done.err == "gossipkv: no node could be reached: 127.0.0.1:1: Connection refused\n"
+
+
+@pytest.mark.parametrize("command", [*cli.COMMANDS, None])
+def test_help(run, command):
+    """Every command has a help; it goes to standard output, with status 0."""
+    done = run(*([command] if command else []), "--help")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: gossipkv {command or '[OPTIONS]'}".encode())
+
+
+def test_a_command_that_this_system_cannot_run(run, monkeypatch):
+    """Where a node's parts do not exist, its command says so in one line."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setitem(sys.modules, "gossipkv.cli.serve", None)
+    done = run("serve", "--help")
+    assert (done.status, done.out, one_line(done.err)) == (3, b"", True)
+    assert "`serve` needs Linux" in done.err
+
+
+def test_version(run):
+    """`--version` is the package's."""
+    assert run("--version").out == b"gossipkv 0.1.0\n"
+
+
+def test_a_defect_keeps_its_traceback(run, node, monkeypatch):
+    """What is a bug of ours is not dressed up as an error of the user."""
+    monkeypatch.setattr("gossipkv.client.blocking.Client.ping", lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        run("ping", "--node", node.address)
+
+
+STATUS = {
+    "geo": {"kind": "dataset", "active": "1", "error": None, "versions": {
+        "1": {"state": "ACTIVE", "records": 1234, "size_bytes": 2048, "partitions": [{}, {}]},
+        "2": {"state": "BUILDING", "progress": {"done": 0.25, "remaining_s": 65.0}},
+        "3": {"state": "SEEN", "waiting_for": "a file _SUCCESS"}}},
+    "bad": {"kind": "dataset", "active": None, "error": "unreadable", "versions": {
+        "1": {"state": "ERROR", "error": {"message": "f.tsv: line 3: no TAB"}}}},
+    "new": {"kind": "dataset", "active": None, "error": None, "versions": {}},
+}  # fmt: skip
+INFO = {"node": "n1", "cluster": "c", "uptime_s": 3700.0, "source_error": "/src: gone"}
+
+
+@pytest.mark.parametrize("database", [None, "geo", "new"])
+def test_status_for_people(run, database):
+    """What is held, built, awaited and wrong is all to be seen."""
+    with FakeNode(answering(("status", STATUS), ("info", INFO))) as fake:
+        done = run("status", *([database] if database else []), "--node", fake.address)
+    text = done.out.decode()
+    assert (done.status, done.err) == (0, "")
+    assert f"n1 at {fake.address}, cluster c, up 1 h 1 min" in text
+    if database != "new":
+        for words in ("ACTIVE", "1,234", "2.0 KiB", "25%, 1 min 5 s left", "waits for a file _SUCCESS"):
+            assert words in text
+    if database is None:
+        assert "bad 1: f.tsv: line 3: no TAB" in text
+        assert "bad: unreadable" in text
+    assert ("EMPTY" in text) == (database != "geo")
+    assert all(line == line.rstrip() for line in text.splitlines())
+    assert "\x1b" not in text
+
+
+def test_status_for_programs(run):
+    """--json is what the node told, of one database or all."""
+    with FakeNode(answering(("status", STATUS), ("info", INFO))) as fake:
+        assert json.loads(run("status", "--json", "--node", fake.address).out) == STATUS
+        assert json.loads(run("status", "new", "--json", "--node", fake.address).out) == {"new": STATUS["new"]}
+        done = run("status", "nope", "--node", fake.address)
+    assert (done.status, done.err) == (1, "gossipkv: no database nope\n")
+
+
+def states(**versions):
+    """A status with one database whose versions are in these states."""
+    return {"geo": {"versions": {name: {"state": state} for name, state in versions.items()}}}
+
+
+def test_status_waits_for_the_newest(run, monkeypatch):
+    """--wait asks until the newest version serves, and does not mistake an older one for it."""
+    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
+    told = [
+        {},
+        states(v1="ACTIVE", v2="BUILDING"),
+        states(v1="ACTIVE", v2="AVAILABLE"),
+        states(v1="RETIRING", v2="ACTIVE"),
+    ]
+    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
+        done = run("status", "--wait", "--json", "--node", fake.address)
+    assert (done.status, json.loads(done.out)) == (0, told[-1])
+    assert len(told) == 1
+
+
+def test_status_wait_ends_with_an_error(run, monkeypatch):
+    """--wait ends with status 3 when the newest version cannot be built; one that is not complete is not waited for."""
+    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
+    failed = {
+        "geo": {"versions": {"v1": {"state": "ACTIVE"}, "v2": {"state": "ERROR", "error": {"message": "no TAB"}}}}
+    }
+    with FakeNode(answering(("status", failed), ("info", INFO))) as fake:
+        done = run("status", "geo", "--wait", "--node", fake.address)
+    assert done.status == 3
+    assert "gossipkv: geo v2: no TAB" in done.err
+    waiting = states(v1="ACTIVE", v2="SEEN")
+    waiting["geo"]["versions"]["v2"]["waiting_for"] = "a data file"
+    with FakeNode(answering(("status", waiting), ("info", INFO))) as fake:
+        assert run("status", "geo", "--wait", "--node", fake.address).status == 0
+
+
+def test_refresh(run):
+    """`refresh` writes a line for each database: its name and its versions."""
+    with FakeNode(answering(("refresh", {"geo": ["1", "2"], "abc": []}))) as fake:
+        assert run("refresh", "--node", fake.address).out == b"abc\t\ngeo\t1 2\n"
+        assert json.loads(run("refresh", "geo", "--json", "--node", fake.address).out) == {"geo": ["1", "2"], "abc": []}
+
+
+def test_config(run, tmp_path, monkeypatch):
+    """`config` shows each value with its origin, as a table and as JSON."""
+    file = tmp_path / "g.toml"
+    file.write_text('refresh_period = "90s"\n')
+    monkeypatch.setenv("GOSSIPKV_MAX_CONNECTIONS", "77")
+    arguments = ["config", "--config", str(file), "--no-require-success-file", "--listen", "[::1]:1"]
+    told = {row["setting"]: row for row in json.loads(run(*arguments, "--json").out)}
+    assert (told["refresh_period"]["value"], told["refresh_period"]["from"]) == ("90s", f"{file}:1")
+    assert (told["max_connections"]["value"], told["max_connections"]["from"]) == (
+        "77",
+        "environment GOSSIPKV_MAX_CONNECTIONS",
+    )
+    assert (told["listen"]["value"], told["listen"]["from"]) == ("[::1]:1", "flag --listen")
+    assert told["require_success_file"]["from"] == "flag --require-success-file"
+    assert (told["source"]["value"], told["source"]["from"]) == (None, "default")
+    text = run(*arguments).out.decode()
+    for row in told.values():
+        assert row["setting"] in text
+        assert row["meaning"].split()[0] in text
+    assert "90s" in text
+
+
+def test_config_on_a_narrow_terminal(run, monkeypatch):
+    """With little room, the meaning stands below each setting."""
+    monkeypatch.setattr("gossipkv.cli.settings.WIDE", 1000)
+    lines = run("config").out.decode().splitlines()
+    assert lines[0].split() == ["source", "-", "default"]
+    assert lines[1] == "    source root; below it DATABASE/VERSION/FILES"

@@ -1,0 +1,199 @@
+"""`build`, `inspect` and `verify` on real files, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv import cli
+from gossipkv.dataset.store import DataDirectory
+from gossipkv.environment import RealFiles
+from gossipkv.storage.sorted_file import SortedFile
+
+
+@pytest.fixture
+def run(capfd):
+    """Run a command line in this process: its status, and what it wrote."""
+
+    def command(*arguments):
+        status = cli.run([str(argument) for argument in arguments])
+        sys.stdout.flush()
+        out, err = capfd.readouterr()
+        return SimpleNamespace(status=status, out=out, err=err)
+
+    return command
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A source of one version in three files, with a key that comes twice."""
+    directory = tmp_path / "source" / "geo" / "v1"
+    directory.mkdir(parents=True)
+    for number in range(3):
+        lines = [f"key{number}-{line}\tvalue {line}\n" for line in range(200)] + [f"twice\tfrom file {number}\n"]
+        (directory / f"part-{number}.tsv").write_text("".join(lines))
+    (directory / "_SUCCESS").touch()
+    return directory
+
+
+@pytest.fixture
+def data(run, source, tmp_path):
+    """A data directory with that version, as a node leaves it."""
+    place = tmp_path / "data"
+    with DataDirectory.open(place, RealFiles(), cluster="gossipkv", random=random.Random(1), node="n1") as directory:
+        built = place / "building" / "geo" / "v1"
+        built.parent.mkdir()
+        assert run("build", source, built).status == 0
+        directory.publish("geo", "v1")
+        directory.set_active("geo", "v1")
+    return place
+
+
+def records(directory):
+    """Everything in the sorted files of a directory, by file."""
+    found = []
+    for path in sorted(directory.glob("*.gkv")):
+        with SortedFile(path) as file:
+            found.append(dict(file.scan()))
+    return found
+
+
+@pytest.mark.parametrize("options", [[], ["--partitions", "2"], ["--compression", "lz4"], ["--memory", "8MiB"]])
+def test_build(run, source, tmp_path, options):
+    """Every record is in the files, the last of a key counts, and the summary says so."""
+    target = tmp_path / "a" / "built"
+    done = run("build", source, target, *options)
+    assert (done.status, done.err) == (0, "")
+    files = records(target)
+    count = 2 if "--partitions" in options else 3
+    assert len(files) == count
+    merged = {key: value for file in files for key, value in file.items()}
+    assert len(merged) == sum(len(file) for file in files) == 601
+    assert merged[b"twice"] == b"from file 2"
+    assert merged[b"key1-7"] == b"value 7"
+    assert f"601 records in {count} files" in done.out
+    assert "2 more were replaced by later ones" in done.out
+    assert run("verify", target).status == 0
+
+
+def test_build_from_one_file(run, source, tmp_path):
+    """A source may be a single file; --json tells what was made."""
+    done = run("build", source / "part-0.tsv", tmp_path / "out", "--json")
+    told = json.loads(done.out)
+    assert (done.status, told["records"], told["partitions"], told["version"]) == (0, 201, 1, "part-0")
+
+
+def test_build_is_whole_or_nothing(run, source, tmp_path):
+    """A source with an error leaves no files, and no directory that was not there; the error names file and line."""
+    (source / "part-1.tsv").write_text("good\tline\nno tab here\n")
+    target = tmp_path / "out"
+    done = run("build", source, target)
+    assert (done.status, done.out) == (3, "")
+    assert f"{source}/part-1.tsv: line 2" in done.err
+    assert not target.exists()
+    target.mkdir()
+    assert run("build", source, target).status == 3
+    assert list(target.iterdir()) == []
+
+
+def test_build_keeps_what_is_there(run, source, tmp_path):
+    """A target that is not empty is refused and left alone; so is a source without data."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "precious").write_text("x")
+    done = run("build", source, tmp_path / "out")
+    assert (done.status, done.err.count("\n")) == (3, 1)
+    assert "not empty" in done.err
+    assert [item.name for item in (tmp_path / "out").iterdir()] == ["precious"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = run("build", empty, tmp_path / "out2")
+    assert (done.status, "no data files" in done.err) == (3, True)
+    assert not (tmp_path / "out2").exists()
+
+
+def test_inspect(run, data):
+    """A sorted file, a document, a version and a data directory: fields for people, JSON for programs."""
+    version = data / "datasets" / "geo" / "v1"
+    file = json.loads(run("inspect", version / "00000.gkv", "--json").out)
+    with SortedFile(version / "00000.gkv") as opened:
+        keys = [key.decode() for key, _ in opened.scan()]
+    assert (file["records"], file["first_key"], file["last_key"]) == (len(keys), keys[0], keys[-1])
+    assert file["metadata"]["database"] == "geo"
+    assert "bytes a record over keys and values" in run("inspect", version / "00000.gkv").out
+    for path in (version, version / "MANIFEST"):
+        assert json.loads(run("inspect", path, "--json").out)["kind"] == "MANIFEST"
+    assert "n1" in run("inspect", data / "NODE").out
+    assert json.loads(run("inspect", data / "active" / "geo", "--json").out)["version"] == "v1"
+    told = json.loads(run("inspect", data, "--json").out)
+    assert (told["node"], told["versions"][0]["records"], told["versions"][0]["active"]) == ("n1", 601, True)
+    text = run("inspect", data).out
+    assert "data directory of node n1, cluster gossipkv" in text
+    assert "ACTIVE" in text
+
+
+def test_inspect_what_is_none(run, tmp_path):
+    """A foreign file, an empty one, a foreign directory: one line each that says so."""
+    (tmp_path / "foreign").write_bytes(b"something else entirely")
+    (tmp_path / "empty").touch()
+    for name, status in (("foreign", 3), ("empty", 3), (".", 2)):
+        done = run("inspect", tmp_path / name)
+        assert (done.status, done.out, done.err.count("\n")) == (status, "", 1)
+
+
+def test_verify_whole(run, data):
+    """A whole data directory: every file is counted, leftovers and the lock are not."""
+    (data / "building" / "junk").write_bytes(b"half a file")
+    (data / "datasets" / "geo" / "v1" / "x.tmp").write_bytes(b"half a file")
+    done = run("verify", data)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("6 files, ")  # NODE, active/geo, MANIFEST, and three partitions.
+    assert json.loads(run("verify", data, "--json").out)["damaged"] == []
+
+
+def test_verify_finds_every_flipped_byte(run, data):
+    """Any byte of any file flipped is found, and the file named, with an offset."""
+    files = [path for path in sorted(data.rglob("*")) if path.is_file() and path.name != "LOCK"]
+    assert len(files) == 6
+    chosen = random.Random(7)
+    for path in files:
+        whole = path.read_bytes()
+        for position in sorted(chosen.sample(range(len(whole)), 12)):
+            path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x20]) + whole[position + 1 :])
+            done = run("verify", data, "--json")
+            told = json.loads(done.out)
+            named = {item["file"] for item in told["damaged"]}
+            assert (done.status, named) == (3, {str(path)}), position
+        path.write_bytes(whole)
+    assert run("verify", data).status == 0
+
+
+def test_verify_names_what_is_missing_or_too_much(run, data):
+    """A missing partition, a cut one, a stray one: named, and the others are still checked."""
+    version = data / "datasets" / "geo" / "v1"
+    whole = (version / "00001.gkv").read_bytes()
+    (version / "00001.gkv").unlink()
+    done = run("verify", data)
+    assert done.status == 3
+    assert f"{version}/00001.gkv: damaged at byte 0: the file is missing" in done.out
+    assert "5 files, " in done.out
+    (version / "00001.gkv").write_bytes(whole[:-1])
+    assert (
+        run("verify", data).out.count(f"{version}/00001.gkv: damaged at byte") == 2
+    )  # By its footer and the manifest.
+    (version / "00001.gkv").write_bytes(whole)
+    (version / "00007.gkv").write_bytes(whole)
+    assert "does not list this file" in run("verify", data).out
+
+
+def test_verify_one_file(run, data, tmp_path):
+    """A single file is checked as well; a foreign one is damage to whoever thought it was ours."""
+    assert run("verify", data / "datasets" / "geo" / "v1" / "00002.gkv").out.startswith("1 file, ")
+    (tmp_path / "x.gkv").write_bytes(b"nonsense")
+    done = run("verify", tmp_path / "x.gkv")
+    assert (done.status, "not a sorted file" in done.out) == (3, True)
+    (tmp_path / "none").mkdir()
+    assert run("verify", tmp_path / "none").status == 2

@@ -1,0 +1,136 @@
+"""The command as a process: pipes, signals, terminals, and what it loads."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.unit.client.fake_node import Connection, FakeNode, store
+
+COMMAND = [sys.executable, "-m", "gossipkv"]
+MANY = {f"key{number:06}".encode(): b"x" * 100 for number in range(20_000)}
+
+
+def environment(node: FakeNode | None = None, **more: str) -> dict[str, str]:
+    """This environment, with a node to ask."""
+    return {**os.environ, **({"GOSSIPKV_NODE": node.address} if node else {}), **more}
+
+
+def silent(connection: Connection) -> None:
+    """Read for ever, answer nothing."""
+    while connection.next_request() is not None:
+        pass
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    """`gossipkv scan | head`: status 141, nothing on standard error."""
+    with FakeNode(store(MANY, page=2000)) as node:
+        process = subprocess.Popen(
+            [*COMMAND, "scan", "geo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(node)
+        )
+        assert process.stdout.readline() == b"key000000\t" + b"x" * 100 + b"\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait(60) == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")  # noqa: PTH110  # At import.
+def test_a_full_disk_is_an_error():
+    """Output that cannot be written: status 3, one line."""
+    with FakeNode(store(MANY, page=2000)) as node, open("/dev/full", "wb") as full:  # noqa: PTH123  # A device.
+        done = subprocess.run(
+            [*COMMAND, "scan", "geo"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(node),
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr == b"gossipkv: No space left on device\n"
+
+
+def test_an_interrupt_is_status_130():
+    """Ctrl-C: status 130, no traceback."""
+    with FakeNode(silent) as node:
+        process = subprocess.Popen(
+            [*COMMAND, "get", "geo", "k", "--timeout", "60s"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(node),
+        )  # fmt: skip
+        while not node.accepted:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"")
+
+
+def test_keys_may_be_any_bytes():
+    """A key that is not UTF-8 goes from the shell to the node as it is, and comes back."""
+    with FakeNode(store({b"\xff\xfe": b"\x00\x80"})) as node:
+        done = subprocess.run(
+            [*COMMAND, "get", "geo", b"\xff\xfe"],
+            capture_output=True,
+            env=environment(node, LC_ALL="C"),
+            check=True,
+            timeout=60,
+        )
+    assert done.stdout == b"\x00\x80"
+
+
+def test_a_read_loads_what_a_read_needs():
+    """`gossipkv get` loads no Trio, no rich, no settings, no node, no storage."""
+    program = (
+        "import sys\nfrom gossipkv import cli\nstatus = cli.run(sys.argv[1:])\nprint(status, *sorted(sys.modules))"
+    )
+    with FakeNode(store({b"k": b"v"})) as node:
+        done = subprocess.run(
+            [sys.executable, "-c", program, "get", "geo", "k"],
+            capture_output=True, text=True, env=environment(node), check=True, timeout=60,
+        )  # fmt: skip
+    status, *modules = done.stdout.split()
+    assert status == "v0"
+    assert "gossipkv.cli.reads" in modules
+    heavy = {"trio", "rich", "structlog", "tomllib", "asyncio", "gossipkv.config", "gossipkv.storage", "gossipkv.node"}
+    assert not heavy & set(modules)
+
+
+def plain_environment(**more: str) -> dict[str, str]:
+    """This environment without a wish about colours."""
+    return {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}} | more
+
+
+def on_a_terminal(arguments: list[str], **environ: str) -> str:
+    """What a command shows on a terminal."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=follower, stderr=follower, env=plain_environment(**environ)
+    ) as process:
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                part = os.read(leader, 65_536)
+            except OSError:  # Linux' way of saying that nobody holds the other end any more.
+                break
+            if not part:
+                break
+            shown += part
+        os.close(leader)
+        assert process.wait(60) == 0
+    return shown.decode()
+
+
+def test_colours_are_for_terminals_that_want_them():
+    """Colours on a terminal, none with NO_COLOR, and a value is followed by a line feed there."""
+    coloured = on_a_terminal(["config"], TERM="xterm-256color")
+    plain = on_a_terminal(["config"], TERM="xterm-256color", NO_COLOR="1")
+    assert "\x1b[36m" in coloured
+    assert "\x1b[36m" not in plain
+    with FakeNode(store({b"k": b"v"})) as node:
+        assert on_a_terminal(["get", "geo", "k", "--node", node.address]) == "v\r\n"

@@ -1,0 +1,546 @@
+"""The datasets of a node, with real child processes and a real data directory."""
+
+import errno
+import os
+import random
+import shutil
+import signal
+import threading
+from collections import Counter
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from gossipkv.dataset import library as library_module
+from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.store import DataDirectory
+from gossipkv.environment import RealFiles
+from gossipkv.errors import Corrupt
+from gossipkv.storage.document import read_document
+from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.unit.dataset.sources import lines, put_version
+
+
+class World:
+    """A source, a data directory, and a node's worth of datasets."""
+
+    def __init__(self, root):
+        self.root = root
+        self.source = root / "source"
+        self.source.mkdir()
+        self.files = RealFiles()
+        self.requests = Counter()
+        self.changes = []
+
+    def put(self, name, *contents, database="db"):
+        """A version appears in one step, as careful writers do it."""
+        place = self.root / "making"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        put_version(RealFiles(), place, name, contents or [lines(a=name)], database)
+        (self.source / database).mkdir(exist_ok=True)
+        (place / database / name).rename(self.source / database / name)
+
+    @asynccontextmanager
+    async def node(self, **settings):
+        """A running library; ends as a node does."""
+        chosen = {"source": str(self.source), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
+        with DataDirectory.open(self.root / "data", self.files, cluster="test", random=random.Random(1)) as directory:
+            library = Library(
+                directory,
+                LibrarySettings(**chosen),
+                on_change=lambda: self.changes.append(library.held()),
+                requests=lambda database, version: self.requests[database, version],
+            )
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(library.run)
+                    yield library
+                    nursery.cancel_scope.cancel()
+            finally:
+                library.close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    """One world a test."""
+    return World(tmp_path)
+
+
+async def until(condition):
+    """Waits until it holds; a test that hangs here has failed."""
+    with trio.fail_after(60):
+        while not condition():
+            await trio.sleep(0.01)
+
+
+async def active(library, name, database="db"):
+    """Waits until that version is active."""
+    await until(lambda: library.active(database) is not None and library.active(database).name == name)
+
+
+def state(library, name, database="db"):
+    """The state of a version, or None."""
+    version = library.status()[database]["versions"].get(name)
+    return None if version is None else version["state"]
+
+
+def get(library, key, database="db"):
+    """What the active version says."""
+    for file in library.active(database).files:
+        found = file.get(key)
+        if found is not None:
+            return found
+    return None
+
+
+async def test_a_source_is_built_and_served(world):
+    """From files to answers; before that the database is known, and says how far it is."""
+    world.put("v1", lines(a=1, b=2), lines(a=3))
+    async with world.node() as library:
+        assert library.known("db")
+        assert not library.known("other")
+        assert library.databases() == [{"name": "db", "kind": "dataset", "version": None, "partitions": None}]
+        await active(library, "v1")
+        assert library.databases() == [{"name": "db", "kind": "dataset", "version": "v1", "partitions": 2}]
+        assert (get(library, b"a"), get(library, b"b"), get(library, b"c")) == (b"3", b"2", None)
+        told = library.status("db")["db"]
+        assert told["active"] == "v1"
+        version = told["versions"]["v1"]
+        assert (version["records"], version["duplicates"], version["function"]) == (2, 1, "sequins")
+        assert [row["partition"] for row in version["partitions"]] == [0, 1]
+        assert sum(row["size_bytes"] for row in version["partitions"]) == version["size_bytes"]
+        assert library.status("other") == {}
+
+
+async def test_a_restart_serves_at_once_and_builds_nothing(world):
+    """Also without its source."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    stamp = os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns
+    shutil.rmtree(world.source)
+    with capture_logs() as logs:
+        async with world.node() as library:
+            assert get(library, b"a") == b"v1"
+            assert state(library, "v1") == "ACTIVE"
+            assert "No such file" in library.trouble()
+    assert [line["event"] for line in logs] == ["source_unreadable"]
+    assert os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns == stamp
+
+
+async def test_a_node_without_a_source_serves_what_it_has(world):
+    """`source` may be unset."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    async with world.node(source=None) as library:
+        assert get(library, b"a") == b"v1"
+        assert await library.rescan() == {}
+
+
+async def test_a_newer_version_is_switched_to_and_the_old_one_goes(world):
+    """By a call; the old one is served by name until nobody has asked for it for long enough."""
+    world.put("v1")
+    async with world.node(retire_after_ms=400) as library:
+        await active(library, "v1")
+        world.put("v2")
+        assert await library.rescan() == {"db": ["v1", "v2"]}
+        await active(library, "v2")
+        assert get(library, b"a") == b"v2"
+        assert state(library, "v1") == "RETIRING"
+        old = library.version("db", "v1")
+        for _ in range(10):
+            world.requests["db", "v1"] += 1
+            await trio.sleep(0.1)
+            assert library.version("db", "v1") is old
+        old.files[0].pin()
+        await until(lambda: library.version("db", "v1") is None)
+        assert old.files[0].get(b"a") == b"v1"  # A read that is under way is not disturbed.
+        assert (world.root / "data/datasets/db/v1").exists()
+        old.files[0].unpin()
+        await until(lambda: not (world.root / "data/datasets/db/v1").exists())
+        assert list(library.status()["db"]["versions"]) == ["v2"]
+    seen = [[(version.name, on) for version, on in change] for change in world.changes]
+    assert seen == [
+        [("v1", False)], [("v1", True)], [("v1", True), ("v2", False)], [("v1", False), ("v2", True)], [("v2", True)],
+    ]  # fmt: skip
+
+
+async def test_new_versions_are_found_by_and_by(world):
+    """Every `refresh_period`, and by `refresh`, which does not wait."""
+    async with world.node(refresh_period_ms=50) as library:
+        assert library.databases() == []
+        world.put("v1")
+        await active(library, "v1")
+    async with world.node() as library:
+        world.put("v2")
+        library.refresh("db")
+        await active(library, "v2")
+        world.put("v1", database="other")
+        library.refresh()
+        await active(library, "v1", "other")
+
+
+async def test_versions_between_are_skipped_and_older_ones_never_built(world):
+    """Only the newest counts."""
+    world.put("v2")
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v2")
+            for name in ("v1", "v3", "v4", "v5"):
+                world.put(name)
+            await library.rescan()
+            await active(library, "v5")
+            await library.rescan()
+            await until(lambda: set(library.status()["db"]["versions"]) == {"v2", "v5"})
+    assert [line["version"] for line in logs if line["event"] == "building"] == ["v2", "v5"]
+
+
+async def test_a_bad_version_leaves_the_older_one_and_is_built_when_it_was_mended(world):
+    """With file and line in its status; an older one that is newer than the active one comes first."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        world.put("v2")
+        world.put("v3", lines(a=1), b"fine\t1\nbad\n")
+        await library.rescan()
+        await active(library, "v2")
+        await until(lambda: state(library, "v3") == "ERROR")
+        error = library.status()["db"]["versions"]["v3"]["error"]
+        assert error["file"] == str(world.source / "db/v3/part-1")
+        assert (error["line"], error["offset"]) == (2, 7)
+        await library.rescan()
+        await trio.sleep(0.2)
+        assert state(library, "v3") == "ERROR"
+        (world.source / "db/v3/part-1").write_bytes(b"fine\t1\n")
+        await library.rescan()
+        with trio.fail_after(30):
+            while library.active("db").name != "v3":
+                await trio.sleep(0.05)
+        assert "error" not in library.status()["db"]["versions"]["v3"]
+
+
+async def test_what_cannot_be_data_is_an_error_of_its_version(world):
+    """A fifo among the files: the older one is served, and the status names it."""
+    world.put("v1")
+    world.put("v2")
+    os.mkfifo(world.source / "db/v2/part-7")
+    async with world.node() as library:
+        await active(library, "v1")
+        assert state(library, "v2") == "ERROR"
+        assert "part-7" in library.status()["db"]["versions"]["v2"]["error"]["message"]
+        (world.source / "db/v2/part-7").unlink()
+        await library.rescan()
+        await active(library, "v2")
+
+
+async def test_a_version_waits_for_its_success_file(world):
+    """And says so."""
+    world.put("v1")
+    async with world.node(require_success_file=True) as library:
+        await trio.sleep(0.05)
+        version = library.status()["db"]["versions"]["v1"]
+        assert (version["state"], version["waiting_for"]) == ("SEEN", "a file _SUCCESS")
+        (world.source / "db/v1/_SUCCESS").touch()
+        await library.rescan()
+        await active(library, "v1")
+
+
+async def test_a_version_that_vanishes_goes_on_being_served(world):
+    """And a database, and the source."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        for path in (world.source / "db/v1", world.source / "db", world.source):
+            shutil.rmtree(path)
+            await library.rescan()
+            assert get(library, b"a") == b"v1"
+            assert state(library, "v1") == "ACTIVE"
+        assert library.databases()[0]["version"] == "v1"
+
+
+async def test_a_database_that_was_never_built_is_forgotten_with_its_source(world):
+    """Nothing is left to tell."""
+    world.put("v1", b"bad\n")
+    async with world.node() as library:
+        await until(lambda: state(library, "v1") == "ERROR")
+        shutil.rmtree(world.source / "db")
+        await library.rescan()
+        await until(lambda: library.databases() == [])
+        assert not library.known("db")
+
+
+class Hanging(RealFiles):
+    """Files of which one directory never answers."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.waiting = threading.Event()
+        self.free = threading.Event()
+
+    def list_directory(self, path):
+        """Hangs below the path."""
+        if str(path).startswith(self.path):
+            self.waiting.set()
+            self.free.wait(60)
+        return super().list_directory(path)
+
+
+async def test_a_source_that_hangs_holds_up_nobody_else(world, monkeypatch):
+    """Other databases are found, built and switched; the node starts, and ends, without it."""
+    monkeypatch.setattr(library_module, "FIRST_SCAN_S", 0.5)
+    world.put("v1", database="slow")
+    world.put("v1", database="quick")
+    world.files = Hanging(world.source / "slow")
+    try:
+        async with world.node() as library:
+            assert world.files.waiting.is_set()
+            await active(library, "v1", "quick")
+            world.put("v2", database="quick")
+            library.refresh()
+            await active(library, "v2", "quick")
+            assert library.active("slow") is None
+    finally:
+        world.files.free.set()
+
+
+def children():
+    """The processes that this one has started."""
+    return [
+        int(pid)
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+        if "build_child" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+
+
+async def test_a_killed_child_is_started_again(world):
+    """The build begins anew, in an empty directory; the error stands in the status meanwhile."""
+    world.put("v1", b"a\t1\n" * 300_000)
+    async with world.node(throttle_loads=1 << 20) as library:
+        await until(lambda: library.status()["db"]["versions"].get("v1", {}).get("progress", {}).get("read_bytes"))
+        (child,) = children()
+        os.kill(child, signal.SIGKILL)
+        await until(lambda: state(library, "v1") == "ERROR")
+        assert "was killed by signal 9" in library.status()["db"]["versions"]["v1"]["error"]["message"]
+        await active(library, "v1")
+        assert library.active("db").records == 1
+
+
+async def test_progress_tells_how_far_it_is_and_what_remains(world):
+    """Bytes, records, and seconds that go down in the end."""
+    world.put("v1", b"a\t1\n" * 300_000)
+    async with world.node(throttle_loads=1 << 20) as library:
+        told = []
+        while library.active("db") is None:
+            version = library.status()["db"]["versions"].get("v1", {})
+            if "progress" in version:
+                told.append(version["progress"])
+            await trio.sleep(0.02)
+    done = [one["done"] for one in told]
+    assert done == sorted(done)
+    assert told[-1]["read_bytes"] > 0
+    assert told[-1]["read_records"] > 0
+    assert told[-1]["remaining_s"] is not None
+
+
+async def test_ending_in_the_middle_of_a_build_leaves_no_child_and_no_leftovers(world):
+    """Cancellation is the end of a node."""
+    world.put("v1", b"a\t1\n" * 300_000)
+    async with world.node(throttle_loads=1 << 18) as library:
+        await until(children)
+        assert state(library, "v1") == "BUILDING"
+    assert children() == []
+    assert os.listdir(world.root / "data/building/db") == []
+
+
+async def test_only_so_many_are_built_at_once_and_share_what_may_be_read(world):
+    """`max_parallel_loads`, `throttle_loads`."""
+    for database in "abcd":
+        world.put("v1", b"a\t1\n" * 100_000, database=database)
+    most = 0
+    async with world.node(max_parallel_loads=2, throttle_loads=2 << 20) as library:
+        began = trio.current_time()
+        while any(library.active(database) is None for database in "abcd"):
+            most = max(most, len(children()))
+            await trio.sleep(0.01)
+        took = trio.current_time() - began
+    assert most == 2
+    # 1.6 MB at 2 MiB a second, less the first chunk of each build, which nobody waits for.
+    assert took > (1_600_000 - 4 * (256 << 10)) / (2 << 20)
+
+
+async def test_a_file_that_changes_while_it_is_read_makes_the_build_begin_anew(world):
+    """What is served is the version as it is in the end, whole."""
+    world.put("v1", b"a\t1\n" * 300_000, b"b\t1\n")
+    with capture_logs() as logs:
+        async with world.node(throttle_loads=1 << 20) as library:
+            await until(lambda: library.status()["db"]["versions"].get("v1", {}).get("progress", {}).get("read_bytes"))
+            (world.source / "db/v1/part-1").write_bytes(b"b\t2\nc\t3\n")
+            await active(library, "v1")
+            assert (get(library, b"b"), get(library, b"c")) == (b"2", b"3")
+    assert "changed while the version was read" in next(
+        line["reason"] for line in logs if line["event"] == "source_changed"
+    )
+
+
+async def test_a_file_that_is_added_while_the_others_are_read_is_noticed(world):
+    """The listing is compared after the build, too."""
+    world.put("v1", b"a\t1\n" * 300_000)
+    async with world.node(throttle_loads=1 << 20) as library:
+        await until(lambda: library.status()["db"]["versions"].get("v1", {}).get("progress", {}).get("read_bytes"))
+        (world.source / "db/v1/part-1").write_bytes(b"b\t2\n")
+        await active(library, "v1")
+        assert library.active("db").partitions == 2
+        assert get(library, b"b") == b"2"
+
+
+async def test_a_version_that_changes_after_it_was_built_is_served_as_built(world):
+    """And it is said, once."""
+    world.put("v1")
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v1")
+            (world.source / "db/v1/part-0").write_bytes(b"a\tother\n")
+            await library.rescan()
+            await library.rescan()
+            await trio.sleep(0.2)
+            assert get(library, b"a") == b"v1"
+    assert [line["event"] for line in logs].count("source_changed") == 1
+
+
+@pytest.mark.parametrize("name", ["MANIFEST", "00000.gkv"])
+async def test_a_version_found_damaged_is_set_aside_and_built_again(world, name):
+    """Named, not served, and whole again after a while; then the damaged one is deleted."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    path = world.root / "data/datasets/db/v1" / name
+    path.write_bytes(path.read_bytes()[:-1])
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v1")
+            assert get(library, b"a") == b"v1"
+            assert os.listdir(world.root / "data/damaged/db") == []
+    assert str(path) in next(line["error"] for line in logs if line["event"] == "damaged")
+
+
+async def test_a_damaged_version_without_a_source_stays_an_error_and_nothing_older_answers(world):
+    """Answers never go back, not even then; by name the older one is served."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+    shutil.rmtree(world.source / "db/v2")
+    (world.root / "data/datasets/db/v2/MANIFEST").unlink()
+    async with world.node() as library:
+        await library.rescan()
+        assert library.active("db") is None
+        assert state(library, "v2") == "ERROR"
+        assert library.version("db", "v1").files[0].get(b"a") == b"v1"
+        assert (world.root / "data/damaged/db/v2").exists()
+        world.put("v3")
+        await library.rescan()
+        await active(library, "v3")
+
+
+async def test_a_damaged_active_document_does_not_lead_back(world):
+    """The newest that is built is what was answered, or newer."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+    (world.root / "data/active/db").write_bytes(b"")
+    with capture_logs() as logs:
+        async with world.node() as library:
+            assert library.active("db").name == "v2"
+            world.put("v3")
+            await library.rescan()
+            await active(library, "v3")
+    assert "active_damaged" in [line["event"] for line in logs]
+    assert read_document(RealFiles(), world.root / "data/active/db", "ACTIVE")["version"] == "v3"
+
+
+async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
+    """The status says so at once; what is whole is served until the new files are there."""
+    world.put("v1")
+    async with world.node(retire_after_ms=100) as library:
+        await active(library, "v1")
+        damaged = library.active("db")
+        library.damaged("db", "v1", Corrupt("00000.gkv", 4096, "checksum"))
+        assert library.active("db") is damaged
+        assert "4096" in str(library.status()["db"]["versions"]["v1"]["error"])
+        await until(lambda: library.active("db") is not damaged)
+        assert get(library, b"a") == b"v1"
+        assert "error" not in library.status()["db"]["versions"]["v1"]
+        await until(lambda: damaged.files == [None])
+
+
+async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
+    """A full disk: the old one answers, the error is told, and it happens when there is room."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    world.files = FaultyFiles(RealFiles())
+    async with world.node() as library:
+        refused = 0
+
+        class Full(RealFiles):
+            def rename(self, source, target):
+                """Refuses the active document three times."""
+                nonlocal refused
+                if "/active/" in str(target) and refused < 2:
+                    refused += 1
+                    raise OSError(28, os.strerror(28), str(target))
+                super().rename(source, target)
+
+        world.files.inner = Full()
+        world.put("v2")
+        await library.rescan()
+        await until(lambda: "No space left" in str(library.status()["db"]["error"]))
+        assert library.active("db").name == "v1"
+        await active(library, "v2")
+        assert library.status()["db"]["error"] is None
+        assert refused == 2
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EMFILE"])
+async def test_a_publication_that_fails_leaves_the_old_version(world, error):
+    """One error in the status, no leftover, and a retry that succeeds."""
+    number = getattr(errno, error)
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    world.files = FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={"rename"}, error=number))
+    async with world.node() as library:
+        world.put("v2")
+        await library.rescan()
+        await until(lambda: state(library, "v2") == "ERROR")
+        assert world.files.struck
+        assert os.strerror(number) in library.status()["db"]["versions"]["v2"]["error"]["message"]
+        assert get(library, b"a") == b"v1"
+        assert os.listdir(world.root / "data/building/db") == []
+        await active(library, "v2")
+
+
+async def test_what_is_ignored_at_the_source_is_said_once(world):
+    """One line each, however often it is looked at."""
+    (world.source / "not a name").mkdir()
+    (world.source / "README").touch()
+    (world.source / "_hidden").mkdir()
+    world.put("v1")
+    (world.source / "db" / "v1.tmp").mkdir()
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v1")
+            await library.rescan()
+    ignored = [line["reason"] for line in logs if line["event"] == "ignored"]
+    assert len(ignored) == len(set(ignored)) == 3

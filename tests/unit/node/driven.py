@@ -1,0 +1,132 @@
+"""What the node's tests share: small files, versions, cores, and a peer that talks to a core by hand."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from gossipkv.keyspace import partitioner
+from gossipkv.node._connection import Core
+from gossipkv.node._driver import Driver
+from gossipkv.node.served import Served, serve
+from gossipkv.storage.builder import build
+from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.wire import rpc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gossipkv.wire.rpc import Value
+
+LIMITS = {
+    "max_frame": 1 << 20,
+    "max_key": 65_535,
+    "max_in_flight": 100,
+    "max_queued": 1 << 20,
+    "max_connections": 100,
+    "frame_timeout_ms": 1_000,
+    "idle_timeout_ms": 0,
+    "max_held": 1 << 24,
+}
+
+
+def make_core(**limits: int) -> Core:
+    """A core with small limits, or those given."""
+    return Core(**{**LIMITS, **limits})
+
+
+@dataclass
+class BuiltVersion:
+    """A dataset version as the library would hold it."""
+
+    database: str
+    name: str
+    files: list[SortedFile | None]
+    function: str = "sequins"
+
+
+_counter = itertools.count()
+
+
+def make_file(directory: Path, records: Mapping[bytes, bytes]) -> SortedFile:
+    """A sorted file with these records."""
+    path = directory / f"{next(_counter)}.gkv"
+    build(path, records.items())
+    return SortedFile(path)
+
+
+def make_version(
+    directory: Path, database: str, name: str, records: Mapping[bytes, bytes], partitions: int = 1
+) -> BuiltVersion:
+    """A version whose records lie in the partitions where Sequins' function puts them."""
+    groups: list[dict[bytes, bytes]] = [{} for _ in range(partitions)]
+    for key, value in records.items():
+        groups[partitioner.partition("sequins", key, partitions)][key] = value
+    return BuiltVersion(database, name, [make_file(directory, group) for group in groups])
+
+
+def one_database(directory: Path, records: Mapping[bytes, bytes], partitions: int = 1) -> Served:
+    """The database `db` with the active version `v1`."""
+    return serve([(make_version(directory, "db", "v1", records, partitions), True)])
+
+
+@dataclass
+class Peer:
+    """One connection of a core, and its client's end."""
+
+    core: Core
+    now_ms: int = 1
+    driver: Driver = field(init=False)
+    handle: int = field(init=False)
+    received: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.driver = Driver(self.core)
+        handle = self.driver.open(self.now_ms)
+        assert handle is not None
+        self.handle = handle
+
+    def send(self, data: bytes) -> list[tuple[int, int, bytes, bytes]]:
+        """Send bytes, read all answers; the hand-offs."""
+        output, hand_offs = self.driver.receive(self.handle, data, self.now_ms)
+        self.received += output
+        return hand_offs
+
+    def take(self) -> None:
+        """Read what waits."""
+        self.received += self.driver.take_output(self.handle, 1 << 30, self.now_ms)
+
+    def answers(self) -> list[list[Value]]:
+        """All answers read since the last time, whole."""
+        unpacker = msgpack.Unpacker(max_buffer_size=1 << 28)
+        unpacker.feed(self.received)
+        answers = list(unpacker)
+        assert unpacker.tell() == len(self.received)
+        self.received = b""
+        return answers
+
+    def ask(self, method: str, *params: Value, msgid: int = 1) -> list[Value]:
+        """One request that is answered at once; `[error, result]`."""
+        hand_offs = self.send(rpc.request(msgid, method, params))
+        assert hand_offs == []
+        ((kind, answered, error, result),) = self.answers()
+        assert (kind, answered) == (1, msgid)
+        return [error, result]
+
+    def hands_off(self, method: str, *params: Value, msgid: int = 1) -> bool:
+        """Whether a request goes to Python, as it came; it is then answered."""
+        frame = rpc.request(msgid, method, params)
+        hand_offs = self.send(frame)
+        if not hand_offs:
+            self.received = b""
+            return False
+        assert hand_offs == [(self.handle, msgid, method.encode(), msgpack.packb(params))]
+        assert self.received == b""
+        assert self.core.reply(self.handle, msgid, rpc.response(msgid, None))
+        self.take()
+        self.received = b""
+        return True

@@ -1,0 +1,144 @@
+"""Arguments: each wrong thing has one clear error that says what and where."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import BadRequest
+from gossipkv.node.arguments import Arguments, Options
+
+
+def arguments(*params: object) -> Arguments:
+    """The arguments of a method `m`."""
+    return Arguments("m", msgpack.packb(params))
+
+
+def options(**given: object) -> Options:
+    """The options of a method `m`, which knows these and more."""
+    return arguments(given).options(*given, "others")
+
+
+def test_text_and_keys_from_str_or_bin() -> None:
+    """Both mean their bytes; a name is then text."""
+    taken = arguments("db", b"db", "k\xe9y", b"\xff", ["a", b"b"])
+    assert taken.text("database") == "db"
+    assert taken.text("database") == "db"
+    assert taken.key("key", 10) == "k\xe9y".encode()
+    assert taken.key("key", 10) == b"\xff"
+    assert taken.keys("keys", 10) == [b"a", b"b"]
+    taken.end()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "m: the database must be a string, not nil"),
+        (1, "m: the database must be a string, not an integer"),
+        (1.5, "m: the database must be a string, not a float"),
+        (True, "m: the database must be a string, not a boolean"),
+        ([], "m: the database must be a string, not an array"),
+        ({}, "m: the database must be a string, not a map"),
+        (b"a\xff", "m: the database is not UTF-8: invalid start byte at byte 1"),
+    ],
+)
+def test_wrong_text(value: object, message: str) -> None:
+    """The error names method, parameter and what was sent instead."""
+    with pytest.raises(BadRequest) as caught:
+        arguments(value).text("database")
+    assert caught.value.message == message
+
+
+def test_missing_and_further_parameters() -> None:
+    """Too few and too many are said with the numbers."""
+    taken = arguments("db")
+    taken.text("database")
+    with pytest.raises(BadRequest, match="m: the key is missing; 1 parameters were given"):
+        taken.key("key", 10)
+    taken = arguments("db", 1, 2)
+    taken.text("database")
+    with pytest.raises(BadRequest, match="m takes 1 parameters, not 3"):
+        taken.end()
+
+
+def test_nil_where_it_is_allowed() -> None:
+    """`text_or_nil` takes a name, nil, or nothing."""
+    assert arguments("db").text_or_nil("database") == "db"
+    assert arguments(None).text_or_nil("database") is None
+    assert arguments().text_or_nil("database") is None
+
+
+def test_keys_over_the_limit() -> None:
+    """At the limit passes, one over is refused with both numbers; in an array the index is named."""
+    assert arguments(b"x" * 10).key("key", 10) == b"x" * 10
+    with pytest.raises(BadRequest, match="the key has 11 bytes") as caught:
+        arguments(b"x" * 11).key("key", 10)
+    assert caught.value.details == {"limit": 10, "size": 11}
+    with pytest.raises(BadRequest, match=r"keys\[1\] has 11 bytes"):
+        arguments([b"x", b"x" * 11]).keys("keys", 10)
+    with pytest.raises(BadRequest, match=r"keys\[0\] must be bytes, not nil"):
+        arguments([None]).keys("keys", 10)
+    with pytest.raises(BadRequest, match="the keys must be an array, not bytes"):
+        arguments(b"key").keys("keys", 10)
+
+
+def test_options_by_type() -> None:
+    """Each type, and nil or nothing for not given."""
+    given_options = options(text="t", blob=b"b", number=7, flag=True, nil=None)
+    assert given_options.text("text") == "t"
+    assert given_options.blob("blob") == b"b"
+    assert given_options.number("number") == 7
+    assert given_options.flag("flag") is True
+    assert (given_options.text("nil"), given_options.blob("nil"), given_options.number("nil")) == (None, None, None)
+    assert given_options.flag("others") is False
+    assert arguments().options("a").number("a") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "read", "message"),
+    [
+        (1, "text", "m: the option x must be a string, not an integer"),
+        (1, "blob", "m: the option x must be bytes, not an integer"),
+        ("1", "number", "m: the option x must be an integer, not bytes"),
+        (True, "number", "m: the option x must be an integer, not a boolean"),
+        (-1, "number", "m: the option x must be at least 0, not -1"),
+        (1, "flag", "m: the option x must be true or false, not an integer"),
+    ],
+)
+def test_wrong_options(value: object, read: str, message: str) -> None:
+    """The error names method, option and what was sent instead."""
+    with pytest.raises(BadRequest) as caught:
+        getattr(options(x=value), read)("x")
+    assert caught.value.message == message
+
+
+def test_unknown_options_name_the_nearest() -> None:
+    """A misspelt option is refused, and its neighbour named; else all that are known."""
+    with pytest.raises(BadRequest, match=r"unknown option min_versoin; did you mean min_version\?"):
+        arguments({"min_versoin": "1"}).options("version", "min_version")
+    with pytest.raises(BadRequest, match="unknown option zzz; known are version, limit"):
+        arguments({"zzz": 1}).options("version", "limit")
+    with pytest.raises(BadRequest, match="unknown option zzz; it has none"):
+        arguments({"zzz": 1}).options()
+
+
+def test_options_come_last_and_are_a_map() -> None:
+    """Something else, or something behind, is refused."""
+    with pytest.raises(BadRequest, match="the options must be a map, not an array"):
+        arguments([]).options("a")
+    with pytest.raises(BadRequest, match="m takes 1 parameters, not 2"):
+        arguments({}, 1).options("a")
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_refused_or_read(data: bytes) -> None:
+    """Parameters that are no MessagePack array of ours raise BadRequest and nothing else."""
+    try:
+        taken = Arguments("m", data)
+        taken.text("a")
+        taken.keys("b", 5)
+        taken.options("c").number("c")
+    except BadRequest:
+        pass

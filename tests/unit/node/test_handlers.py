@@ -1,0 +1,307 @@
+"""The methods through the core, with a library that is made up."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+from structlog.testing import capture_logs
+
+from gossipkv.errors import Corrupt, SourceError
+from gossipkv.node.handlers import Handlers, Identity, Waiting
+from gossipkv.node.reads import Reads
+from gossipkv.node.served import serve
+from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.wire import rpc
+from tests.unit.node.driven import BuiltVersion, make_file, make_version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gossipkv.errors import Detail
+    from gossipkv.wire.rpc import Value
+
+RECORDS = {b"key%02d" % number: b"value%d" % number for number in range(50)}
+
+
+@dataclass
+class MadeUpLibrary:
+    """A library of names."""
+
+    names: dict[str, list[str]] = field(default_factory=lambda: {"db": ["v1"], "empty": []})
+    reported: list[tuple[str, str, Corrupt]] = field(default_factory=list)
+    failure: Exception | None = None
+
+    def known(self, database: str) -> bool:
+        """A name of ours."""
+        return database in self.names
+
+    def status(self, database: str | None = None) -> dict[str, Detail]:
+        """How far each is."""
+        return {name: {"done": 0.5} for name in self.names if database in {None, name}}
+
+    def damaged(self, database: str, version: str, error: Corrupt) -> None:
+        """Note it."""
+        self.reported.append((database, version, error))
+
+    def databases(self) -> list[Detail]:
+        """The names."""
+        return [{"name": name, "kind": "dataset"} for name in self.names]
+
+    def trouble(self) -> str | None:
+        """None ever."""
+        return None
+
+    async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
+        """What the source would have."""
+        if self.failure is not None:
+            raise self.failure
+        return {name: versions for name, versions in self.names.items() if versions and database in {None, name}}
+
+
+class Node:
+    """Handlers over a library that is made up."""
+
+    def __init__(self, *held: tuple[BuiltVersion, bool], max_frame: int = 1 << 20, scan_limit: int = 10) -> None:
+        self.library = MadeUpLibrary()
+        self.counted: list[tuple[str, str, bool]] = []
+        self.reads = Reads(self.library, self.count, max_key=100, max_frame=max_frame, scan_limit=scan_limit)
+        self.reads.served = serve(held)
+        self.handlers = Handlers(
+            self.library,
+            self.reads,
+            Identity(version="1.2.3", cluster="c", node="n", epoch=7),
+            counters=lambda: {"gets": 3},
+            uptime_s=lambda: 1.23456,
+            random=random.Random(1),
+        )
+
+    def count(self, database: str, version: str, *, by_name: bool) -> None:
+        """Note it."""
+        self.counted.append((database, version, by_name))
+
+    def ask(self, method: str, *params: Value) -> Value:
+        """The result of a method that answers at once; its error is raised."""
+        frame = self.handlers.answer(5, method.encode(), msgpack.packb(params))
+        assert isinstance(frame, bytes)
+        answer = rpc.decode_response(frame)
+        assert answer.msgid == 5
+        if answer.error is not None:
+            raise answer.error
+        return answer.result
+
+    def refusal(self, method: str, *params: Value) -> tuple[str, str]:
+        """Code and message of the error."""
+        frame = self.handlers.answer(5, method.encode(), msgpack.packb(params))
+        assert isinstance(frame, bytes)
+        error = rpc.decode_response(frame).error
+        assert error is not None
+        return error.code, error.message
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """RECORDS as the active version 1, and a version 2 of one record."""
+    first = make_version(tmp_path, "db", "v1", RECORDS, 3)
+    second = make_version(tmp_path, "db", "v2", {b"only": b"one"})
+    return Node((first, True), (second, False))
+
+
+def test_reads_that_python_answers(node: Node) -> None:
+    """As the core would, for what the core hands off."""
+    assert node.ask("get", "db", b"key07") == [b"value7", "v1"]
+    assert node.ask("get", "db", "nowhere", {"timeout_ms": 5}) == [None, "v1"]
+    assert node.ask("get_many", "db", [b"key01", b"x", b"key02"]) == [[b"value1", None, b"value2"], "v1"]
+    assert node.ask("get", "db", b"only", {"version": "v2"}) == [b"one", "v2"]
+    assert node.counted == [("db", "v1", False)] * 3 + [("db", "v2", True)]
+
+
+def test_keys_without_a_partition(tmp_path: Path) -> None:
+    """A key that the partition function refuses was never stored: a miss."""
+    node = Node((BuiltVersion("db", "v1", [make_file(tmp_path, {})], "string"), True))
+    assert node.ask("get", "db", b"\xff") == [None, "v1"]
+    assert node.ask("get_many", "db", [b"\xff"]) == [[None], "v1"]
+
+
+def test_scan_page_by_page(node: Node) -> None:
+    """Pages of at most the node's limit, the cursor until the end, all from one version, counted each."""
+    found: list[Value] = []
+    options: dict[str, Value] = {}
+    while True:
+        records, cursor, version = node.ask("scan", "db", options)
+        assert version == "v1"
+        assert len(records) <= 10
+        found += records
+        if cursor is None:
+            break
+        options = {"cursor": cursor}
+    assert found == [[key, value] for key, value in sorted(RECORDS.items())]
+    assert len(node.counted) == 5
+
+
+def test_scan_options(node: Node) -> None:
+    """Each option, alone and together."""
+    keys = sorted(RECORDS)
+    for options, expected in [
+        ({"limit": 3}, keys[:3]),
+        ({"limit": 1000}, keys[:10]),
+        ({"reverse": True, "limit": 2}, keys[::-1][:2]),
+        ({"start": b"key48"}, keys[48:]),
+        ({"end": "key02"}, keys[:2]),
+        ({"prefix": "key3"}, keys[30:40]),
+        ({"prefix": "key3", "start": b"key35", "end": b"key38", "reverse": True}, keys[35:38][::-1]),
+        ({"start": b"z"}, []),
+    ]:
+        records, _, _ = node.ask("scan", "db", options)
+        assert [key for key, _ in records] == expected, options
+    assert node.ask("scan", "db", {"version": "v2"}) == [[[b"only", b"one"]], None, "v2"]
+
+
+def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
+    """After a switch a scan goes on in the version in which it began; when that is gone, it fails."""
+    records, cursor, _ = node.ask("scan", "db", {"limit": 1})
+    newer = make_version(tmp_path, "db", "v3", {b"key00": b"new", b"key01": b"new"})
+    held = node.reads.served.databases["db"].versions
+    old = BuiltVersion("db", "v1", list(held[0].files))
+    node.reads.served = serve([(old, False), (newer, True)])
+    following, _, version = node.ask("scan", "db", {"limit": 1, "cursor": cursor})
+    assert (records + following, version) == ([[b"key00", b"value0"], [b"key01", b"value1"]], "v1")
+    assert node.refusal("scan", "db", {"cursor": cursor, "version": "v3"})[0] == "BAD_REQUEST"
+    node.reads.served = serve([(newer, True)])
+    assert node.refusal("scan", "db", {"cursor": cursor})[0] == "UNKNOWN_VERSION"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code", "words"),
+    [
+        ("get", [], "BAD_REQUEST", "database is missing"),
+        ("get", ["db"], "BAD_REQUEST", "key is missing"),
+        ("get", ["db", b"x" * 101], "BAD_REQUEST", "101 bytes"),
+        ("get", ["db", b"k", {"token": b""}], "BAD_REQUEST", "unknown option token"),
+        ("get", ["nowhere", b"k"], "UNKNOWN_DATABASE", "no database nowhere"),
+        ("get", ["empty", b"k"], "NOT_READY", "no version ready"),
+        ("get", ["db", b"k", {"version": "v9"}], "UNKNOWN_VERSION", "no version v9"),
+        ("get", ["db", b"k", {"min_version": "v9"}], "NOT_READY", "as new as v9"),
+        ("get_many", ["db", b"k"], "BAD_REQUEST", "must be an array"),
+        ("get_many", ["db", [b"k", 1]], "BAD_REQUEST", r"keys[1] must be bytes"),
+        ("scan", ["db", {"limit": 0}], "BAD_REQUEST", "at least 1"),
+        ("scan", ["db", {"cursor": b"mine"}], "BAD_REQUEST", "cursor"),
+        ("scan", ["db", {"reverse": 1}], "BAD_REQUEST", "true or false"),
+        ("scan", ["nowhere"], "UNKNOWN_DATABASE", "no database"),
+        ("ping", [1], "BAD_REQUEST", "takes 0 parameters"),
+        ("info", [{}], "BAD_REQUEST", "takes 0 parameters"),
+        ("databases", [1], "BAD_REQUEST", "takes 0 parameters"),
+        ("status", ["db"], "BAD_REQUEST", "must be a map"),
+        ("refresh", [1], "BAD_REQUEST", "must be a string"),
+        ("put", ["db", b"k", b"v"], "UNKNOWN_METHOD", "no method put"),
+        ("\xff" * 500, [], "UNKNOWN_METHOD", "no method"),
+    ],
+)
+def test_refusals(node: Node, method: str, params: list[Value], code: str, words: str) -> None:
+    """Every wrong request has its code and one clear sentence."""
+    got, message = node.refusal(method, *params)
+    assert got == code
+    assert words in message
+    assert len(message) < 300
+
+
+def test_not_ready_has_the_progress(node: Node) -> None:
+    """A database with nothing yet says how far it is."""
+    frame = node.handlers.answer(1, b"get", msgpack.packb(["empty", b"k"]))
+    assert isinstance(frame, bytes)
+    error = rpc.decode_response(frame).error
+    assert error is not None
+    assert error.details == {"database": "empty", "status": {"empty": {"done": 0.5}}}
+
+
+def test_damage_is_reported_and_answered(tmp_path: Path) -> None:
+    """CORRUPT with file and offset, for each read method, and the library hears of it."""
+    make_file(tmp_path, {b"key%05d" % number: b"v" * 50 for number in range(1000)}).close()
+    image = bytearray(next(tmp_path.glob("*.gkv")).read_bytes())
+    image[image.index(b"key00900") + 12] ^= 1
+    node = Node((BuiltVersion("db", "v1", [SortedFile(bytes(image), name="broken.gkv")]), True))
+    for method, params in (
+        ("get", ["db", b"key00900"]),
+        ("get_many", ["db", [b"key00001", b"key00900"]]),
+        ("scan", ["db", {"start": b"key00900"}]),
+    ):
+        with pytest.raises(Corrupt, match=r"broken\.gkv") as caught:
+            node.ask(method, *params)
+        assert caught.value.offset > 0
+    assert [(database, version) for database, version, _ in node.library.reported] == [("db", "v1")] * 3
+
+
+def test_batches_larger_than_a_frame(tmp_path: Path) -> None:
+    """TOO_LARGE, before the values are gathered for nothing."""
+    version = make_version(tmp_path, "db", "v1", {b"k": b"x" * 3000})
+    node = Node((version, True), max_frame=10_000)
+    assert node.refusal("get_many", "db", [b"k"] * 10)[0] == "TOO_LARGE"
+    assert node.ask("get_many", "db", [b"k"] * 2) == [[b"x" * 3000] * 2, "v1"]
+
+
+def test_scan_pages_fit_into_a_frame(tmp_path: Path) -> None:
+    """A page is bounded in bytes as well."""
+    version = make_version(tmp_path, "db", "v1", {b"k%d" % number: b"x" * 1000 for number in range(20)})
+    node = Node((version, True), max_frame=10_000, scan_limit=1000)
+    records, cursor, _ = node.ask("scan", "db")
+    assert len(records) == 4
+    assert cursor is not None
+
+
+def test_info_and_lists(node: Node) -> None:
+    """Who answers, since when, and what it counts; errors are counted by code."""
+    node.refusal("put")
+    node.refusal("put")
+    info = node.ask("info")
+    assert isinstance(info, dict)
+    assert info["counters"] == {"gets": 3, "errors_unknown_method": 2}
+    assert info["name"] == "gossipkv"
+    assert (info["version"], info["protocol"], info["epoch"]) == ("1.2.3", 1, 7)
+    assert (info["cluster"], info["node"], info["uptime_s"], info["databases"]) == ("c", "n", 1.235, 2)
+    assert node.ask("ping") == "pong"
+    assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
+    assert node.ask("status", {"local": True}) == node.ask("status") == {"db": {"done": 0.5}, "empty": {"done": 0.5}}
+
+
+async def refresh(node: Node, *params: Value) -> rpc.Response:
+    """The answer of `refresh`, which takes time."""
+    waiting = node.handlers.answer(5, b"refresh", msgpack.packb(params))
+    assert isinstance(waiting, Waiting)
+    return rpc.decode_response(await node.handlers.complete(5, b"refresh", waiting))
+
+
+async def test_refresh(node: Node) -> None:
+    """All databases, or one; an unknown one is an error, one without versions is not."""
+    assert await refresh(node) == (5, None, {"db": ["v1"]})
+    assert await refresh(node, None) == (5, None, {"db": ["v1"]})
+    assert await refresh(node, "db") == (5, None, {"db": ["v1"]})
+    assert await refresh(node, "empty") == (5, None, {})
+    error = (await refresh(node, "nowhere")).error
+    assert error is not None
+    assert error.code == "UNKNOWN_DATABASE"
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("secret"), SourceError("/a/path of ours")])
+async def test_defects_become_internal(node: Node, failure: Exception) -> None:
+    """What is not meant for clients is logged with its traceback under an id, and the client gets the id alone."""
+    node.library.failure = failure
+    with capture_logs() as logs:
+        error = (await refresh(node)).error
+    assert error is not None
+    assert error.code == "INTERNAL"
+    assert str(failure) not in error.message
+    (line,) = logs
+    assert line["event"] == "internal_error"
+    assert line["exc_info"] is failure
+    assert error.details == {"id": line["id"]}
+
+
+def test_results_that_cannot_be_encoded(node: Node) -> None:
+    """A defect in a result is a defect like any other: the connection is still answered."""
+    node.library.names = {"\ud800": []}
+    with capture_logs() as logs:
+        assert node.refusal("databases")[0] == "INTERNAL"
+    assert len(logs) == 1

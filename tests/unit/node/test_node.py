@@ -1,0 +1,73 @@
+"""Starting a node: what stands in the way is said in one line, before anything else happens."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from gossipkv import environment
+from gossipkv.client import blocking
+from gossipkv.config import load
+from gossipkv.errors import DirectoryInUse, LocalError
+from gossipkv.node import node
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gossipkv.config import Config
+
+
+def config(directory: Path, **settings: str) -> Config:
+    """A node in a directory of its own, on a free port."""
+    return load(None, {}, {"data": str(directory / "data"), "listen": "127.0.0.1:0", **settings})
+
+
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "riscv64")])
+def test_other_platforms_are_refused(system: str, machine: str) -> None:
+    """One line that says what a node needs and that clients run anywhere."""
+    with pytest.raises(LocalError, match=r"needs Linux on x86-64 or aarch64.*clients run anywhere") as caught:
+        node.check_platform(system, machine)
+    assert "\n" not in caught.value.message
+    assert machine in caught.value.message
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_platforms_of_a_node(machine: str) -> None:
+    """Linux on both machines."""
+    node.check_platform("linux", machine)
+
+
+async def test_a_port_in_use(tmp_path: Path) -> None:
+    """Said with the address, and the data directory is not even made."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(LocalError, match=f"cannot listen on {address}: Address already in use; .*--listen"):
+            await node.run(config(tmp_path, listen=address), environment.real())
+    assert not (tmp_path / "data").exists()
+
+
+async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
+    """Ready with its address; a second node in the same directory is refused; cancelled, it lets go of everything."""
+    source = tmp_path / "source" / "geo" / "1"
+    source.mkdir(parents=True)
+    (source / "part-0").write_bytes(b"paris\tFrance\nlima\tPeru\n")
+    settings = config(tmp_path, source=str(tmp_path / "source"))
+
+    def read(host: str, port: int) -> bytes | None:
+        with blocking.connect(f"{host}:{port}") as client:
+            assert client.ping() is None
+            while client.databases()[0]["version"] is None:
+                pass
+            assert list(client.dataset("geo").scan()) == [(b"lima", b"Peru"), (b"paris", b"France")]
+            return client.dataset("geo").get("lima")
+
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(node.run, settings, environment.real())
+            assert await trio.to_thread.run_sync(read, *address) == b"Peru"
+            with pytest.raises(DirectoryInUse):
+                await node.run(settings, environment.real())
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,318 @@
+"""Reads that the core answers itself: values, versions, options; and everything else is handed off untouched."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import tempfile
+from pathlib import Path
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import NotReady, UnknownVersion
+from gossipkv.node._published import Published
+from gossipkv.node.served import serve
+from gossipkv.storage.builder import build
+from gossipkv.storage.sorted_file import SortedFile
+from tests.unit.node.driven import BuiltVersion, Peer, make_core, make_file, make_version, one_database
+
+RECORDS = {b"key%d" % number: b"value%d" % number * (number % 7) for number in range(500)} | {b"": b"empty key"}
+
+
+def peer_on(*held: tuple[BuiltVersion, bool], **limits: int) -> Peer:
+    """A peer of a core that serves these."""
+    core = make_core(**limits)
+    core.publish(serve(held).publish())
+    return Peer(core)
+
+
+@functools.cache
+def small_file() -> SortedFile:
+    """One record, in memory, for a property whose examples cannot share a test's fixtures."""
+    with tempfile.TemporaryDirectory() as directory:
+        make_file(Path(directory), {b"k": b"v"}).close()
+        return SortedFile(next(Path(directory).glob("*.gkv")).read_bytes(), name="small.gkv")
+
+
+@pytest.fixture
+def peer(tmp_path: Path) -> Peer:
+    """A peer of a core that serves RECORDS in seven partitions."""
+    core = make_core()
+    core.publish(one_database(tmp_path, RECORDS, partitions=7).publish())
+    return Peer(core)
+
+
+def test_get_answers_every_key(peer: Peer) -> None:
+    """Each record comes with the version's name; an empty value is empty and a miss is nil."""
+    for key, value in RECORDS.items():
+        assert peer.ask("get", "db", key) == [None, [value, "v1"]]
+    assert peer.ask("get", "db", b"nowhere") == [None, [None, "v1"]]
+
+
+def test_names_and_keys_as_str_or_bin(peer: Peer) -> None:
+    """Method, database and key may each be `str` or `bin`."""
+    for method in (b"get", "get"):
+        for database in (b"db", "db"):
+            for key in (b"key9", "key9"):
+                peer.send(msgpack.packb([0, 5, method, [database, key]]))
+    assert peer.answers() == [[1, 5, None, [RECORDS[b"key9"], "v1"]]] * 8
+
+
+def test_get_many_keeps_the_order_asked(peer: Peer) -> None:
+    """Hits, misses and repetitions over several windows of the batch."""
+    keys = [b"key%d" % (number * 37 % 600) for number in range(300)]
+    assert peer.ask("get_many", "db", keys) == [None, [[RECORDS.get(key) for key in keys], "v1"]]
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 31, 32, 33, 64, 70_000])
+def test_get_many_of_any_number(peer: Peer, count: int) -> None:
+    """Around the window, around MessagePack's array heads, and none at all."""
+    assert peer.ask("get_many", "db", [b"x"] * count) == [None, [[None] * count, "v1"]]
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536, 900_000])
+def test_values_of_every_head(tmp_path: Path, size: int) -> None:
+    """`bin` heads of 8, 16 and 32 bits."""
+    core = make_core()
+    core.publish(one_database(tmp_path, {b"k": b"x" * size}).publish())
+    peer = Peer(core)
+    assert peer.ask("get", "db", b"k") == [None, [b"x" * size, "v1"]]
+    assert peer.ask("get_many", "db", [b"k", b"q"]) == [None, [[b"x" * size, None], "v1"]]
+
+
+@pytest.mark.parametrize("msgid", [0, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1])
+def test_message_ids_of_every_size(peer: Peer, msgid: int) -> None:
+    """The id comes back as it was."""
+    assert peer.ask("get", "db", b"key1", msgid=msgid) == [None, [RECORDS[b"key1"], "v1"]]
+
+
+def test_message_ids_in_other_integer_forms(peer: Peer) -> None:
+    """A library may choose a wider or a signed form for a small number."""
+    for form in (b"\xcc\x07", b"\xcd\x00\x07", b"\xce\x00\x00\x00\x07", b"\xcf" + bytes(7) + b"\x07", b"\xd0\x07"):
+        peer.send(b"\x94\x00" + form + b"\xa4ping\x90")
+    assert peer.answers() == [[1, 7, None, "pong"]] * 5
+
+
+def test_options_that_are_understood(tmp_path: Path) -> None:
+    """`version`, `min_version` and `timeout_ms`, as `str` or `bin`, alone or together."""
+    old, new = (make_version(tmp_path, "db", name, {b"k": name.encode()}) for name in ("1", "2"))
+    peer = peer_on((old, True), (new, False))
+    for options, version in [
+        ({}, "1"),
+        ({"timeout_ms": 0}, "1"),
+        ({"version": "2"}, "2"),
+        ({b"version": b"1"}, "1"),
+        ({"min_version": "1"}, "1"),
+        ({"min_version": "10"}, "2"),
+        ({"version": "2", "min_version": "1", "timeout_ms": 2**40}, "2"),
+    ]:
+        assert peer.ask("get", "db", b"k", options) == [None, [version.encode(), version]], options
+        assert peer.ask("get_many", "db", [b"k"], options) == [None, [[version.encode()], version]], options
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        [],
+        ["db"],
+        ["db", b"key1", {}, 1],
+        ["nowhere", b"key1"],
+        [1, b"key1"],
+        ["db", 1],
+        ["db", None],
+        ["db", b"key1", None],
+        ["db", b"key1", []],
+        ["db", b"key1", {"unknown": 1}],
+        ["db", b"key1", {"version": "v2"}],
+        ["db", b"key1", {"version": 1}],
+        ["db", b"key1", {"min_version": "v2"}],
+        ["db", b"key1", {"version": "v1", "min_version": "v2"}],
+        ["db", b"key1", {"timeout_ms": -1}],
+        ["db", b"key1", {"timeout_ms": "1"}],
+        ["db", b"x" * 65_536],
+    ],
+)
+def test_what_is_not_plain_is_handed_off(peer: Peer, params: list[object]) -> None:
+    """Nothing is answered, and Python gets the parameters byte for byte; so does a batch with that key."""
+    assert peer.hands_off("get", *params)
+    if len(params) > 1:
+        assert peer.hands_off("get_many", params[0], [b"key2", params[1]] if params[1] != b"key1" else [], *params[2:])
+
+
+@pytest.mark.parametrize("keys", [None, b"key1", {}, 5, [b"key1", 5], [b"key1"] * 40 + [None]])
+def test_batches_of_other_things_are_handed_off(peer: Peer, keys: object) -> None:
+    """Keys must be an array of keys, to the last."""
+    assert peer.hands_off("get_many", "db", keys)
+
+
+def test_partitions_that_are_elsewhere(tmp_path: Path) -> None:
+    """A read of a partition that is not here is handed off, in a batch too; others are answered."""
+    version = make_version(tmp_path, "db", "v1", RECORDS, 2)
+    missing = version.files[1]
+    version.files[1] = None
+    assert missing is not None
+    peer = peer_on((version, True))
+    away = next(key for key, _ in missing.scan())
+    here = next(key for key in RECORDS if missing.get(key) is None)
+    assert peer.ask("get", "db", here) == [None, [RECORDS[here], "v1"]]
+    assert peer.hands_off("get", "db", away)
+    assert peer.hands_off("get_many", "db", [here] * 40 + [away])
+
+
+def test_keys_that_the_partition_function_refuses(tmp_path: Path) -> None:
+    """`string` needs UTF-8: another key has no partition, and Python says what that means."""
+    version = BuiltVersion("db", "v1", [make_file(tmp_path, {b"k": b"v"})], "string")
+    peer = peer_on((version, True))
+    assert peer.ask("get", "db", b"k") == [None, [b"v", "v1"]]
+    assert peer.hands_off("get", "db", b"\xff")
+
+
+def test_damaged_pages_are_handed_off(tmp_path: Path) -> None:
+    """No byte of a damaged page is served; in a batch, what was already written is taken back."""
+    whole = make_file(tmp_path, {b"key%05d" % number: b"v" * 50 for number in range(1000)})
+    whole.close()
+    path = next(tmp_path.glob("*.gkv"))
+    image = bytearray(path.read_bytes())
+    at = image.index(b"key00900")
+    image[at + 12] ^= 1
+    file = SortedFile(bytes(image), name="damaged.gkv")
+    peer = peer_on((BuiltVersion("db", "v1", [file]), True))
+    assert peer.ask("get", "db", b"key00001") == [None, [b"v" * 50, "v1"]]
+    assert peer.hands_off("get", "db", b"key00900")
+    assert peer.hands_off("get_many", "db", [b"key%05d" % number for number in range(500)] + [b"key00900"])
+
+
+def test_answers_larger_than_a_frame(tmp_path: Path) -> None:
+    """TOO_LARGE with the limit, and nothing of the values; a batch that just fits is answered."""
+    core = make_core(max_frame=2_000, max_queued=100_000)
+    core.publish(one_database(tmp_path, {b"big": b"x" * 1_990, b"half": b"y" * 900}).publish())
+    peer = Peer(core)
+    (code, _, details), result = peer.ask("get", "db", b"big")
+    assert (code, result) == ("TOO_LARGE", None)
+    assert details["limit"] == 2_000
+    assert details["size"] > 2_000
+    (code, _, details), result = peer.ask("get_many", "db", [b"half"] * 3)
+    assert (code, details, result) == ("TOO_LARGE", {"limit": 2_000}, None)
+    assert peer.ask("get_many", "db", [b"half"] * 2) == [None, [[b"y" * 900] * 2, "v1"]]
+    assert core.counters()["replies_too_large"] == 2
+
+
+@given(
+    held=st.sets(st.sampled_from(["0", "1", "10", "2", "a", "b", "é"]), min_size=1),
+    active=st.none() | st.integers(0, 10),
+    version=st.none() | st.sampled_from(["0", "1", "10", "2", "a", "b", "c"]),
+    min_version=st.none() | st.sampled_from(["0", "05", "1", "10", "2", "a", "z"]),
+)
+def test_versions_are_chosen_as_in_python(
+    held: set[str], active: int | None, version: str | None, min_version: str | None
+) -> None:
+    """The core and `ServedDatabase.choose` judge alike: the same version, or the core hands off what Python refuses."""
+    names = sorted(held)
+    chosen = None if active is None else names[active % len(names)]
+    versions = [(BuiltVersion("db", name, [small_file()]), name == chosen) for name in names]
+    served = serve(versions)
+    peer = Peer(make_core())
+    table = served.publish()
+    peer.core.publish(table)
+    options = {name: value for name, value in (("version", version), ("min_version", min_version)) if value is not None}
+    try:
+        expected = served.databases["db"].choose(version, min_version).name
+    except (NotReady, UnknownVersion):
+        assert peer.hands_off("get", "db", b"k", options)
+    else:
+        assert peer.ask("get", "db", b"k", options) == [None, [b"v", expected]]
+    peer.core.publish(Published(()))
+
+
+def test_counts_by_version(tmp_path: Path) -> None:
+    """Requests in all, by name, hits and misses; they go on counting when the table is replaced."""
+    old, new = (make_version(tmp_path, "db", name, {b"k": b"v"}) for name in ("1", "2"))
+    core = make_core()
+    peer = Peer(core)
+    first = serve([(old, True), (new, False)]).publish()
+    core.publish(first)
+    peer.ask("get", "db", b"k")
+    peer.ask("get", "db", b"x", {"version": "1"})
+    peer.ask("get_many", "db", [b"k", b"k", b"x"], {"version": "2"})
+    peer.hands_off("get", "db", b"k", {"version": "3"})
+    first.count("db", "2", by_name=False)
+    assert first.requests() == {("db", "1"): (2, 1, 1, 1), ("db", "2"): (2, 1, 2, 1)}
+    second = serve([(new, True)]).publish()
+    core.publish(second)
+    peer.ask("get", "db", b"k")
+    assert second.requests() == {("db", "2"): (3, 1, 3, 1)}
+    assert (second.requests_of("db", "2"), second.requests_of("db", "1"), second.requests_of("q", "1")) == (3, 0, 0)
+
+
+def test_files_are_pinned_while_published(tmp_path: Path) -> None:
+    """A file in the table cannot be closed; replaced, it can; releasing twice unpins once."""
+    version = make_version(tmp_path, "db", "1", {b"k": b"v"})
+    file = version.files[0]
+    assert file is not None
+    core = make_core()
+    table = serve([(version, True)]).publish()
+    core.publish(table)
+    with pytest.raises(BufferError):
+        file.close()
+    core.publish(table)
+    core.publish(Published(()))
+    table.release()
+    file.close()
+
+
+def test_a_table_keeps_its_files_alive(tmp_path: Path) -> None:
+    """The core follows pointers into the files, so it holds them."""
+    core = make_core()
+    version = make_version(tmp_path, "db", "1", {b"k": b"v"})
+    file = version.files[0]
+    before = sys.getrefcount(file)
+    core.publish(serve([(version, True)]).publish())
+    assert sys.getrefcount(file) > before
+    del file
+    version.files.clear()
+    assert Peer(core).ask("get", "db", b"k") == [None, [b"v", "1"]]
+
+
+def test_many_databases_are_found(tmp_path: Path) -> None:
+    """A thousand names, each its own database."""
+    file = make_file(tmp_path, {b"k": b"v"})
+    core = make_core()
+    core.publish(Published([(f"db{number}", "1", [("1", 0, [file])]) for number in range(1000)]))
+    peer = Peer(core)
+    for number in range(1000):
+        assert peer.ask("get", f"db{number}", b"k") == [None, [b"v", "1"]]
+    assert peer.hands_off("get", "db1000", b"k")
+
+
+@pytest.mark.parametrize(
+    ("databases", "message"),
+    [
+        ([("db", None, []), ("db", None, [])], "published twice"),
+        ([("db", "2", [])], "not among its versions"),
+        ([("db", None, [("1", 0, [])])], "no partitions"),
+    ],
+)
+def test_contradictory_tables_are_refused(databases: list[object], message: str) -> None:
+    """A table that contradicts itself is a defect, and is said when it is made."""
+    with pytest.raises(ValueError, match=message):
+        Published(databases)
+
+
+def test_a_database_without_an_active_version(tmp_path: Path) -> None:
+    """Only requests that name a version are answered."""
+    peer = peer_on((make_version(tmp_path, "db", "1", {b"k": b"v"}), False))
+    assert peer.hands_off("get", "db", b"k")
+    assert peer.ask("get", "db", b"k", {"version": "1"}) == [None, [b"v", "1"]]
+
+
+def test_compressed_files(tmp_path: Path) -> None:
+    """Values from decompressed blocks are copied before the block's place is used again."""
+    records = {b"%06d" % number: b"%06d" % number * 20 for number in range(3000)}
+    path = tmp_path / "compressed.gkv"
+    build(path, records.items(), compression="lz4")
+    peer = peer_on((BuiltVersion("db", "1", [SortedFile(path)]), True))
+    keys = [b"%06d" % (number * 7919 % 3100) for number in range(2000)]
+    assert peer.ask("get_many", "db", keys) == [None, [[records.get(key) for key in keys], "1"]]

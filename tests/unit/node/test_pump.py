@@ -1,0 +1,200 @@
+"""The pump under Trio, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+import trio
+import trio.testing
+
+from gossipkv.node.handlers import Waiting
+from gossipkv.node.pump import Pump
+from gossipkv.wire import rpc
+from tests.unit.node.driven import make_core, one_database
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from gossipkv.wire.rpc import Value
+
+PATIENCE_S = 20
+
+
+class MadeUpAnswers:
+    """Answers with the method's name; `slow` waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = trio.Event()
+        self.asked = trio.Event()
+
+    def answer(self, msgid: int, method: bytes, params: bytes) -> bytes | Waiting:
+        """At once, or `slow`."""
+        del params
+        if method != b"slow":
+            return rpc.response(msgid, method)
+
+        self.asked.set()
+
+        async def wait() -> Value:
+            await self.go.wait()
+            return method
+
+        return Waiting(wait)
+
+    async def complete(self, msgid: int, method: bytes, waiting: Waiting) -> bytes:
+        """The name again."""
+        del method
+        return rpc.response(msgid, await waiting.result())
+
+
+class Running:
+    """A pump and its clients."""
+
+    def __init__(self, directory: Path, **limits: int) -> None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+        listener.settimeout(0)
+        self.address = listener.getsockname()
+        self.core = make_core(**limits)
+        self.core.publish(one_database(directory, {b"k": b"v"}).publish())
+        self.answers = MadeUpAnswers()
+        self.pump = Pump(self.core, listener, self.answers)
+        self.clients: list[trio.SocketStream] = []
+
+    async def connect(self) -> trio.SocketStream:
+        """A client."""
+        client = await trio.open_tcp_stream(*self.address)
+        self.clients.append(client)
+        return client
+
+
+@asynccontextmanager
+async def serving(directory: Path, **limits: int) -> AsyncIterator[Running]:
+    """A pump that runs until the block is left, or until it ends by itself."""
+    running = Running(directory, **limits)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.pump.run)
+        try:
+            yield running
+        finally:
+            nursery.cancel_scope.cancel()
+            for client in running.clients:
+                client.socket.close()
+
+
+async def exchange(stream: trio.SocketStream, data: bytes, count: int) -> list[list[Value]]:
+    """Send, and read so many answers."""
+    await stream.send_all(data)
+    return await receive(stream, count)
+
+
+async def receive(stream: trio.SocketStream, count: int) -> list[list[Value]]:
+    """So many answers."""
+    unpacker = msgpack.Unpacker()
+    answers: list[list[Value]] = []
+    with trio.fail_after(PATIENCE_S):
+        while len(answers) < count:
+            data = await stream.receive_some()
+            assert data, "the node ended the connection"
+            unpacker.feed(data)
+            answers += unpacker
+    return answers
+
+
+async def test_answers_from_core_and_python(tmp_path: Path) -> None:
+    """A mix in one pipeline, on several connections."""
+    async with serving(tmp_path) as running:
+        for _ in range(3):
+            stream = await running.connect()
+            data = rpc.request(1, "get", ["db", "k"]) + rpc.request(2, "info", []) + rpc.request(3, "ping", [])
+            answers = await exchange(stream, data, 3)
+            assert sorted(answer[1:] for answer in answers) == [
+                [1, None, [b"v", "v1"]],
+                [2, None, b"info"],
+                [3, None, "pong"],
+            ]
+
+
+async def test_waiting_answers_hold_up_nobody(tmp_path: Path) -> None:
+    """A request that takes time is overtaken, on its own connection too, and answered in the end."""
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        answers = await exchange(stream, rpc.request(1, "slow", []) + rpc.request(2, "ping", []), 1)
+        assert answers == [[1, 2, None, "pong"]]
+        running.answers.go.set()
+        assert await receive(stream, 1) == [[1, 1, None, b"slow"]]
+
+
+async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:
+    """With one hand-off allowed, what stands behind a slow one is served once it is answered, though nobody sends."""
+    async with serving(tmp_path, max_in_flight=1) as running:
+        stream = await running.connect()
+        data = rpc.request(1, "slow", []) + b"".join(rpc.request(number, "info", []) for number in range(2, 50))
+        await stream.send_all(data)
+        await running.answers.asked.wait()
+        running.answers.go.set()
+        assert [answer[1] for answer in await receive(stream, 49)] == list(range(1, 50))
+
+
+async def test_cancelling_closes_everything(tmp_path: Path) -> None:
+    """Clients see the end; the port is free."""
+    running = Running(tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.pump.run)
+        stream = await running.connect()
+        await exchange(stream, rpc.request(1, "ping", []), 1)
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(PATIENCE_S):
+        assert await stream.receive_some() == b""
+    with pytest.raises(OSError, match="connect"):
+        await running.connect()
+    await stream.aclose()
+
+
+async def test_drain_waits_for_what_was_asked(tmp_path: Path) -> None:
+    """Newcomers are refused, a slow request is answered, then the connection and the pump end."""
+    outcome: list[bool] = []
+    async with serving(tmp_path) as running, trio.open_nursery() as nursery:
+        stream = await running.connect()
+        await stream.send_all(rpc.request(2, "slow", []))
+        await running.answers.asked.wait()
+
+        async def drain() -> None:
+            outcome.append(await running.pump.drain(PATIENCE_S))
+
+        nursery.start_soon(drain)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not outcome
+        with pytest.raises(OSError, match="connect"):
+            await running.connect()
+        running.answers.go.set()
+        assert await receive(stream, 1) == [[1, 2, None, b"slow"]]
+        with trio.fail_after(PATIENCE_S):
+            assert await stream.receive_some() == b""
+        await stream.aclose()
+    assert outcome == [True]
+    assert running.core.counters()["connections"] == 0
+
+
+async def test_drain_has_a_deadline(tmp_path: Path) -> None:
+    """What is not answered by then is cut."""
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        await stream.send_all(rpc.request(2, "slow", []))
+        await running.answers.asked.wait()
+        assert not await running.pump.drain(0.05)
+        with trio.fail_after(PATIENCE_S):
+            assert await stream.receive_some() == b""
+    assert running.core.counters()["closed_cut"] == 1
+
+
+async def test_drain_without_connections(tmp_path: Path) -> None:
+    """There is nothing to wait for."""
+    async with serving(tmp_path) as running:
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(PATIENCE_S):
+            assert await running.pump.drain(PATIENCE_S)

@@ -1,0 +1,394 @@
+"""The epoll loop over real sockets, stepped by hand."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import socket
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+
+from gossipkv.node._serving import Loop
+from gossipkv.wire import rpc
+from tests.unit.node.driven import make_core, one_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gossipkv.wire.rpc import Value
+
+RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} | {b"big": b"x" * 500_000}
+PING = rpc.request(1, "ping", [])
+PONG = rpc.response(1, "pong")
+PATIENCE_S = 20.0
+
+
+class Served:
+    """A loop, stepped whenever its test waits for something."""
+
+    def __init__(self, directory: Path, **limits: int) -> None:
+        self.core = make_core(**limits)
+        self.core.publish(one_database(directory, RECORDS, partitions=3).publish())
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(512)
+        listener.settimeout(0)
+        self.address = listener.getsockname()
+        self.loop = Loop(self.core, listener)
+        self.hand_offs: list[tuple[int, int, bytes, bytes]] = []
+        self.clients: list[socket.socket] = []
+
+    def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
+        """A client's socket; it does not block."""
+        client = socket.socket()
+        if receive_buffer is not None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        client.connect(self.address)
+        client.settimeout(0)
+        self.clients.append(client)
+        return client
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Step until something holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self.hand_offs += self.loop.step(1000)
+            if done():
+                return
+            assert time.monotonic() < deadline, "the loop never got there"
+
+    def receive(self, client: socket.socket, size: int) -> bytes:
+        """Exactly so many bytes."""
+        received = bytearray()
+
+        def done() -> bool:
+            try:
+                received.extend(client.recv(size - len(received)))
+            except BlockingIOError:
+                return False
+            return len(received) == size
+
+        self.until(done)
+        return bytes(received)
+
+    def ends(self, client: socket.socket) -> bytes:
+        """What arrives until the node's end does."""
+        received = bytearray()
+
+        def done() -> bool:
+            try:
+                data = client.recv(1 << 16)
+            except BlockingIOError:
+                return False
+            received.extend(data)
+            return not data
+
+        self.until(done)
+        return bytes(received)
+
+    def counters(self, name: str) -> int:
+        """One counter."""
+        return self.core.counters()[name]
+
+    def close(self) -> None:
+        """Close both ends."""
+        for client in self.clients:
+            client.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A loop with small limits that serves RECORDS."""
+    served = Served(tmp_path)
+    yield served
+    served.close()
+
+
+def test_pipelined_requests(served: Served) -> None:
+    """A thousand requests in one write are answered in order."""
+    client = served.connect()
+    requests = [(number, b"key%03d" % (number % 1100)) for number in range(1000)]
+    client.sendall(b"".join(rpc.request(number, "get", ["db", key]) for number, key in requests))
+    expected = b"".join(rpc.response(number, [RECORDS.get(key), "v1"]) for number, key in requests)
+    assert served.receive(client, len(expected)) == expected
+
+
+def test_no_python_call_per_request(served: Served) -> None:
+    """10,000 pipelined gets: the profile sees the few calls of the steps, and nothing for a request."""
+    client = served.connect()
+    request = rpc.request(1, "get", ["db", b"key007"])
+    expected = len(rpc.response(1, [RECORDS[b"key007"], "v1"])) * 10_000
+    client.settimeout(PATIENCE_S)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    served.until(lambda: served.loop.connections == 1)
+    client.sendall(request * 2_000)
+    events = 0
+
+    def watch(_frame: object, _event: str, _argument: object) -> None:
+        nonlocal events
+        events += 1
+
+    received = 0
+    portions = 1
+    step = served.loop.step
+    while received < expected:
+        sys.setprofile(watch)
+        handed_off = step(100_000)
+        sys.setprofile(None)
+        assert handed_off == []
+        received += len(client.recv(1 << 20))
+        if received >= expected * portions // 5 and portions < 5:
+            portions += 1
+            client.sendall(request * 2_000)
+    assert served.counters("gets") == 10_000
+    assert 0 < events < 1_000
+
+
+def test_hand_offs_and_corked_replies(served: Served) -> None:
+    """Hand-offs of several connections come back from one step; replies go out at the flush, all at once."""
+    clients = [served.connect() for _ in range(3)]
+    for client in clients:
+        client.sendall(rpc.request(1, "info", []) + rpc.request(2, "status", []))
+    served.until(lambda: len(served.hand_offs) == 6)
+    for handle, msgid, _, _ in served.hand_offs:
+        served.core.reply(handle, msgid, rpc.response(msgid, "reply"))
+    with pytest.raises(BlockingIOError):
+        clients[0].recv(1)
+    served.loop.flush()
+    expected = rpc.response(1, "reply") + rpc.response(2, "reply")
+    for client in clients:
+        assert served.receive(client, len(expected)) == expected
+
+
+def test_partial_writes_and_a_slow_reader(served: Served) -> None:
+    """Far more than the socket buffers take: the rest is sent as the peer reads, all of it, in order."""
+    client = served.connect(receive_buffer=4096)
+    other = served.connect()
+    count = 60
+    client.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(count)))
+    served.until(lambda: served.counters("paused_for_output") > 0)
+    assert served.counters("held_bytes") < (1 << 20) + 600_000
+    other.sendall(PING)
+    assert served.receive(other, len(PONG)) == PONG
+    unpacker = msgpack.Unpacker()
+    answers: list[list[Value]] = []
+
+    def done() -> bool:
+        try:
+            unpacker.feed(client.recv(1 << 16))
+        except BlockingIOError:
+            return False
+        answers.extend(unpacker)
+        return len(answers) == count
+
+    served.until(done)
+    assert [answer[1] for answer in answers] == list(range(count))
+    assert all(answer[3] == [RECORDS[b"big"], "v1"] for answer in answers)
+    assert served.counters("held_bytes") == 0
+
+
+def test_a_flood_does_not_starve_others(served: Served) -> None:
+    """While one connection sends without end, another's ping is answered within a few steps."""
+    flood = served.connect(receive_buffer=1 << 20)
+    other = served.connect()
+    served.until(lambda: served.loop.connections == 2)
+    requests = rpc.request(1, "get", ["db", b"key001"]) * 5000
+    other.sendall(PING)
+    for _ in range(20):
+        try:
+            flood.send(requests)
+            flood.recv(1 << 20)
+        except BlockingIOError:
+            pass
+        served.loop.step(50)
+    assert other.recv(100) == PONG
+
+
+def test_half_close(served: Served) -> None:
+    """A client that sends its end behind its requests gets every answer, then ours."""
+    client = served.connect()
+    client.sendall(PING * 3 + rpc.request(2, "info", []))
+    client.shutdown(socket.SHUT_WR)
+    served.until(lambda: len(served.hand_offs) == 1)
+    assert served.receive(client, 3 * len(PONG)) == PONG * 3
+    served.core.reply(*served.hand_offs[0][:2], rpc.response(2, "late"))
+    served.loop.flush()
+    assert served.ends(client) == rpc.response(2, "late")
+    assert served.loop.connections == 0
+    assert served.counters("closed_by_peer") == 1
+
+
+def test_a_reset_is_noticed(served: Served) -> None:
+    """A client that dies in the middle of anything leaves nothing behind, and its replies are dropped."""
+    client, other = served.connect(), served.connect()
+    client.sendall(rpc.request(1, "info", []) + PING[:3])
+    served.until(lambda: len(served.hand_offs) == 1)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    served.until(lambda: served.loop.connections == 1)
+    assert served.counters("closed_reset") == 1
+    assert not served.core.reply(*served.hand_offs[0][:2], rpc.response(1, None))
+    other.sendall(PING)
+    assert served.receive(other, len(PONG)) == PONG
+    assert served.counters("held_bytes") == 0
+
+
+def test_garbage_is_answered_and_ended(served: Served) -> None:
+    """The typed error arrives although more input follows it: the end is sent in two halves, without a reset."""
+    client, other = served.connect(), served.connect()
+    client.sendall(PING + b"\x94\x00\x05\xa1m\x91\xc1" + bytes(300_000))
+    received = served.ends(client)
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(received)
+    pong, refused = unpacker
+    assert pong == [1, 1, None, "pong"]
+    assert refused[1:3] == [5, refused[2]]
+    assert refused[2][0] == "BAD_REQUEST"
+    assert served.loop.connections == 2
+    client.close()
+    served.until(lambda: served.loop.connections == 1)
+    other.sendall(PING)
+    assert served.receive(other, len(PONG)) == PONG
+
+
+def test_lingering_ends_by_itself(served: Served) -> None:
+    """A peer that neither reads nor closes after our end is closed after a while."""
+    client = served.connect()
+    client.sendall(b"\xc1")
+    assert served.ends(client) == b""
+    assert served.loop.connections == 1
+    deadline = time.monotonic() + PATIENCE_S
+    while served.loop.connections and time.monotonic() < deadline:
+        time.sleep(0.05)
+        served.loop.expire()
+    assert served.loop.connections == 0
+    assert served.counters("closed_bad_frame") == 1
+
+
+def test_half_sent_frames_time_out(tmp_path: Path) -> None:
+    """`expire` closes who is overdue."""
+    served = Served(tmp_path, frame_timeout_ms=50)
+    client = served.connect()
+    client.sendall(PING[:3])
+    served.until(lambda: served.counters("bytes_received") == 3)
+    time.sleep(0.1)
+    served.loop.expire()
+    assert served.ends(client) == b""
+    assert served.counters("closed_frame_timeout") == 1
+    served.close()
+
+
+def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
+    """They are accepted and closed, so the peer knows; those within the limit are served."""
+    served = Served(tmp_path, max_connections=5)
+    clients = [served.connect() for _ in range(8)]
+    served.until(lambda: served.counters("connections_refused") == 3)
+    for client in clients[:5]:
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    for client in clients[5:]:
+        assert served.ends(client) == b""
+    served.close()
+
+
+def test_bursts_of_newcomers(tmp_path: Path) -> None:
+    """More than one step accepts."""
+    served = Served(tmp_path, max_connections=1000)
+    clients = [served.connect() for _ in range(300)]
+    for client in clients:
+        client.sendall(PING)
+    for client in clients:
+        assert served.receive(client, len(PONG)) == PONG
+    assert served.loop.connections == 300
+    served.close()
+
+
+def test_descriptors_run_out(served: Served) -> None:
+    """Accepting pauses without spinning, those who are here are served, and newcomers are when there is room again."""
+    early = served.connect()
+    served.until(lambda: served.loop.connections == 1)
+    late = served.connect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        served.until(lambda: served.counters("accept_pauses") == 1)
+        for _ in range(10):
+            served.loop.step(1000)
+        assert served.counters("accept_pauses") == 1
+        early.sendall(PING)
+        assert served.receive(early, len(PONG)) == PONG
+        served.loop.expire()
+        served.until(lambda: served.counters("accept_pauses") == 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    late.sendall(PING)
+    served.loop.expire()
+    assert served.receive(late, len(PONG)) == PONG
+
+
+def test_drain_answers_what_was_asked(served: Served) -> None:
+    """Requests on their way when draining begins are answered, hand-offs too; newcomers are refused; then all end."""
+    asking, idle = served.connect(), served.connect()
+    served.until(lambda: served.loop.connections == 2)
+    asking.sendall(PING * 10 + rpc.request(2, "info", []))
+    hand_offs: list[tuple[int, int, bytes, bytes]] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while served.counters("bytes_received") == 0 and not hand_offs and time.monotonic() < deadline:
+        hand_offs = served.loop.drain()
+    with pytest.raises(OSError, match="refused") as refused:
+        socket.create_connection(served.address)
+    assert refused.value.errno == errno.ECONNREFUSED
+    assert served.receive(asking, 10 * len(PONG)) == PONG * 10
+    ((handle, msgid, _, _),) = hand_offs
+    served.core.reply(handle, msgid, rpc.response(msgid, "info"))
+    served.loop.flush()
+    assert served.ends(asking) == rpc.response(2, "info")
+    assert served.ends(idle) == b""
+    asking.close()
+    idle.close()
+    served.until(lambda: served.loop.connections == 0)
+    assert served.counters("closed_drained") == 2
+
+
+def test_close_cuts_everything(served: Served) -> None:
+    """Whatever is in flight, nothing is left."""
+    client = served.connect()
+    client.sendall(rpc.request(1, "info", []))
+    served.until(lambda: len(served.hand_offs) == 1)
+    served.loop.close()
+    served.loop.close()
+    assert client.recv(1) == b""
+    assert served.counters("connections") == 0
+    assert served.counters("closed_cut") == 1
+    assert served.counters("in_flight") == 0
+
+
+def test_the_descriptor_tells_of_work(served: Served) -> None:
+    """The epoll descriptor is readable when a step has something to do, and after `wake`."""
+
+    def readable() -> bool:
+        return bool(select.select([served.loop.fileno()], [], [], 0)[0])
+
+    assert not readable()
+    client = served.connect()
+    assert readable()
+    served.until(lambda: served.loop.connections == 1)
+    assert not readable()
+    client.sendall(PING)
+    served.until(lambda: served.counters("pings") == 1)
+    assert not readable()
+    served.loop.wake()
+    assert readable()
+    served.loop.step(1000)
+    assert not readable()

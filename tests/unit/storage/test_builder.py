@@ -1,0 +1,330 @@
+"""The builder: whatever the memory, order and way of adding, the oracle's file; all of a build's files or none."""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import Corrupt, LimitExceeded, StorageError
+from gossipkv.storage import builder
+from gossipkv.storage.builder import BuildReport, SortedFileBuilder
+from gossipkv.storage.checksum import crc32c
+from gossipkv.storage.sorted_file import SortedFile
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.memory_files import MemoryFiles
+from tests.unit.storage.records import (
+    COMPRESSIONS,
+    EXAMPLES,
+    KEYS,
+    MIN_BUDGET,
+    RECORDS,
+    VALUES,
+    built,
+    edge_cases,
+    many,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Record = tuple[bytes, bytes]
+
+
+def content(image: bytes) -> tuple:
+    """What must be the same whichever build of liblz4 compressed the blocks."""
+    file = oracle.File(image)
+    file.check()
+    f = file.footer
+    return file.items(), file.index, file.anchors, file.metadata, f.seed, f.duplicates, f.compression, f.positions_end
+
+
+def assert_same(image: bytes, expected: bytes, way: str) -> None:
+    """Every byte; behind native lz4 everything that is not liblz4's to choose."""
+    if way == "lz4":
+        assert content(image) == content(expected)
+    assert way == "lz4" or image == expected
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[], [(b"", b"")], [(b"k" * 65_535, b"v")], edge_cases(), many(20, 4000), many(21, 3000, keys=40)],
+    ids=["nothing", "one empty", "one long key", "edges", "many", "duplicates"],
+)
+def test_the_oracles_bytes(records: list[Record], way: str) -> None:
+    """Byte for byte what the specification says."""
+    for metadata in (b"", b"built for a test"):
+        expected = oracle.write(records, compression=COMPRESSIONS.index(way), metadata=metadata)
+        assert_same(built(records, compression=way, metadata=metadata), expected, way)
+
+
+@EXAMPLES
+@given(records=RECORDS, compression=st.sampled_from(COMPRESSIONS), metadata=st.binary(max_size=20))
+def test_any_records(records: list[Record], compression: str, metadata: bytes) -> None:
+    """Any records, any metadata."""
+    expected = oracle.write(records, compression=COMPRESSIONS.index(compression), metadata=metadata)
+    assert_same(built(records, compression=compression, metadata=metadata), expected, compression)
+
+
+@EXAMPLES
+@given(records=st.lists(st.tuples(KEYS, VALUES, st.integers(0, 2)), max_size=40))
+def test_any_groups(records: list[tuple[bytes, bytes, int]]) -> None:
+    """Files of one build: each holds its group's records, and all share the seed of all keys."""
+    files = MemoryFiles()
+    names = ["c.gkv", "a.gkv", "b.gkv"]
+    with SortedFileBuilder("d", names, files=files, memory_bytes=MIN_BUDGET) as building:
+        for record in records:
+            building.add(*record)
+        reports = building.finish()
+    seed = oracle.seed_of(key for key, _, _ in records)
+    for group, (name, report) in enumerate(zip(names, reports, strict=True)):
+        mine = [(key, value) for key, value, at in records if at == group]
+        image = bytes(files.named[f"d/{name}"])
+        assert image == oracle.write(mine, seed=seed)
+        assert report == BuildReport(len(dict(mine)), len(mine) - len(dict(mine)), len(image))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_the_same_bytes_for_every_budget(compression: str) -> None:
+    """From the least memory, with runs and an index that does not fit, to all in memory."""
+    source = random.Random(22)
+    records = [(b"%d" % source.randrange(200_000), source.randbytes(source.randrange(60))) for _ in range(150_000)]
+    records += [(b"large %d" % source.randrange(4), source.randbytes(900_000)) for _ in range(6)]
+    source.shuffle(records)
+    images, scratches = [], []
+    for memory_bytes in (MIN_BUDGET, MIN_BUDGET + (5 << 20), 1 << 30):
+        files = MemoryFiles()
+        builder.build("d/a.gkv", records, files=files, memory_bytes=memory_bytes, compression=compression)
+        images.append(bytes(files.named["d/a.gkv"]))
+        scratches.append(files.scratch_opened)
+        assert files.scratch_open == 0
+    assert scratches[0] > scratches[1] > scratches[2] == 0, "the least memory must not be enough"
+    assert images[0] == images[1] == images[2]
+    with SortedFile(images[0]) as file:
+        file.verify()
+        assert list(file.scan()) == sorted(dict(records).items())
+    if compression == "none":
+        assert images[0] == oracle.write(records, crc=crc32c)
+
+
+def test_things_put_aside_beyond_memory() -> None:
+    """So many blocks and anchors that those spill, too: 140,000 records that begin a block each."""
+    files = MemoryFiles()
+    numbers = random.Random(23).sample(range(140_000), 140_000)
+    value = bytes(2100)
+    with SortedFileBuilder("d", ["a.gkv"], files=files, memory_bytes=1 << 30, compression="lz4") as building:
+        building.add_all((b"%06d" % number, value) for number in numbers)
+        assert files.scratch_opened == 0
+        building.finish()
+    assert files.scratch_opened == 2, "block table and anchors' words"
+    image = bytes(files.named["d/a.gkv"])
+    assert oracle.Footer.unpack(image[-256:]).anchor_count == 140_000
+    with SortedFile(image) as file:
+        file.verify()
+        assert [key for key, _ in file.scan(reverse=True)] == [b"%06d" % number for number in reversed(range(140_000))]
+        assert all(file.get(b"%06d" % number) == value for number in numbers[::100])
+
+
+def test_a_block_table_of_long_units() -> None:
+    """Long records take many blocks each, whose empty entries spill as well."""
+    files = MemoryFiles()
+    with SortedFileBuilder("d", ["a.gkv"], files=files, memory_bytes=2 << 30, compression="lz4") as building:
+        building.add_all((b"%02d" % number, bytes([number]) * (16 << 20)) for number in range(34))
+        building.finish()
+    assert files.scratch_opened == 1
+    with SortedFile(files.named["d/a.gkv"]) as file:
+        file.verify()
+        assert [(key, value[0], len(value)) for key, value in file.scan(start=b"31")] == [
+            (b"%d" % number, number, 16 << 20) for number in (31, 32, 33)
+        ]
+
+
+def test_limits(way: str) -> None:
+    """The longest key and value are kept; one byte more is refused by its size, and leaves nothing behind."""
+    longest = [(b"k" * 65_535, b"short"), (b"short", b"v" * (16 << 20))]
+    with SortedFile(built(longest, compression=way)) as file:
+        assert file.get_many([b"k" * 65_535, b"short"]) == [b"short", b"v" * (16 << 20)]
+        assert file.get(b"k" * 65_536) is None
+    for record in (
+        (b"k" * 65_536, b""),
+        (b"", bytes((16 << 20) + 1)),
+        (b"k" * 10_000_000, b""),
+        (b"", bytes(80 << 20)),
+    ):
+        files = MemoryFiles()
+        with pytest.raises(LimitExceeded, match="at most"):
+            builder.build("d/a.gkv", [(b"a", b"b"), record], files=files, compression=way)
+        assert not files.named
+        assert not files.opened
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compression": "zstd"}, "compression must be one of none, lz4, got 'zstd'"),
+        ({"memory_bytes": MIN_BUDGET - 1}, f"memory_bytes must be at least {MIN_BUDGET}, got {MIN_BUDGET - 1}"),
+    ],
+)
+def test_refuses_options(options, message: str) -> None:
+    """What no build can do is said at once."""
+    with pytest.raises(ValueError, match=message):
+        SortedFileBuilder("d", ["a.gkv"], files=MemoryFiles(), **options)
+
+
+@pytest.mark.parametrize("names", [[], ["a"] * 65_537])
+def test_number_of_files(names: Sequence[str]) -> None:
+    """A build makes 1 to 65,536 files."""
+    with pytest.raises(LimitExceeded, match="65536"):
+        SortedFileBuilder("d", names, files=MemoryFiles())
+
+
+def test_progress() -> None:
+    """Reports rise to the number of records, replaced ones counted, and say the total."""
+    told: list[tuple[int, int]] = []
+    records = [(b"%d" % (number % 150_000), b"") for number in range(200_000)]
+    with SortedFileBuilder(
+        "d", ["a", "b"], files=MemoryFiles(), on_progress=lambda done, total: told.append((done, total))
+    ) as building:
+        building.add_all(records)
+        building.add(b"other", b"", 1)
+        assert building.added == 200_001
+        building.finish()
+    assert len(told) > 3
+    assert told == sorted(told)
+    assert {total for _, total in told} == {200_001}
+    assert told[-1][0] == 200_001
+
+
+def test_on_a_real_disk(tmp_path: Path) -> None:
+    """The files are there under their names, and nothing else is; the report tells their sizes."""
+    with SortedFileBuilder(tmp_path, ["x.gkv", "y.gkv"], memory_bytes=MIN_BUDGET) as building:
+        for number in range(60_000):
+            building.add(b"%d" % number, b"v" * 40, number % 2)
+        assert [entry.name for entry in tmp_path.iterdir()] == [], "scratch files lose their names at once"
+        reports = building.finish()
+    assert sorted(os.listdir(tmp_path)) == ["x.gkv", "y.gkv"]
+    assert [report.size_bytes for report in reports] == [
+        (tmp_path / name).stat().st_size for name in ("x.gkv", "y.gkv")
+    ]
+    assert [report.records for report in reports] == [30_000, 30_000]
+    for number, name in enumerate(("x.gkv", "y.gkv")):
+        with SortedFile(tmp_path / name) as file:
+            file.verify()
+            assert file.get(b"%d" % (2 + number)) == b"v" * 40
+            assert file.get(b"%d" % (3 - number)) is None
+
+
+def test_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bare name means a file here."""
+    monkeypatch.chdir(tmp_path)
+    assert builder.build("a.gkv", [(b"k", b"v")]) == BuildReport(1, 0, (tmp_path / "a.gkv").stat().st_size)
+    assert builder.build(Path("b.gkv"), iter([])).records == 0
+    assert sorted(os.listdir()) == ["a.gkv", "b.gkv"]
+
+
+def test_replaces_the_file_as_a_whole() -> None:
+    """A file of that name stays as it was until the new one is synced; then it is the new one."""
+    files = MemoryFiles()
+    builder.build("d/a.gkv", [(b"k", b"old")], files=files)
+    old = bytes(files.named["d/a.gkv"])
+    with SortedFileBuilder("d", ["a.gkv"], files=files) as building:
+        building.add(b"k", b"new")
+        assert files.named["d/a.gkv"] == old
+        files.synced.clear()
+        building.finish()
+    assert files.synced == ["d/a.gkv.tmp", "d"]
+    assert files.named["d/a.gkv"] != old
+
+
+def test_leaving_early_removes_everything() -> None:
+    """An exception, and leaving without `finish`, leave neither files nor descriptors."""
+    for error in (KeyError("mine"), None):
+        files = MemoryFiles()
+        try:
+            with SortedFileBuilder("d", ["a.gkv", "b.gkv"], files=files, memory_bytes=MIN_BUDGET) as building:
+                building.add_all((b"%d" % number, b"v" * 100) for number in range(50_000))
+                assert files.scratch_open > 0
+                if error:
+                    raise error
+        except KeyError as caught:
+            assert caught is error  # noqa: PT017  One of two ways out.
+        assert not files.named
+        assert not files.opened
+
+
+def test_failing_in_the_middle_of_finish() -> None:
+    """What is already written of a build that fails goes with it; files from before stay."""
+
+    class Stop(Exception):  # noqa: N818  A signal, not an error.
+        pass
+
+    def stop(done: int, _total: int) -> None:
+        if done > 1:
+            raise Stop
+
+    files = MemoryFiles()
+    files.named["d/a.gkv"] = bytearray(b"before")
+    with pytest.raises(Stop), SortedFileBuilder("d", ["a.gkv", "b.gkv"], files=files, on_progress=stop) as building:
+        building.add(b"k", b"v")
+        building.add(b"l", b"v", 1)
+        building.finish()
+    assert files.named == {"d/a.gkv": b"before"}
+    assert not files.opened
+
+
+def test_leftovers_of_a_killed_build_go(tmp_path: Path) -> None:
+    """What an earlier build in the directory left behind is removed; other names are none of ours."""
+    for name in ("a.gkv.tmp", "run-3.tmp", "kept.gkv", "tmp"):
+        (tmp_path / name).write_bytes(b"left")
+    (tmp_path / "directory.tmp").mkdir()
+    builder.build(tmp_path / "a.gkv", [])
+    assert sorted(os.listdir(tmp_path)) == ["a.gkv", "directory.tmp", "kept.gkv", "tmp"]
+
+
+def test_refusals_of_the_file_system_name_the_path(tmp_path: Path) -> None:
+    """A missing directory, one that is a file, one that may not be written, a disk that lies."""
+    with pytest.raises(StorageError, match="missing.*cannot build sorted files: No such file"):
+        builder.build(tmp_path / "missing" / "a.gkv", [])
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="file: cannot build sorted files: Not a directory") as refusal:
+        builder.build(tmp_path / "file" / "a.gkv", [])
+    assert refusal.value.details["file"] == str(tmp_path / "file")
+    with pytest.raises(StorageError, match=r"a\.gkv.*cannot build sorted files: Is a directory"):
+        (tmp_path / "a.gkv").mkdir()
+        builder.build(tmp_path / "a.gkv", [])
+    if os.geteuid() != 0:
+        tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+        with pytest.raises(StorageError, match="Permission denied"):
+            builder.build(tmp_path / "a.gkv", [])
+
+
+def test_a_disk_that_changes_what_was_put_aside() -> None:
+    """Scratch bytes that come back changed end the build, whatever they were: runs, index, anchors."""
+    files = MemoryFiles()
+    files.lie = lambda data, offset: data[:-1] + bytes([data[-1] ^ 4]) if offset > 8 else data
+    with pytest.raises(Corrupt, match=r"run-\d+\.tmp: damaged"):
+        builder.build("d/a.gkv", many(24, 60_000), files=files, memory_bytes=MIN_BUDGET)
+    assert not files.named
+    assert not files.opened
+
+
+def test_wrong_use() -> None:
+    """What is no record, and a group that does not exist, are refused; what came before is kept."""
+    files = MemoryFiles()
+    with SortedFileBuilder("d", ["a.gkv"], files=files) as building:
+        building.add(b"k", b"v")
+        with pytest.raises(ValueError, match="group must be below 1, got 1"):
+            building.add(b"k", b"w", 1)
+        with pytest.raises(TypeError):
+            building.add("k", b"w")
+        with pytest.raises(TypeError):
+            building.add_all([(b"k", "w")])
+        building.finish()
+    with SortedFile(files.named["d/a.gkv"]) as file:
+        assert list(file.scan()) == [(b"k", b"v")]

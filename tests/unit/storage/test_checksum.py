@@ -1,0 +1,87 @@
+"""CRC-32C: both forms against published vectors, against the plain one, and at every address."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.storage import _checksum, checksum
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.fenced import Fenced
+from tests.unit.storage.records import EXAMPLES
+
+FORMS = [_checksum.crc32c, _checksum.crc32c_scalar]
+
+VECTORS = {  # RFC 3720, appendix B.4, and the check value of the catalogues.
+    bytes(32): 0x8A9136AA,
+    b"\xff" * 32: 0x62A8AB43,
+    bytes(range(32)): 0x46DD794E,
+    bytes(range(31, -1, -1)): 0x113FDB5C,
+    bytes.fromhex("01c00000000000000000000000000000140000000000040000000014000000182800000000000000"
+                  "0200000000000000"): 0xD9963A56,
+    b"123456789": 0xE3069283,
+    b"": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [*FORMS, oracle.crc32c], ids=["fast", "scalar", "oracle"])
+def test_published_vectors(form) -> None:
+    """Every form knows the numbers that others published."""
+    assert {data: form(data) for data in VECTORS} == VECTORS
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["fast", "scalar"])
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect is called as Linux has it")
+def test_every_length_at_every_alignment(form) -> None:
+    """All lengths through several words, at each of 16 alignments and against the end of readable memory."""
+    fenced = Fenced()
+    data = random.Random(1).randbytes(70)
+    for size in range(len(data) + 1):
+        expected = oracle.crc32c(data[:size], size)
+        for buffer in fenced.places(data[:size]):
+            assert form(buffer, size) == expected
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["fast", "scalar"])
+@EXAMPLES
+@given(data=st.binary(max_size=300), start=st.integers(0, 2**32 - 1), cut=st.integers(0, 300))
+def test_continues_from_any_number(form, data: bytes, start: int, cut: int) -> None:
+    """Any data from any start agrees with the oracle, and two halves make the whole."""
+    expected = oracle.crc32c(data, start)
+    assert form(data, start) == expected
+    assert form(data[cut:], form(data[:cut], start)) == expected
+    assert form(memoryview(bytearray(data)), start) == expected
+
+
+def test_a_page_and_a_megabyte() -> None:
+    """The sizes that the storage really uses; the scalar form stands for the oracle where that is slow."""
+    page = random.Random(2).randbytes(4096)
+    assert _checksum.crc32c(page, 7) == _checksum.crc32c_scalar(page, 7) == oracle.crc32c(page, 7)
+    large = page * 256 + b"odd"
+    assert _checksum.crc32c(large) == _checksum.crc32c_scalar(large)
+
+
+def test_the_public_module_is_the_fast_form() -> None:
+    """Python callers get what the storage uses, and are told whether the processor helps."""
+    assert checksum.crc32c is _checksum.crc32c
+    assert isinstance(checksum.HARDWARE, bool)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "text",
+        pytest.param(None, marks=pytest.mark.xfail(strict=True, reason="the argument lacks `not None`")),
+        5,
+        memoryview(b"abcdef")[::2],
+    ],
+)
+def test_refuses_what_is_no_plain_buffer(wrong) -> None:
+    """Text, numbers and buffers with holes are refused."""
+    for form in FORMS:
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            form(wrong)

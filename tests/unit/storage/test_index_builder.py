@@ -1,0 +1,151 @@
+"""The hash index: any memory gives the same buckets; crowds are carried as far as the limit and no further."""
+
+from __future__ import annotations
+
+import struct
+from itertools import count, islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.errors import Corrupt, LimitExceeded
+from gossipkv.storage._format import hash64
+from gossipkv.storage._record_sorter import RecordSorter
+from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage.sorted_file import SortedFile
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.memory_files import MemoryFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SEED = 77
+ROOMY = 1 << 30
+MOST = 1024 + oracle.SLOTS  # At home in one bucket: twelve fit, 1,024 may be carried on.
+
+
+def keys_at_home(homes: int, wanted: int) -> Iterator[bytes]:
+    """Keys whose home is one bucket of so many: what an enemy sends who knows the seed."""
+    for number in count():
+        key = b"monkey:%d" % number
+        if oracle.home(hash64(key, SEED), homes) == wanted:
+            yield key
+
+
+def crowd(size: int, wanted: int) -> tuple[list[bytes], int]:
+    """That many keys at home in one bucket of the file that they make."""
+    homes = oracle.home_count(size)
+    return sorted(islice(keys_at_home(homes, wanted % homes), size)), homes
+
+
+def write(
+    keys: list[bytes], *, memory_bytes: int = ROOMY, compression: int = 0, files: MemoryFiles | None = None
+) -> bytes:
+    """A file with these keys, each its own value, and the fixed seed."""
+    files = MemoryFiles() if files is None else files
+    sorter = RecordSorter(lambda: None, ROOMY)
+    sorter.add_all([(key, key) for key in keys])
+    sorter.finish_adding()
+    writer = SortedFileWriter(
+        files,
+        "a.gkv",
+        memory_bytes=memory_bytes,
+        compression=compression,
+        seed=SEED,
+        common_prefix=sorter.common_prefix(0),
+        metadata=b"",
+    )
+    try:
+        assert sorter.write_group(writer, 0, len(keys) + 1) == len(keys)
+        writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    finally:
+        sorter.close()
+    return bytes(files.named["a.gkv"])
+
+
+@pytest.mark.parametrize(("memory_bytes", "runs"), [(0, 29), (64 << 10, 15), (200 << 10, 8), (ROOMY, 0)])
+def test_memory_decides_the_way_and_never_the_bytes(memory_bytes: int, runs: int) -> None:
+    """From all entries in memory to thirty runs gathered in slices: the oracle's bytes."""
+    keys = [b"%d" % number for number in range(30_000)]
+    files = MemoryFiles()
+    image = write(keys, memory_bytes=memory_bytes, files=files)
+    assert files.scratch_opened in range(runs, runs + 2), "the case must take the way it is here for"
+    assert files.scratch_open == 0
+    assert image == oracle.write([(key, key) for key in keys], seed=SEED)
+
+
+@pytest.mark.parametrize("memory_bytes", [0, ROOMY])
+@pytest.mark.parametrize("wanted", [0, 40, -1])
+@pytest.mark.parametrize("size", [12, 13, 24, 25, 500, MOST])
+def test_a_crowd_is_carried(size: int, wanted: int, memory_bytes: int) -> None:
+    """All records at home in the first, a middle or the last bucket: every one is found, and misses end."""
+    keys, homes = crowd(size, wanted)
+    image = write(keys, memory_bytes=memory_bytes)
+    assert image == oracle.write([(key, key) for key in keys], seed=SEED)
+    buckets = oracle.Footer.unpack(image[-256:]).buckets
+    assert buckets == max(homes, wanted % homes + -(-size // oracle.SLOTS))
+    strangers = list(islice(keys_at_home(homes, wanted % homes), size, size + 50))
+    with SortedFile(image) as file:
+        file.verify()
+        assert file.get_many(keys) == keys
+        assert [file.get(key) for key in keys] == keys
+        assert [file.get(key) for key in strangers] == [None] * 50
+        assert file.get_many([*strangers, keys[-1]]) == [None] * 50 + [keys[-1]]
+
+
+@pytest.mark.parametrize("memory_bytes", [0, ROOMY])
+def test_one_too_many_is_refused(memory_bytes: int) -> None:
+    """A crowd over the limit is no accident: it is refused, and nothing is left behind."""
+    keys, _ = crowd(MOST + 1, 3)
+    files = MemoryFiles()
+    with pytest.raises(LimitExceeded, match="1024 keys crowd"):
+        write(keys, memory_bytes=memory_bytes, files=files)
+    assert not files.named
+    assert not files.opened
+
+
+def test_equal_hashes_with_equal_fingerprints() -> None:
+    """Keys that agree in bucket and fingerprint are told apart by their records, in hits and in misses."""
+    homes = oracle.home_count(30)
+    same = [key for key in islice(keys_at_home(homes, 1), 20_000) if hash64(key, SEED) & 255 == 5]
+    keys, strangers = sorted(same[:30]), same[30:50]
+    assert len(strangers) == 20
+    with SortedFile(write(keys)) as file:
+        assert file.get_many(keys) == [file.get(key) for key in keys] == keys
+        assert file.get_many(strangers) == [file.get(key) for key in strangers] == [None] * 20
+
+
+def test_a_fingerprint_of_zero_is_no_empty_slot() -> None:
+    """Keys whose fingerprint is 0, as that of an empty slot, are found, and missed where only empty slots match."""
+    zeros = [key for key in islice(keys_at_home(1, 0), 5000) if hash64(key, SEED) & 255 == 0]
+    keys, strangers = sorted(zeros[:5]), zeros[5:]
+    for compression in (oracle.NONE, oracle.LZ4):
+        with SortedFile(write(keys, compression=compression)) as file:
+            assert file.get_many(keys) == keys
+            assert file.get_many(strangers) == [file.get(key) for key in strangers] == [None] * len(strangers)
+
+
+def test_runs_that_come_back_changed() -> None:
+    """Entries that the disk changed are damage that names the scratch file; never a wrong index."""
+    keys = [b"%d" % number for number in range(5_000)]
+    for at in (0, 8):  # The part's header, the part.
+        files = MemoryFiles()
+        files.lie = lambda data, offset: data[:-1] + b"?" if offset == at else data  # noqa: B023  Used in this turn.
+        with pytest.raises(Corrupt, match=r"a\.gkv\.\d+\.tmp: damaged at byte 0: .*scratch"):
+            write(keys, memory_bytes=0, files=files)
+        assert not files.named
+
+
+def test_the_layout_of_one_bucket() -> None:
+    """One bucket of a small file, byte by byte, without the oracle."""
+    image = write([b"a", b"b"])
+    index, buckets = struct.unpack_from("<QQ", image, len(image) - 256 + 48)
+    assert buckets == 1
+    bucket = image[index : index + 64]
+    in_order = sorted([(hash64(b"a", SEED) >> 32, 1, b"a"), (hash64(b"b", SEED) >> 32, 2, b"b")])
+    assert bucket[:12] == bytes(hash64(key, SEED) & 255 for _, _, key in in_order) + bytes(10)
+    assert bucket[12:16] == bytes(4)
+    assert struct.unpack("<12I", bucket[16:]) == (in_order[0][1], in_order[1][1], *[0] * 10)

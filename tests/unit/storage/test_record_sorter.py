@@ -1,0 +1,280 @@
+"""The external sort, with so little memory that runs, collapses and merges of several levels really happen.
+
+Each case goes through a writer into a whole file, and the oracle's writer says what its bytes must be.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import Corrupt, LimitExceeded
+from gossipkv.storage._record_sorter import RecordSorter
+from gossipkv.storage._scratch import Scratch
+from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.memory_files import MemoryFiles
+from tests.unit.storage.records import EXAMPLES, KEYS, RECORDS, VALUES, edge_cases, many
+
+Grouped = tuple[bytes, bytes, int]
+ROOMY = 1 << 30
+
+
+@dataclass
+class Sorted:
+    """What came of one sort."""
+
+    images: list[bytes]
+    duplicates: list[int]
+    scratches: int
+    most_open: int
+    left_open: int
+
+
+def sort(records: list[Grouped], memory_bytes: int, *, groups: int = 1, step: int = 7) -> Sorted:
+    """Sort, and write a file for each group; the writers have room enough to need no scratch files."""
+    files = MemoryFiles()
+    numbers = count()
+    sorter = RecordSorter(lambda: Scratch(files, f"run-{next(numbers)}.tmp"), memory_bytes, groups)
+    for key, value, group in records:
+        sorter.add(key, value, group)
+    assert sorter.added == len(records)
+    sorter.finish_adding()
+    images, duplicates = [], []
+    for group in range(groups):
+        writer = SortedFileWriter(
+            files,
+            f"{group}.gkv",
+            memory_bytes=ROOMY,
+            compression=oracle.NONE,
+            seed=sorter.seed,
+            common_prefix=sorter.common_prefix(group),
+            metadata=b"",
+        )
+        while sorter.write_group(writer, group, step) == step:
+            pass
+        duplicates.append(sorter.group_duplicates(group))
+        size = writer.finish(duplicates[-1])
+        images.append(bytes(files.named[f"{group}.gkv"]))
+        assert size == len(images[-1])
+    sorter.close()
+    return Sorted(images, duplicates, files.scratch_opened, files.scratch_open_most, files.scratch_open)
+
+
+def expected(records: list[Grouped], groups: int = 1) -> list[bytes]:
+    """The files by the oracle."""
+    seed = oracle.seed_of(key for key, _, _ in records)
+    return [oracle.write([(k, v) for k, v, at in records if at == group], seed=seed) for group in range(groups)]
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "scratches"),
+    [
+        (ROOMY, range(1)),
+        (100_000, range(2, 5)),  # A few runs, merged once.
+        (4_000, range(40, 80)),  # Runs of runs: every two are merged at once, over several levels.
+        (0, range(2_500, 4_000)),  # A run for every record or two.
+    ],
+)
+def test_memory_decides_the_way_and_never_the_bytes(memory_bytes: int, scratches: range) -> None:
+    """From all in memory to a run for each record: the same file, duplicates counted alike."""
+    records = [(key, value, 0) for key, value in many(5, 2000, keys=900)]
+    found = sort(records, memory_bytes, step=100)
+    assert found.images == expected(records)
+    assert found.scratches in scratches, "the case must take the way it is here for"
+    assert found.left_open == 0
+    assert found.duplicates == [2000 - len({key for key, _, _ in records})]
+
+
+def test_levels_stay_few() -> None:
+    """Merged runs are merged again: the open files grow with the logarithm of the runs."""
+    records = [(b"%06d" % (number * 7919 % 4096), b"", 0) for number in range(4096)]
+    found = sort(records, 0)
+    assert found.scratches > 4096  # One each, and the merged ones.
+    assert found.most_open <= 12 + 3  # log2 of the runs, and those of the merge under way.
+    assert found.images == expected(records)
+
+
+def test_larger_records_than_the_memory() -> None:
+    """A record is taken whatever the budget, and parts of a run grow for it."""
+    source = random.Random(6)
+    records = [
+        (b"%d" % source.randrange(6), source.randbytes(source.choice([10, 300_000, 600_000])), 0) for _ in range(20)
+    ]
+    found = sort(records, 100_000)
+    assert found.images == expected(records)
+    assert found.scratches > 5
+
+
+@pytest.mark.parametrize("memory_bytes", [ROOMY, 20_000])
+def test_edge_cases(memory_bytes: int) -> None:
+    """Keys and values of all the sizes at which something turns over."""
+    records = [(key, value, 0) for key, value in edge_cases()]
+    found = sort(records, memory_bytes)
+    assert found.images == expected(records)
+    assert (found.scratches > 10) == (memory_bytes < ROOMY)
+
+
+@EXAMPLES
+@given(records=RECORDS, memory_bytes=st.sampled_from([0, 500, 3000, ROOMY]))
+def test_any_records(records: list[tuple[bytes, bytes]], memory_bytes: int) -> None:
+    """Any records within any memory."""
+    grouped = [(key, value, 0) for key, value in records]
+    assert sort(grouped, memory_bytes).images == expected(grouped)
+
+
+@EXAMPLES
+@given(
+    records=st.lists(st.tuples(KEYS, VALUES, st.integers(0, 4)), max_size=50),
+    memory_bytes=st.sampled_from([0, 500, 3000, ROOMY]),
+    step=st.sampled_from([1, 3, 1000]),
+)
+def test_any_groups(records: list[Grouped], memory_bytes: int, step: int) -> None:
+    """Groups are files of their own: same keys in two of them are no duplicates; empty ones are written, too."""
+    found = sort(records, memory_bytes, groups=5, step=step)
+    assert found.images == expected(records, 5)
+    assert sum(found.duplicates) == len(records) - len({(key, group) for key, _, group in records})
+
+
+@pytest.mark.parametrize("memory_bytes", [ROOMY, 60_000])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_words_that_are_equal(memory_bytes: int, groups: int) -> None:
+    """Hundreds of keys that agree for words on end, some of which end in zeros that others lack."""
+    source = random.Random(7)
+    starts = [b"", b"s" * 5, b"s" * 13, b"s" * 21 + b"\0" * 30]
+    records = [
+        (
+            source.choice(starts) + bytes(source.randrange(12)) + source.choice([b"", b"\0", b"a"]),
+            b"%d" % turn,
+            turn % groups,
+        )
+        for turn in range(3000)
+    ]
+    found = sort(records, memory_bytes, groups=groups)
+    assert found.images == expected(records, groups)
+
+
+@pytest.mark.parametrize("memory_bytes", [ROOMY, 1500])
+def test_the_last_of_equals_stays(memory_bytes: int) -> None:
+    """Of hundreds of equal keys the last added stays, within a run and across all levels of runs."""
+    records = [(b"%d" % (turn % 3), b"value %d" % turn, 0) for turn in range(900)]
+    found = sort(records, memory_bytes)
+    assert oracle.File(found.images[0]).items() == [(b"%d" % n, b"value %d" % (897 + n)) for n in range(3)]
+    assert found.duplicates == [897]
+    assert found.images == expected(records)
+
+
+def test_many_long_keys_that_agree_almost_to_their_ends() -> None:
+    """Descending word by word through 64 KiB of equal key needs little stack, even on a small thread."""
+    keys = [b"a" + b"m" * 65_530 + b"%04d" % number for number in range(40)]
+    records = [(key, b"%d" % at, 0) for at, key in enumerate([b"b", *keys, *keys[::3]])]
+    random.Random(8).shuffle(records)
+    found: list[bytes] = []
+    before = threading.stack_size(4 << 20)
+    try:
+        thread = threading.Thread(target=lambda: found.extend(sort(records, ROOMY).images))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert [key for key, _ in oracle.File(found[0]).items()] == [*keys, b"b"]
+
+
+def test_add_all_is_add() -> None:
+    """The loop in C adds as single calls do, from any iterable, into any group."""
+    records = many(9, 50)
+    one, other = (RecordSorter(lambda: None, ROOMY, 3) for _ in range(2))
+    for key, value in records:
+        one.add(key, value, 2)
+    other.add_all(iter(records), 2)
+    assert one.seed == other.seed == oracle.seed_of(key for key, _ in records)
+    assert one.added == other.added == 50
+    assert [sorter.common_prefix(group) for sorter in (one, other) for group in range(3)] == [
+        b"",
+        b"",
+        b"user:0000",
+    ] * 2
+
+
+def test_limits() -> None:
+    """The largest key and value go in; one byte more is refused by name and size, and nothing is added."""
+    sorter = RecordSorter(lambda: None, ROOMY)
+    sorter.add(b"k" * 65_535, b"")
+    sorter.add(b"k", bytes(16 << 20))
+    for key, value, limit in ((b"k" * 65_536, b"", 65_535), (b"", bytes((16 << 20) + 1), 16 << 20)):
+        with pytest.raises(LimitExceeded, match=f"at most {limit} bytes long, got {limit + 1}") as refusal:
+            sorter.add(key, value)
+        assert refusal.value.details == {"limit": limit, "got": limit + 1}
+        with pytest.raises(LimitExceeded):
+            sorter.add_all([(key, value)])
+    assert sorter.added == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((b"", b"", 3), ValueError),
+        ((b"", b"", -1), OverflowError),
+        ((b"", None), TypeError),
+        ((None, b""), TypeError),
+        (("", b""), TypeError),
+        ((bytearray(), b""), TypeError),
+    ],
+)
+def test_refuses_what_is_no_record(arguments, error) -> None:
+    """Wrong types and groups that do not exist are refused, and nothing is added."""
+    sorter = RecordSorter(lambda: None, ROOMY, 3)
+    with pytest.raises(error):
+        sorter.add(*arguments)
+    assert sorter.added == 0
+
+
+@pytest.mark.parametrize("records", [[(b"k",)], [(b"k", b"v", b"w")], [b"kv", 7], [(b"k", None)], [None], 7])
+def test_add_all_refuses_what_are_no_records(records) -> None:
+    """What is no pair of bytes ends the loop with an error of its own."""
+    with pytest.raises((TypeError, ValueError)):
+        RecordSorter(lambda: None, ROOMY).add_all(records)
+
+
+@pytest.mark.parametrize("groups", [0, 65_537])
+def test_number_of_groups(groups: int) -> None:
+    """A build has 1 to 65,536 partitions."""
+    RecordSorter(lambda: None, ROOMY, 65_536)
+    with pytest.raises(LimitExceeded, match="65536"):
+        RecordSorter(lambda: None, ROOMY, groups)
+
+
+def sort_all(sorter: RecordSorter, records: list[Grouped]) -> None:
+    """As far as a sort goes without a writer."""
+    for key, value, group in records:
+        sorter.add(key, value, group)
+    sorter.finish_adding()
+
+
+def test_scratch_bytes_that_come_back_changed() -> None:
+    """A part that the disk changed, or lost the end of, is damage that names the scratch file; never a wrong file."""
+    records = [(key, value, 0) for key, value in many(10, 300)]
+    changes = [
+        lambda data, _: bytes([data[0] ^ 1, *data[1:]]) if len(data) > 8 else data,
+        lambda data, _: data[:-1] if len(data) > 8 else data,
+        lambda data, _: data[:3],
+        lambda data, _: b"",
+        lambda data, _: bytes([data[0] ^ 1, *data[1:]]) if len(data) == 8 else data,
+    ]
+    for change in changes:
+        files = MemoryFiles()
+        files.lie = change
+        numbers = count()
+        sorter = RecordSorter(lambda: Scratch(files, f"run-{next(numbers)}.tmp"), 3_000)  # noqa: B023  Only in this turn.
+        with pytest.raises(Corrupt, match=r"run-\d+\.tmp: damaged at byte \d+: .*scratch file"):
+            sort_all(sorter, records)
+        sorter.close()
+        del sorter
+        assert files.scratch_opened > 1
+        assert files.scratch_open == 0

@@ -1,0 +1,338 @@
+"""The life of an open file: pins, scans that hold it, closing, what is no file at all, and the end of the process."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import stat
+import subprocess
+import sys
+import textwrap
+import weakref
+from pathlib import Path
+
+import pytest
+
+from gossipkv.environment import RealFiles
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.storage.builder import SortedFileBuilder
+from gossipkv.storage.sorted_file import Scan, SortedFile
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.memory_files import MemoryFiles
+
+RECORDS = [(b"%03d" % number, b"v" * number) for number in range(300)]
+IMAGE = oracle.write(RECORDS)
+
+
+def maps_of(path: Path) -> int:
+    """How many maps of a file this process has."""
+    return sum(os.fspath(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.fixture
+def file():
+    """An open file of 300 records; closed at the end, so nothing may hold it then."""
+    with SortedFile(IMAGE, name="f.gkv") as opened:
+        yield opened
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The same on disk."""
+    found = tmp_path / "f.gkv"
+    found.write_bytes(IMAGE)
+    return found
+
+
+def test_a_pinned_file_does_not_close(file: SortedFile) -> None:
+    """Each pin holds the file until its own unpin; refusing to close changes nothing."""
+    file.pin()
+    file.pin()
+    for pins in (2, 1):
+        with pytest.raises(BufferError, match=rf"f\.gkv: {pins} readers hold"):
+            file.close()
+        assert file.get(b"007") == b"v" * 7
+        file.unpin()
+    file.close()
+
+
+def test_unpin_needs_a_pin(file: SortedFile) -> None:
+    """A pin is taken back once."""
+    with pytest.raises(ValueError, match=r"f\.gkv: unpin without a pin"):
+        file.unpin()
+    file.pin()
+    file.unpin()
+    with pytest.raises(ValueError, match="without a pin"):
+        file.unpin()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_holds_the_file(file: SortedFile, reverse: bool) -> None:
+    """From its start, before the first step, until it ends."""
+    walk = file.scan(limit=3, reverse=reverse)
+    for _ in range(3):
+        with pytest.raises(BufferError):
+            file.close()
+        next(walk)
+    with pytest.raises(BufferError):
+        file.close()
+    assert next(walk, None) is None
+    file.close()
+    assert next(walk, None) is None, "an ended scan stays ended"
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("question", [{"limit": 0}, {"start": b"9"}, {"end": b""}, {"prefix": b"x"}, {}])
+def test_every_end_lets_go(file: SortedFile, question, reverse: bool) -> None:
+    """Scans that end at once, by their bounds or by their limit, hold nothing afterwards."""
+    list(file.scan(**question, reverse=reverse))
+    file.close()
+
+
+def test_a_scan_closed_early_lets_go(file: SortedFile) -> None:
+    """Closing and dropping a scan in the middle both let go; closing twice is harmless."""
+    walk, other = file.scan(), file.scan(reverse=True)
+    assert next(walk) == RECORDS[0]
+    assert next(other) == RECORDS[-1]
+    walk.close()
+    walk.close()
+    assert list(walk) == []
+    with pytest.raises(BufferError, match="1 readers"):
+        file.close()
+    del other
+    gc.collect()
+    file.close()
+
+
+def test_a_scan_that_meets_damage_lets_go() -> None:
+    """After the error the scan has ended and the file closes."""
+    damaged = bytearray(oracle.write([(b"%03d" % number, b"v" * 100) for number in range(300)]))
+    damaged[20_000] ^= 1
+    file = SortedFile(damaged, name="f.gkv")
+    for reverse in (False, True):
+        walk = file.scan(reverse=reverse)
+        with pytest.raises(Corrupt):
+            list(walk)
+        assert list(walk) == []
+    file.close()
+
+
+def test_nothing_works_after_close(file: SortedFile, path: Path) -> None:
+    """Every use of a closed file is an error that names it; closing again is none."""
+    for closed in (file, SortedFile(path, name="f.gkv")):
+        closed.close()
+        closed.close()
+        uses = [
+            lambda: closed.get(b"k"),  # noqa: B023  Used in this turn, as all the others.
+            lambda: closed.get_many([]),  # noqa: B023
+            lambda: b"k" in closed,  # noqa: B023
+            lambda: closed.scan(),  # noqa: B023
+            lambda: Scan(closed, None, None, False, -1),  # noqa: B023, FBT003
+            lambda: closed.verify(),  # noqa: B023
+            lambda: closed.describe(),  # noqa: B023
+            lambda: closed.metadata,  # noqa: B023
+            lambda: closed.pin(),  # noqa: B023
+        ]
+        for use in uses:
+            with pytest.raises(ValueError, match=r"f\.gkv: the sorted file is closed"):
+                use()
+
+
+def test_closing_unmaps(path: Path) -> None:
+    """The map ends with `close`, with the last reference, and with a failed opening; no descriptor stays."""
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with SortedFile(path) as file:
+        file.get(b"007")
+        assert maps_of(path) == 1
+        assert len(os.listdir("/proc/self/fd")) <= descriptors + 1  # The map's own.
+    assert maps_of(path) == 0
+    file = SortedFile(path)
+    walk = file.scan()
+    del file
+    gc.collect()
+    assert maps_of(path) == 1, "the scan holds the file"
+    assert next(walk) == RECORDS[0]
+    del walk
+    gc.collect()
+    assert maps_of(path) == 0
+    path.write_bytes(IMAGE[:-1])
+    with pytest.raises(Corrupt):
+        SortedFile(path)
+    assert maps_of(path) == 0
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_buffer_is_held_as_long_as_it_is_read() -> None:
+    """The owner of the buffer cannot change its size before the file is closed, or failed to open."""
+    held = bytearray(IMAGE)
+    file = SortedFile(held)
+    with pytest.raises(BufferError):
+        held.append(0)
+    file.close()
+    held.append(0)
+    with pytest.raises(Corrupt):
+        SortedFile(held)
+    held.append(0)
+
+
+def test_with_closes_after_an_error(path: Path) -> None:
+    """Leaving by an exception closes; leaving while a scan holds the file says so."""
+    with pytest.raises(KeyError), SortedFile(path) as file:
+        raise KeyError
+    with pytest.raises(ValueError, match="closed"):
+        file.get(b"k")
+    with pytest.raises(BufferError), SortedFile(path) as file:
+        walk = file.scan()
+    walk.close()
+    file.close()
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    """A file that is not there."""
+    path = tmp_path / "missing.gkv"
+    with pytest.raises(StorageError, match=r"missing\.gkv: cannot open the sorted file: No such file") as refusal:
+        SortedFile(path)
+    assert refusal.value.details == {"file": os.fspath(path)}
+    with pytest.raises(StorageError, match="^mine: cannot open"):
+        SortedFile(path, name="mine")
+
+
+def test_directory(tmp_path: Path) -> None:
+    """A directory is no file."""
+    with pytest.raises(StorageError, match="cannot open the sorted file"):
+        SortedFile(tmp_path)
+
+
+def test_unreadable_file(path: Path) -> None:
+    """A file without permission, by the system's own word and, where root reads everything, by the seam."""
+
+    class Forbidding(RealFiles):
+        def open(self, path, flags=0, mode=0):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+
+    with pytest.raises(StorageError, match=r"f\.gkv: cannot open the sorted file: Permission denied"):
+        SortedFile(path, files=Forbidding())
+    if os.geteuid() != 0:
+        path.chmod(stat.S_IWUSR)
+        with pytest.raises(StorageError, match=r"f\.gkv: cannot open the sorted file: Permission denied"):
+            SortedFile(path)
+
+
+@pytest.mark.parametrize("step", ["size", "map"])
+def test_files_that_fail_while_opening(path: Path, step: str) -> None:
+    """An I/O error of any step names the file, and the descriptor is closed."""
+
+    class Failing(MemoryFiles):
+        pass
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    files = Failing()
+    files.named[os.fspath(path)] = bytearray(IMAGE)
+    setattr(files, step, fail)
+    with pytest.raises(StorageError, match=r"f\.gkv: cannot open the sorted file: Input/output error"):
+        SortedFile(path, files=files)
+    assert not files.opened
+
+
+@pytest.mark.parametrize("empty", [b"", "path"])
+def test_empty_file(tmp_path: Path, empty) -> None:
+    """An empty file is damage at its first byte, mapped or not."""
+    path = tmp_path / "e.gkv"
+    path.touch()
+    with pytest.raises(Corrupt, match=r"e\.gkv: damaged at byte 0: the file is empty"):
+        SortedFile(path if empty else b"", name=os.fspath(path))
+
+
+@pytest.mark.parametrize("wrong", [None, 5, memoryview(IMAGE)[::2]])
+def test_what_is_no_source(wrong) -> None:
+    """Neither a path nor a buffer in one piece."""
+    with pytest.raises((TypeError, BufferError)):
+        SortedFile(wrong)
+
+
+def test_many_files_open_and_close(path: Path) -> None:
+    """Thousands of openings leave no maps, descriptors or references."""
+    descriptors = len(os.listdir("/proc/self/fd"))
+    files = [SortedFile(path, name=str(number)) for number in range(200)]
+    assert all(file.get(b"003") == b"vvv" for file in files)
+    for file in files:
+        file.close()
+    assert maps_of(path) == 0
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    for _ in range(2000):
+        with pytest.raises(UnsupportedFormat):
+            SortedFile(b"something else")
+
+
+def test_no_reference_cycles() -> None:
+    """Dropping the last name frees at once, without the collector: the scan knows the file, not the other way."""
+
+    class Held(bytearray):
+        pass
+
+    held = Held(IMAGE)
+    gone = weakref.ref(held)
+    gc.disable()
+    try:
+        file = SortedFile(held)
+        walk = file.scan()
+        next(walk)
+        del held, file
+        assert gone() is not None
+        del walk
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+ENDS = {
+    "everything open": "",
+    "scan first": "del scan",
+    "file first": "del file",
+    "closed scan": "scan.close()",
+    "in a cycle": "cycle = [file, scan, building]; cycle.append(cycle); del file, scan, building",
+    "in a module": "import sys; sys.modules['zz'] = scan; sys.held = file",
+    "exit in the middle": "import os; sys = __import__('sys'); sys.exit(0)",
+    "unfinished thread": (
+        "import threading, time\n"
+        "threading.Thread(target=lambda: [next(scan), time.sleep(0.05), next(scan)], daemon=True).start()"
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_the_process_ends_without_noise(path: Path, tmp_path: Path, end: str) -> None:
+    """Whatever is still open and in whatever order it goes: exit 0, and nothing on either stream."""
+    (tmp_path / "out").mkdir()
+    script = f"""
+        import pathlib
+        from gossipkv.storage.builder import SortedFileBuilder
+        from gossipkv.storage.sorted_file import SortedFile
+        file = SortedFile({os.fspath(path)!r})
+        scan = file.scan(reverse=True)
+        next(scan)
+        other = SortedFile(bytearray(pathlib.Path({os.fspath(path)!r}).read_bytes()))
+        file.pin()
+        building = SortedFileBuilder({os.fspath(tmp_path / "out")!r}, ["a.gkv"], memory_bytes=8 << 20)
+        building.add_all((b"%d" % number, b"v" * 100) for number in range(30_000))
+    """
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(script) + end], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_file_outlives_its_builder(tmp_path: Path) -> None:
+    """A map of the old file goes on answering when a new one takes its name."""
+    for word in (b"old", b"new"):
+        with SortedFileBuilder(tmp_path, ["a.gkv"]) as building:
+            building.add(b"k", word)
+            building.finish()
+        if word == b"old":
+            before = SortedFile(tmp_path / "a.gkv")
+    with SortedFile(tmp_path / "a.gkv") as after:
+        assert (before.get(b"k"), after.get(b"k")) == (b"old", b"new")
+    before.close()

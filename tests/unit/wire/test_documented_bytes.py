@@ -1,0 +1,35 @@
+"""The bytes drawn in docs/wire.md are the bytes on the wire."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gossipkv.wire import rpc
+from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "wire.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^(\d+) +((?:[0-9a-f]{2} )*[0-9a-f]{2})  ", re.MULTILINE)
+
+
+def drawn() -> list[bytes]:
+    """Each drawing: its rows joined, every offset checked."""
+    drawings: list[bytes] = []
+    for offset, octets in ROW.findall(PAGE):
+        if offset == "0":
+            drawings.append(b"")
+        assert int(offset) == len(drawings[-1])
+        drawings[-1] += bytes.fromhex(octets)
+    return drawings
+
+
+def test_the_drawn_frames() -> None:
+    """A request and its answer."""
+    assert drawn() == [rpc.request(7, "get", ["geo", b"lima"]), rpc.response(7, [b"Peru", "2"])]
+
+
+def test_the_stated_limits() -> None:
+    """The table of limits has the scanner's numbers."""
+    assert f"| size of a frame | `max_frame`, {MAX_FRAME_BYTES >> 20} MiB |" in PAGE
+    assert f"| nesting | {MAX_DEPTH} |" in PAGE
+    assert f"each | {MAX_ELEMENTS:,} |" in PAGE
