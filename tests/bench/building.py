@@ -14,10 +14,15 @@ import sys
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from gossipkv.dataset.build_child import Order
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.dataset.source import Source
+from gossipkv.environment import RealFiles
 from tests.bench import goals
 from tests.bench.data import SEED
 from tests.bench.machine import size_on_disk
 from tests.bench.measurement import Measurement
+from tests.bench.sources import VERSION, bulk, write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +32,6 @@ if TYPE_CHECKING:
 
 NANOSECONDS = 1e9
 MIB = 1 << 20
-OVER_BUDGET = 10
 
 
 def remove(path: Path) -> None:
@@ -66,19 +70,28 @@ def measure_size(files: dict[str, Path], data: Data) -> Measurement:
     return Measurement(goals.SIZE, "B", next(iter(files)), samples)
 
 
-def measure_memory(directory: Path, *, budget_bytes: int, value_bytes: int) -> Measurement:
-    """The greatest resident size (`VmHWM`) of a process of its own that builds ten times its budget."""
-    settings = (directory / "memory.gkv", budget_bytes, budget_bytes * OVER_BUDGET, value_bytes)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.memory_child", *map(str, settings)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    remove(directory / "memory.gkv")
-    return Measurement(
-        goals.BUILD_MEMORY,
-        "MiB",
-        "GossipKV",
-        {"GossipKV": [int(done.stdout) / MIB], goals.BUDGET: [budget_bytes / MIB]},
-    )
+def measure_memory(directory: Path, *, budget_bytes: int, data_bytes: int, value_bytes: int) -> Measurement:
+    """The greatest resident size (`VmHWM`) of a node's build child that is given more than its budget to sort."""
+    source, target = directory / "source", directory / "built"
+    source.mkdir()
+    target.mkdir()
+    write_database(source, "memory", bulk(data_bytes, value_bytes, goals.BUILD_MEMORY))
+    job = BuildJob.of(Source(source, RealFiles()).version("memory", VERSION), str(target))
+    leash, held = os.pipe()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.bench.memory_child"],
+            input=Order(job, budget_bytes, 0, leash).to_line(),
+            stdout=subprocess.PIPE,
+            pass_fds=(leash,),
+            check=False,
+        )
+    finally:
+        os.close(leash)
+        os.close(held)
+    if done.returncode != 0:
+        raise RuntimeError(f"the build child failed: {done.stdout.decode()}")
+    remove(directory)
+    peak_bytes = int(done.stdout.splitlines()[-1])
+    samples = {"GossipKV": [peak_bytes / MIB], goals.BUDGET: [budget_bytes / MIB]}
+    return Measurement(goals.BUILD_MEMORY, "MiB", "GossipKV", samples)

@@ -1,52 +1,22 @@
-"""Build more than fits in memory, then print the greatest resident size of this process in bytes.
+"""The node's own build child, which says at its end how much memory it has had at most.
 
-A process of its own, because `VmHWM` never sinks: `python -m tests.bench.memory_child FILE BUDGET TOTAL VALUE_BYTES`.
+A process of its own, because `VmHWM` never sinks.  It takes the child's order on its standard input, and its last line
+on standard output is the number of bytes.
 """
 
 from __future__ import annotations
 
-import random
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gossipkv.storage.builder import build
-
-from tests.bench.data import SEED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.bench.data import Record
-
-KIB = 1 << 10
+from gossipkv.dataset import build_child
 
 
-def records(total_bytes: int, value_bytes: int) -> Iterator[Record]:
-    """Unsorted records made one at a time, so that nothing but the builder holds any."""
-    rng = random.Random(SEED)
-    made = 0
-    while made < total_bytes:
-        key = b"%016x" % rng.getrandbits(64)
-        yield key, (key * (value_bytes // len(key) + 1))[:value_bytes]
-        made += len(key) + value_bytes
-
-
-def peak_bytes() -> int:
-    """`VmHWM` of this process."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == "VmHWM":
-            return int(value.split()[0]) * KIB
-    raise LookupError("/proc/self/status has no VmHWM")
-
-
-def main() -> None:
-    """Arguments as in the module's head."""
-    path, budget_bytes, total_bytes, value_bytes = sys.argv[1:]
-    build(Path(path), records(int(total_bytes), int(value_bytes)), memory_bytes=int(budget_bytes))
-    print(peak_bytes())
+def main() -> int:
+    """What the child says, then its peak."""
+    status = build_child.main()
+    print(build_child.peak_bytes())
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

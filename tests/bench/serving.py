@@ -25,6 +25,7 @@ import msgpack
 
 from tests.bench import data, goals, machine
 from tests.bench.measurement import Measurement
+from tests.bench.sources import bulk, write_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,26 +116,6 @@ def redis_value(reply: bytes) -> object:
     if not reply.endswith(b"\r\n") or (size.startswith(b"$") and size != b"$-1" and not rest):
         raise ValueError("half an answer")
     return rest[:-2]
-
-
-def write_database(root: Path, name: str, records: Iterator[Record], files: int = 4) -> None:
-    """A version of tab-separated files, put in place by one rename."""
-    staging = root.parent / f"{root.name}-staging"
-    version = staging / "1"
-    version.mkdir(parents=True)
-    with ExitStack() as stack:
-        outputs = [stack.enter_context((version / f"part-{number:05}").open("wb")) for number in range(files)]
-        for number, (key, value) in enumerate(records):
-            outputs[number % files].write(b"%b\t%b\n" % (key, value))
-    staging.rename(root / name)
-
-
-def bulk(total_bytes: int, seed: str) -> Iterator[Record]:
-    """Records of 1 KiB made one at a time, until there are enough of them."""
-    rng = random.Random(seed)
-    for _ in range(total_bytes // data.LARGE_VALUE_BYTES):
-        key = b"%016x" % rng.getrandbits(64)
-        yield key, key * (data.LARGE_VALUE_BYTES // len(key))
 
 
 @contextmanager
@@ -242,8 +223,8 @@ class Scene:
 
     def during_a_build(self, name: str) -> list[int]:
         """Reads while a new database is built, from its appearance until it answers."""
-        first_key, _ = next(bulk(self.load.built_bytes, name))
-        write_database(self.source, name, bulk(self.load.built_bytes, name))
+        first_key, _ = next(bulk(self.load.built_bytes, data.LARGE_VALUE_BYTES, name))
+        write_database(self.source, name, bulk(self.load.built_bytes, data.LARGE_VALUE_BYTES, name))
         os.sync()
         self.control.exchange(msgpack.packb([0, 1, "refresh", [name]]), msgpack.unpackb)
         deadline = monotonic() + BUILD_TIMEOUT_S

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
-
 from tests.bench.peers.base import Engine
 
 if TYPE_CHECKING:
