@@ -19,7 +19,7 @@ from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.environment import RealFiles
 from gossipkv.errors import Corrupt
-from gossipkv.storage.document import read_document
+from gossipkv.storage.document import encode, read_document
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from tests.unit.dataset.sources import lines, put_version
 
@@ -450,7 +450,12 @@ async def test_a_damaged_version_without_a_source_stays_an_error_and_nothing_old
         await active(library, "v3")
 
 
-async def test_a_damaged_active_document_does_not_lead_back(world):
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"GOSSIPKV 1", b"\0" * 100, encode("NODE", {})],
+    ids=["empty", "another magic", "zeroed", "another document"],
+)
+async def test_a_damaged_active_document_does_not_lead_back(world, damage):
     """The newest that is built is what was answered, or newer."""
     world.put("v1")
     async with world.node() as library:
@@ -458,7 +463,7 @@ async def test_a_damaged_active_document_does_not_lead_back(world):
         world.put("v2")
         await library.rescan()
         await active(library, "v2")
-    (world.root / "data/active/db").write_bytes(b"")
+    (world.root / "data/active/db").write_bytes(damage)
     with capture_logs() as logs:
         async with world.node() as library:
             assert library.active("db").name == "v2"
