@@ -6,8 +6,10 @@ still building, or has set aside as damaged already, is not part of what it serv
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.manifest import MANIFEST, Manifest, read_manifest
@@ -20,7 +22,6 @@ from gossipkv.storage.sorted_file import SUFFIX, SortedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NODE: Final = "NODE"
 DATASETS: Final = "datasets"
@@ -86,16 +87,29 @@ def files_below(path: Path) -> list[Path]:
     """Every file to check, in order: `path` itself, or all below it that belong to what is served.
 
     A version in a data directory has a manifest to check even if that is gone.
+
+    Raises:
+        StorageError: a directory cannot be read, so nobody could say that all is well.
     """
     if not path.is_dir():
         return [path]
     is_data = is_data_directory(path)
     top = PASSED_OVER if is_data else frozenset[str]()
-    below = (item for item in path.rglob("*") if item.relative_to(path).parts[0] not in top)
-    found = {item for item in below if item.is_file() and not item.name.endswith(".tmp")}
+    found = set()
+    for place, directories, names in os.walk(path, onerror=_refuse):
+        here = Path(place)
+        passed_over = top if here == path else frozenset[str]()
+        directories[:] = [name for name in directories if name not in passed_over]
+        files = [here / name for name in names if name not in passed_over and not name.endswith(".tmp")]
+        found |= {file for file in files if file.is_file()}
     if is_data:
         found |= {version / MANIFEST for version in (path / DATASETS).glob("*/*") if version.is_dir()}
     return sorted(found)
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # A running node has removed it meanwhile.
+        raise StorageError(f"{error.filename}: {error.strerror}", {"file": str(error.filename)}) from error
 
 
 def is_gone(path: Path) -> bool:

@@ -414,6 +414,7 @@ class Database:
 
 def _trouble(error: GossipKVError | OSError) -> Trouble:
     if isinstance(error, OSError):
-        return Trouble(str(error), lasting=False)
+        named = "" if error.filename is None else f"{error.filename}: "
+        return Trouble(f"the process that builds it cannot be started: {named}{error.strerror}", lasting=False)
     details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
     return Trouble(error.message, details, lasting=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -188,6 +189,21 @@ def test_verify_names_what_is_missing_or_too_much(run, data):
     (version / "00001.gkv").write_bytes(whole)
     (version / "00007.gkv").write_bytes(whole)
     assert "does not list this file" in run("verify", data).out
+
+
+def test_verify_refuses_what_it_cannot_look_into(run, data, monkeypatch):
+    """A directory that cannot be read is an error: nobody could say that what is in it is whole."""
+    closed = str(data / "datasets" / "geo")
+    scandir = os.scandir
+
+    def refuse(path):
+        if os.fspath(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), closed)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)  # The superuser, as whom tests may run, is refused nothing.
+    done = run("verify", data)
+    assert (done.status, done.out, done.err) == (3, "", f"gossipkv: {closed}: Permission denied\n")
 
 
 def test_paths_that_are_not_utf8(run, tmp_path):

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import threading
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -329,6 +330,18 @@ async def test_a_killed_child_is_started_again(world):
         assert "was killed by signal 9" in library.status()["db"]["versions"]["v1"]["error"]["message"]
         await active(library, "v1")
         assert library.active("db").records == 1
+
+
+async def test_a_child_that_cannot_be_started_is_told_and_tried_again(world, monkeypatch):
+    """With what the system said; afterwards all goes on."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    world.put("v1")
+    async with world.node() as library:
+        await until(lambda: state(library, "v1") == "ERROR")
+        told = library.status()["db"]["versions"]["v1"]["error"]["message"]
+        assert told == "the process that builds it cannot be started: /nowhere/python: No such file or directory"
+        monkeypatch.undo()
+        await active(library, "v1")
 
 
 async def test_progress_tells_how_far_it_is_and_what_remains(world):
