@@ -61,8 +61,8 @@ def ask_everything(file: SortedFile) -> None:
         lambda: list(file.scan(start=b"key 05", end=b"key 07", reverse=True, limit=200)),
         lambda: list(file.scan(prefix=b"key 1", limit=200)),
         lambda: file.metadata,
-        lambda: file.describe(),
-        lambda: file.verify(),
+        file.describe,
+        file.verify,
     ]
     for question in questions:
         with contextlib.suppress(Corrupt):
