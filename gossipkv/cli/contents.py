@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.manifest import MANIFEST, Manifest, read_manifest
-from gossipkv.dataset.version import open_version
+from gossipkv.dataset.version import open_partition, read_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import GossipKVError, StorageError, UnsupportedFormat
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
@@ -142,9 +142,10 @@ def _check_version(directory: Path) -> None:
     if not (directory.parts[-3:-2] == (DATASETS,) and is_data_directory(directory.parents[2])):
         identity = read_manifest(files, directory).identity  # Elsewhere a version may lie under any name.
         database, name = identity.database, identity.version
-    version = open_version(files, directory, database, name)
-    version.close()
-    listed = {file.name for file in version.manifest.files}
+    manifest = read_version(files, directory, database, name)
+    for file in manifest.files:  # One at a time: a shell allows fewer open files than a version may have.
+        open_partition(files, directory, file).close()
+    listed = {file.name for file in manifest.files}
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         if path.name not in listed:
             raise UnsupportedFormat(f"{path}: the manifest beside it does not list this file", {"file": str(path)})

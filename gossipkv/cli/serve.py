@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import sys
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ def serve(file: Path | None, **flags: str | bool | None) -> None:
     """
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)
+    _allow_descriptors()
 
     async def run() -> None:
         async with trio.open_nursery() as nursery:
@@ -36,3 +39,13 @@ def serve(file: Path | None, **flags: str | bool | None) -> None:
             sys.stdout.flush()
 
     trio.run(run)
+
+
+def _allow_descriptors() -> None:
+    """As many as this user may have: a connection takes one, and so does a partition.
+
+    The usual limit of 1,024 is there for programs that call `select`; the hard one is the administrator's.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # Then it is what it was.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
