@@ -239,6 +239,26 @@ async def test_what_cannot_be_data_is_an_error_of_its_version(world):
         await active(library, "v2")
 
 
+async def test_why_nothing_is_served_yet(world):
+    """In words, for whoever asks for a key meanwhile."""
+    (world.source / "db").mkdir()
+    async with world.node() as library:
+        assert library.unready("db") == "the source shows no version of it"
+        (world.source / "db" / "v1").mkdir()
+        await library.rescan()
+        assert library.unready("db") == "version v1 waits for a data file"
+        world.put("v2", b"no record\n")
+        await library.rescan()
+        await until(lambda: "is in error" in library.unready("db"))
+        assert library.unready("db").startswith("version v2 is in error: ")
+        assert library.unready("db").endswith("part-0: line 1, byte 0: no TAB in the line 'no record'")
+        world.put("v3")
+        await library.rescan()
+        assert library.unready("db") == "version v3 waits for its turn"
+        await until(lambda: library.unready("db") == "version v3 is being built, 0% done")
+        await active(library, "v3")
+
+
 async def test_a_version_waits_for_its_success_file(world):
     """And says so."""
     world.put("v1")

@@ -44,6 +44,10 @@ class MadeUpLibrary:
         """How far each is."""
         return {name: {"done": self.told} for name in self.names if database in {None, name}}
 
+    def unready(self, database: str) -> str:
+        """A made up reason."""
+        return f"half of {database} is there"
+
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
         """Note it."""
         self.reported.append((database, version, error))
@@ -215,6 +219,7 @@ def test_not_ready_has_the_progress(node: Node) -> None:
     assert isinstance(frame, bytes)
     error = rpc.decode_response(frame).error
     assert error is not None
+    assert error.message == "empty has no version ready yet: half of empty is there"
     assert error.details == {"database": "empty", "status": {"empty": {"done": 0.5}}}
 
 
