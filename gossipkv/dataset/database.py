@@ -216,7 +216,8 @@ class Database:
         life = self.lives.setdefault(name, Life(name))
         life.source = found
         held = self.versions.get(name)
-        if held is not None and held.identity.digest != found.digest:
+        life.differs = held is not None and held.identity.digest != found.digest
+        if life.differs:
             self._notices.say(
                 "source_changed",
                 f"{self.name}/{name} has changed at the source after it was built; what was built is served: "

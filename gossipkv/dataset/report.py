@@ -79,6 +79,7 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
     version = database.versions.get(life.name)
     if version is not None:
         told |= {
+            "source_differs": life.differs,
             "digest": version.identity.digest,
             "function": version.function,
             "records": version.records,

@@ -433,14 +433,17 @@ async def test_a_file_that_is_added_while_the_others_are_read_is_noticed(world):
 
 
 async def test_a_version_that_changes_after_it_was_built_is_served_as_built(world):
-    """And it is said, once."""
+    """And it is said, once in the log, and in the status as long as it is so."""
     world.put("v1")
     with capture_logs() as logs:
         async with world.node() as library:
             await active(library, "v1")
+            await library.rescan()
+            assert library.status()["db"]["versions"]["v1"]["source_differs"] is False
             (world.source / "db/v1/part-0").write_bytes(b"a\tother\n")
             await library.rescan()
             await library.rescan()
+            assert library.status()["db"]["versions"]["v1"]["source_differs"] is True
             await trio.sleep(0.2)
             assert get(library, b"a") == b"v1"
     assert [line["event"] for line in logs].count("source_changed") == 1
