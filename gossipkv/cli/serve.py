@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import resource
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, final
 
 import click
 import trio
@@ -32,13 +33,18 @@ def serve(file: Path | None, **flags: str | bool | None) -> None:
     logs.configure(config.log_level, config.log_format)
     _allow_descriptors()
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            address = await nursery.start(node.run, config, environment.real())
-            sys.stdout.write(f"ready {Address(*address)}\n")
-            sys.stdout.flush()
+    # Not `nursery.start`: a node that a signal ends before it is ready has done what it was told.
+    trio.run(partial(node.run, config, environment.real(), task_status=_Announcement()))
 
-    trio.run(run)
+
+@final
+class _Announcement:
+    """The line for whoever started the node."""
+
+    def started(self, value: tuple[str, int] | None = None) -> None:
+        assert value is not None
+        sys.stdout.write(f"ready {Address(*value)}\n")
+        sys.stdout.flush()
 
 
 def _allow_descriptors() -> None:

@@ -208,7 +208,7 @@ def _remark(version: VersionStatus) -> str:
     if version.waiting_for is not None:
         return f"waits for {version.waiting_for}"
     if version.source_differs:
-        return "the source has changed since it was built"
+        return "source has changed since"
     if version.state == "BUILDING" and version.done is not None:
         left = "" if version.remaining_s is None else f", {_ago(round(version.remaining_s))} left"
         filled = round(version.done * 20)

@@ -244,7 +244,7 @@ def test_status_for_people(run, database):
             "2.0 KiB",
             "25%, 1 min 5 s left",
             "waits for a file _SUCCESS",
-            "the source has changed",
+            "source has changed since",
         ):
             assert words in text
     if database is None:
