@@ -117,7 +117,9 @@ def mutate_record(draw: random.Random, body: bytearray, footer: oracle.Footer) -
     at = 64 + draw.randrange(max(1, (footer.records_end - 64) // 8)) * 8
     match draw.randrange(4):
         case 0:
-            body[at : at + 4] = draw.choice([b"\xff\xff\xff\xff", b"\xff\xff\x03\x80", b"\x80\x80\x04\0", b"\0\xff\xff\xff"])
+            body[at : at + 4] = draw.choice(
+                [b"\xff\xff\xff\xff", b"\xff\xff\x03\x80", b"\x80\x80\x04\0", b"\0\xff\xff\xff"]
+            )
         case 1:
             body[at] = odd(draw, body[at]) & 255
         case 2:

@@ -32,9 +32,8 @@ from gossipkv.errors import LimitExceeded
 cdef enum:
     FIRST_CAPACITY = 1024
     PART_ITEMS = 4096           # 64 KiB a part of a run.
+    MAX_FAN_IN = 64             # Open files of a merge.
     LOAD_PERCENT = 90           # Measured: 80 to 95 look up alike; 90 keeps the index under 6 bytes a record.
-    # Carried entries follow a queue that at 90 % load exceeds 150 once in 10^12 buckets: more is no accident.
-    MAX_CARRIED = 1024
 
 
 @cython.final
@@ -44,6 +43,7 @@ cdef class IndexBuilder:
     def __cinit__(self, make_scratch not None, uint64_t limit_bytes):
         self.make_scratch = make_scratch
         self.limit = max(<Py_ssize_t> FIRST_CAPACITY, <Py_ssize_t> (limit_bytes // (2 * sizeof(Item))))
+        self.fan_in = <int> min(<Py_ssize_t> MAX_FAN_IN, max(<Py_ssize_t> 2, self.limit // PART_ITEMS))
         self.runs = []
 
     def __dealloc__(self):
@@ -82,16 +82,36 @@ cdef class IndexBuilder:
         return 0
 
     cdef int spill(self) except -1:
-        """Sort what is in memory and put it aside as one run."""
+        """Sort what is in memory and put it aside as one run; merge runs of a level when there are many."""
         cdef Scratch scratch = self.make_scratch()
-        cdef Py_ssize_t start
+        cdef Run run
+        cdef uint64_t total = <uint64_t> self.used
+        cdef int level = 0
+        cdef list merged
         self.sort()
+        self.write_run(scratch)
+        self.runs.append(Run(scratch, total, 0))
+        while len(self.runs) >= self.fan_in:
+            merged = self.runs[len(self.runs) - self.fan_in:]
+            total = 0
+            for run in merged:
+                if run.level != level:
+                    return 0
+                total += run.total
+            scratch = self.make_scratch()
+            self.drain(merged, scratch, None)
+            level += 1
+            self.runs[len(self.runs) - self.fan_in:] = [Run(scratch, total, level)]
+        return 0
+
+    cdef int write_run(self, Scratch scratch) except -1:
+        """Append what is in memory, which is sorted, to a run."""
+        cdef Py_ssize_t start
         for start in range(0, self.used, PART_ITEMS):
             scratch.write_part(
                 <const uint8_t*> (self.items + start),
                 <uint32_t> (min(<Py_ssize_t> PART_ITEMS, self.used - start) * sizeof(Item)),
             )
-        self.runs.append(Run(scratch))
         self.used = 0
         return 0
 
@@ -99,29 +119,47 @@ cdef class IndexBuilder:
         """Write all buckets; says how many are homes and how many there are."""
         cdef BucketWriter buckets
         cdef Py_ssize_t i
-        cdef uint64_t slices, number
-        cdef Run run
         home_count[0] = max(<uint64_t> 1, (self.count * 100 + BUCKET_SLOTS * LOAD_PERCENT - 1)
                             // (BUCKET_SLOTS * LOAD_PERCENT))
         buckets = BucketWriter(out, home_count[0])
-        if self.runs and self.used:
-            self.spill()
-        # Without runs all is in memory already: one slice.  With them, hashes being even, slices of half the limit
-        # leave room for those that come out larger.
-        slices = 2 * self.count // <uint64_t> self.limit + 1 if self.runs else 1
-        for number in range(1, slices + 1):
-            for run in self.runs:
-                self.gather(run, <uint64_t> 0xFFFFFFFF if number == slices else (number << 32) // slices)
+        if self.runs:
+            if self.used:
+                self.spill()
+            self.drain(self.runs, None, buckets)
+        else:
             self.sort()
             for i in range(self.used):
                 buckets.put(self.items[i])
-            self.used = 0
         buckets.finish()
         bucket_count[0] = buckets.at
         return 0
 
+    cdef int drain(self, list runs, Scratch scratch, BucketWriter buckets) except -1:
+        """Everything in `runs`, in order, into a longer run or into the buckets.
+
+        Hashes are even, so a slice of their range that is half as large as memory leaves room for one that comes out
+        larger: each run gives its share of the slice, and the sort, being stable, keeps the runs' order.
+        """
+        cdef Run run
+        cdef Py_ssize_t i
+        cdef uint64_t total = 0, slices, number
+        for run in runs:
+            total += run.total
+        slices = 2 * total // <uint64_t> self.limit + 1
+        for number in range(1, slices + 1):
+            for run in runs:
+                self.gather(run, <uint64_t> 0xFFFFFFFF if number == slices else (number << 32) // slices)
+            self.sort()
+            if scratch is not None:
+                self.write_run(scratch)
+            else:
+                for i in range(self.used):
+                    buckets.put(self.items[i])
+                self.used = 0
+        return 0
+
     cdef int gather(self, Run run, uint64_t last) except -1:
-        """Take a run's entries whose high half is at most `last`; runs come in order, so the sort keeps theirs."""
+        """Take a run's next entries whose high half is at most `last`."""
         cdef const Item* item
         while True:
             if run.at == run.count and not run.advance():
@@ -140,8 +178,10 @@ cdef class IndexBuilder:
 cdef class Run:
     """A reader of one sorted run."""
 
-    def __cinit__(self, Scratch scratch not None):
+    def __cinit__(self, Scratch scratch not None, uint64_t total, int level):
         self.scratch = scratch
+        self.total = total
+        self.level = level
 
     cdef bint advance(self) except -1:
         """Load the next part, if there is one."""
@@ -157,12 +197,6 @@ cdef class Run:
 @cython.final
 cdef class BucketWriter:
     """Fills buckets from entries in home order: first those at home, then what was carried, oldest first."""
-
-    cdef PageWriter out
-    cdef uint64_t home_count, at
-    cdef uint64_t home[BUCKET_SLOTS]
-    cdef uint64_t carried[MAX_CARRIED]
-    cdef int at_home, waiting, head
 
     def __cinit__(self, PageWriter out not None, uint64_t home_count):
         self.out = out

@@ -75,7 +75,9 @@ cdef class RecordSorter:
     cdef int sort(self) except -1
     cdef void release_memory(self) noexcept
     cdef int spill(self) except -1
+    cdef int fan_in(self)
     cdef int collapse(self) except -1
+    cdef int merge_newest(self, Py_ssize_t count, int level) except -1
     cdef int write_run(self, Scratch scratch) except -1
     cdef int start_merge(self, list readers) except -1
     cdef bint next_from_memory(self, Entry* entry) noexcept nogil

@@ -279,25 +279,37 @@ cdef class RecordSorter:
         self.collapse()
         return 0
 
+    cdef int fan_in(self):
+        """How many runs one merge may read: each holds a part in memory, and half of it is for them."""
+        return <int> min(
+            <uint64_t> MAX_FAN_IN, max(<uint64_t> 2, self.memory_bytes // (2 * max(<uint32_t> 1, self.largest_part)))
+        )
+
     cdef int collapse(self) except -1:
         """Merge the newest runs of one level into one of the next while there are as many as fit."""
-        cdef RunReader reader, merged
-        cdef Scratch scratch
-        cdef int level, fan_in
-        fan_in = <int> min(<uint64_t> MAX_FAN_IN, max(<uint64_t> 2, self.memory_bytes // (2 * self.largest_part)))
-        while len(self.runs) >= fan_in:
-            level = (<RunReader> self.runs[len(self.runs) - 1]).level
+        cdef RunReader reader
+        cdef int fan_in, level = 0
+        while True:
+            fan_in = self.fan_in()
+            if len(self.runs) < fan_in:
+                return 0
             for reader in self.runs[len(self.runs) - fan_in:]:
                 if reader.level != level:
                     return 0
-            scratch = self.make_scratch()
-            self.start_merge(self.runs[len(self.runs) - fan_in:])
-            self.write_run(scratch)
-            for reader in self.readers:
-                reader.scratch.close()
-            self.readers = None
-            merged = RunReader(scratch, level + 1)
-            self.runs[len(self.runs) - fan_in:] = [merged]
+            level += 1
+            self.merge_newest(fan_in, level)
+
+    cdef int merge_newest(self, Py_ssize_t count, int level) except -1:
+        """Make one run of the newest `count`."""
+        cdef RunReader reader
+        cdef Scratch scratch = self.make_scratch()
+        self.release_memory()   # Room for the parts.
+        self.start_merge(self.runs[len(self.runs) - count:])
+        self.write_run(scratch)
+        for reader in self.readers:
+            reader.scratch.close()
+        self.readers = None
+        self.runs[len(self.runs) - count:] = [RunReader(scratch, level)]
         return 0
 
     cdef int write_run(self, Scratch scratch) except -1:
@@ -452,6 +464,8 @@ cdef class RecordSorter:
         if self.count:
             self.spill()
         self.release_memory()
+        while len(self.runs) > self.fan_in():
+            self.merge_newest(min(self.fan_in(), len(self.runs) - self.fan_in() + 1), 0)
         self.start_merge(self.runs)
 
     @property
@@ -527,6 +541,7 @@ cdef class RunReader:
     cdef bint advance(self) except -1:
         """Step to the next record, if there is one.  The parts' checksums hold, so their records are as written."""
         if self.at == self.end:
+            self.part = None    # A long part goes before the next one comes.
             self.part = self.scratch.read_part(&self.offset)
             if self.part is None:
                 self.at = self.end = NULL

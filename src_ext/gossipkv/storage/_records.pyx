@@ -10,7 +10,9 @@ from libc.string cimport memcpy
 
 from gossipkv.storage._compression cimport lz4_decompress
 from gossipkv.storage._format cimport COMPRESSION_LZ4, HEADER_SIZE, MAX_RECORD_SIZE, PAGE_SIZE, RAW_BLOCK, load64
-from gossipkv.storage._mapped_file cimport FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, FAULT_TABLE, MappedFile, check_range, fault
+from gossipkv.storage._mapped_file cimport (
+    FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, FAULT_TABLE, MappedFile, check_range, fault,
+)
 
 cdef enum:
     LOOKAHEAD = 192       # Bytes of a block decompressed past a record's start: most records end within them.

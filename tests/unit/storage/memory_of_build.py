@@ -37,7 +37,9 @@ def records(count: int, keys: int, value_bytes: int, noise: bytes) -> Iterator[t
         yield b"%016d" % key, doubled[at : at + value_bytes]
 
 
-def main(directory: str, budget: int, count: int, keys: int, value_bytes: int, compression: str, files: int) -> None:
+def main(
+    directory: str, *, budget: int, count: int, keys: int, value_bytes: int, compression: str, files: int
+) -> None:
     """Build, and say what it took."""
     noise = random.Random(34).randbytes(NOISE_BYTES)
     made = records(count, keys, value_bytes, noise)

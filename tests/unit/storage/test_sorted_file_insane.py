@@ -248,7 +248,7 @@ def test_a_chain_of_buckets_without_end() -> None:
     for bucket in range(forged.footer.index, forged.footer.anchors, 64):
         forged.poke(bucket + 12, b"\1")
     reasons = refused(forged.image(), "misses")
-    assert reasons == ["the index leads past its end"]
+    assert set(reasons) == {"the index leads past its end"}
 
 
 def test_no_bucket_says_that_it_overflows() -> None:
