@@ -16,9 +16,11 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 help:  ## List these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Built with the environment's own Cython: an isolated one is new each time, and makes everything compile again.
 $(TOOLS): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -e '.[dev]'
+	$(BIN)/pip install -q 'setuptools>=77' 'cython>=3.1,<4'
+	$(BIN)/pip install -q --no-build-isolation -e '.[dev]'
 	touch $@
 
 build: $(TOOLS)  ## Compile what changed, in place

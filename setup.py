@@ -69,7 +69,7 @@ class BuildExtensions(build_ext):
     """The usual build, but its failure says what to install, and in place it lays down the kind that was asked for."""
 
     def run(self) -> None:
-        """Build, an editable installation too in the directory that is kept, not in one that is thrown away."""
+        """Build, an editable installation too where `make build` will look for what is up to date."""
         if self.editable_mode:
             here = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
             self.build_lib = f"{BUILD_ROOT}/lib.{here}"

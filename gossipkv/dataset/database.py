@@ -344,7 +344,7 @@ class Database:
         self.build_began_ms = _now_ms()
         self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
         try:
-            version = await self._make(source)
+            version, peak_bytes = await self._make(source)
         except SourceChanged as error:
             self._log.warning("source_changed", version=life.name, reason=error.message)
             life.interrupt(_now_ms())
@@ -360,20 +360,20 @@ class Database:
             self.versions[life.name] = version
             life.finish()
             self._log.info("built", version=life.name, records=version.records, size_bytes=version.size_bytes,
-                           took_ms=_now_ms() - self.build_began_ms)  # fmt: skip
+                           peak_bytes=peak_bytes, took_ms=_now_ms() - self.build_began_ms)  # fmt: skip
             self._shared.on_change()
             if damaged is not None:
                 nursery.start_soon(self._close, damaged)
         finally:
             self.progress = None
 
-    async def _make(self, source: SourceVersion) -> Version:
-        """From a listed version to an open one."""
+    async def _make(self, source: SourceVersion) -> tuple[Version, int]:
+        """From a listed version to an open one, and the most memory that its build has had."""
         shared, name = self._shared, source.name
         directory = shared.directory
         try:
             path = await trio.to_thread.run_sync(directory.begin_build, self.name, name)
-            await build_in_child(
+            peak_bytes = await build_in_child(
                 BuildJob.of(source, str(path), compression=shared.compression),
                 memory_bytes=shared.build_memory_bytes,
                 loads=shared.loads,
@@ -385,7 +385,8 @@ class Database:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(directory.discard_build, self.name, name)
             raise
-        return await trio.to_thread.run_sync(open_version, directory.files, place, self.name, name)
+        version = await trio.to_thread.run_sync(open_version, directory.files, place, self.name, name)
+        return version, peak_bytes
 
     def _note(self, progress: Progress) -> None:
         self.progress = progress

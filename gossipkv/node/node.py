@@ -13,7 +13,6 @@ Everything runs in one nursery: a defect in any part ends the node, loudly, inst
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import platform
 import signal
 import sys
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, final
 import structlog
 import trio
 
+from gossipkv import __version__
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.errors import LocalError
@@ -107,13 +107,6 @@ async def run(
         node.log.info("stopped", node=directory.node)
 
 
-def _package_version() -> str:
-    try:
-        return importlib.metadata.version("gossipkv")
-    except importlib.metadata.PackageNotFoundError:  # Run from a source tree that nobody installed.
-        return "unknown"
-
-
 def _open_directory(config: Config, environment: Environment) -> DataDirectory:
     return DataDirectory.open(
         config.data, environment.files, cluster=config.cluster, random=environment.random, node=config.node
@@ -169,7 +162,7 @@ class _Node:
             self._library,
             self._reads,
             Identity(
-                version=_package_version(),
+                version=__version__,
                 cluster=config.cluster,
                 node=directory.node,
                 # Each start has a higher one, as long as the wall clock goes forward.

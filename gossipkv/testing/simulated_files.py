@@ -5,8 +5,8 @@ The model, as unkind as a journaling file system may be:
 * What is written to a file is seen at once and durable at its `sync`.  At a power loss each un-synced write has
   reached the disk or not, sector by sector (512 bytes; a sector is never torn), in any combination.
 * A name (made by creation, renamed, removed) is durable when its directory is synced.  At a power loss each un-synced
-  change has happened or not, in any combination; one rename is one change, also between two directories, and is
-  durable when either of them is synced.
+  change has happened or not, in any combination; but a change of a name whose earlier change is lost is lost, too.
+  One rename is one change, also between two directories, and is durable only when both of them are synced.
 * A file whose name is lost is lost; one whose removal is lost is back, with what it durably held.
 * What is written counts against `capacity_bytes`; a write beyond it is done in part and fails with ENOSPC.
 
@@ -68,6 +68,12 @@ class _Change:
     """One un-synced change of names, in one directory or two: what each name leads to from now on."""
 
     names: list[tuple[_Directory, str, _File | _Directory | None]]
+    unsynced: list[_Directory]
+
+    @property
+    def places(self) -> set[tuple[int, str]]:
+        """What it touches."""
+        return {(id(directory), name) for directory, name, _ in self.names}
 
 
 def _place(content: bytearray, data: bytes, offset: int) -> None:
@@ -96,9 +102,12 @@ class SimulatedFiles:
         """The disk after the power came back; this object is dead from now on."""
         chance = random.Random(seed)  # noqa: S311  # To be replayed, not to be secret.
         likelihood = chance.choice((0.0, 0.5, 1.0, chance.random()))
+        lost: set[tuple[int, str]] = set()
         for change in self._changes:
-            if chance.random() < likelihood:
+            if chance.random() < likelihood and not change.places & lost:
                 _apply(change)
+            else:
+                lost |= change.places
         restarted = SimulatedFiles(self.capacity_bytes)
         restarted._time_ns = self._time_ns
         restarted._root = _survivor(self._root, chance)
@@ -135,7 +144,7 @@ class SimulatedFiles:
             else:
                 directory.live[name] = node
             directory.modified_ns = self._tick()
-        self._changes.append(_Change(list(names)))
+        self._changes.append(_Change(list(names), [directory for directory, _, _ in names]))
 
     def _tick(self) -> int:
         if self._dead:
@@ -210,11 +219,14 @@ class SimulatedFiles:
         self._tick()
         directory = self._directory(path)
         waiting = []
+        held_up: set[tuple[int, str]] = set()
         for change in self._changes:
-            if any(place is directory for place, _, _ in change.names):
-                _apply(change)
-            else:
+            change.unsynced = [other for other in change.unsynced if other is not directory]
+            if change.unsynced or change.places & held_up:
                 waiting.append(change)
+                held_up |= change.places
+            else:
+                _apply(change)
         self._changes = waiting
 
     def rename(self, source: Path, target: Path) -> None:

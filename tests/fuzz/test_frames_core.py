@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgpack
 
 from gossipkv.errors import UnknownMethod
 from gossipkv.node._driver import Driver
+from gossipkv.node.served import serve
 from gossipkv.wire import rpc
+from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.fuzz.test_frames_mutated import SEEDS, mutate
-from tests.unit.node.driven import make_core, one_database
+from tests.oracle import connection
+from tests.unit.node.driven import Peer, make_core, make_version, one_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +29,50 @@ REQUESTS = [
     rpc.request(10, "get_many", ["db", list(KEYS)]),
     rpc.request(11, "get_many", ["db", [b"key1"], {"min_version": "v0"}]),
     rpc.request(12, "ping", []),
+    rpc.request(14, "get", ["db", b"key1", {"min_version": "v2"}]),
+    rpc.request(15, "get", [b"db", "only", {"version": "v2"}]),
     rpc.request(13, "scan", ["db", {"prefix": b"k"}]),
 ]
 PING = rpc.request(0xABCDEF, "ping", [])
+
+
+LIMITS = {"max_size": 4096, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS}
+
+
+def test_mutated_streams_are_answered_as_by_the_oracle(tmp_path: Path) -> None:
+    """Answers, hand-offs and the end of each connection are those of the plain-Python node; all kinds occur."""
+    draw = random.Random(SEED)
+    core = make_core(max_frame=4096)
+    old, new = KEYS | {b"only": b"old"}, {b"key1": b"newer"}
+    core.publish(
+        serve(
+            [(make_version(tmp_path, "db", "v1", old, 3), True), (make_version(tmp_path, "db", "v2", new), False)]
+        ).publish()
+    )
+    databases: connection.Databases = {b"db": (b"v1", {b"v1": old, b"v2": new})}
+    ends: Counter[str | None] = Counter()
+    kinds: Counter[str | None] = Counter()
+    for number in range(FRAMES // 5):
+        pieces = [draw.choice(REQUESTS) for _ in range(draw.randint(1, 3))]
+        stream = b"".join(mutate(draw, piece) if draw.random() < 0.7 else piece for piece in pieces)
+        expected = connection.Conversation(databases, LIMITS)
+        expected.hear(stream)
+        peer = Peer(core)
+        cut = draw.randrange(len(stream) + 1)
+        hand_offs = peer.send(stream[:cut])
+        if peer.driver.wants_input(peer.handle):
+            hand_offs += peer.send(stream[cut:])
+        unpacker = msgpack.Unpacker(raw=True)
+        unpacker.feed(peer.received)
+        answers = [(msgid, error and error[0].decode(), result) for _, msgid, error, result in unpacker]
+        assert answers == expected.answers, (number, stream)
+        assert [hand_off[1:] for hand_off in hand_offs] == expected.hand_offs, (number, stream)
+        assert peer.driver.wants_input(peer.handle) is (expected.ended is None), (number, stream)
+        peer.driver.close(peer.handle)
+        ends[expected.ended] += 1
+        kinds.update(code for _, code, _ in answers)
+    assert min(ends[end] for end in (None, "bad_frame", "bad_message", "unasked_response")) > 100, ends
+    assert min(kinds[kind] for kind in (None, "BAD_REQUEST", "TOO_LARGE")) > 100, kinds
 
 
 def check_answers(output: bytes) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Self
 
 import lz4.block
@@ -52,9 +53,10 @@ def demand(holds: object, reason: str) -> None:
 def _crc_table() -> list[int]:
     table = []
     for number in range(256):
+        register = number
         for _ in range(8):
-            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)  # noqa: PLW2901  The register.
-        table.append(number)
+            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
+        table.append(register)
     return table
 
 
@@ -471,7 +473,7 @@ class File:
         found = list(self.positions())
         keys = [key for _, key, _ in found]
         positions = [position for position, _, _ in found]
-        demand(all(a < b for a, b in zip(keys, keys[1:], strict=False)), "keys do not ascend")
+        demand(all(a < b for a, b in pairwise(keys)), "keys do not ascend")
         demand(f.records == len(found), "number of records")
         demand(f.key_bytes == sum(map(len, keys)), "bytes of keys")
         demand(f.value_bytes == sum(len(value) for _, _, value in found), "bytes of values")

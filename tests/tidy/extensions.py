@@ -20,7 +20,24 @@ class Proof:
 
 
 PROOFS: dict[str, Proof] = {
+    "gossipkv.node._connection": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
+    "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
+    "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
+    "gossipkv.node._serving": Proof("tests/unit/node/test_serving.py", "tests.oracle.connection"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
+    "gossipkv.storage._checksum": Proof("tests/unit/storage/test_checksum.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._compression": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._format": Proof("tests/unit/storage/test_format.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._index_builder": Proof("tests/unit/storage/test_index_builder.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._mapped_file": Proof("tests/unit/storage/test_sorted_file_life.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._page_writer": Proof("tests/unit/storage/test_builder.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._radix": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._record_sorter": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._records": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._scan": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._scratch": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._sorted_file": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._sorted_file_writer": Proof("tests/unit/storage/test_builder.py", "tests.oracle.sorted_file"),
     "gossipkv.wire._frames": Proof("tests/unit/wire/test_frames.py", "tests.oracle.msgpack_scanner"),
 }
 

@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memmove
 
 cdef enum:
     LEAST_CAPACITY = 1024  # A handful of small replies; doubles from there.
+    LARGE_CAPACITY = 262144  # Above this, what is not used is given back.
 
 cdef struct Buffer:
     uint8_t* data
@@ -70,8 +71,23 @@ cdef inline int buffer_append(Buffer* buffer, const uint8_t* data, Py_ssize_t si
     return 0
 
 
+cdef inline void buffer_shrink(Buffer* buffer) noexcept nogil:
+    """Give back what a large content left behind, so that capacity stays in proportion to content."""
+    cdef Py_ssize_t size = buffer_size(buffer)
+    cdef uint8_t* data
+    memmove(buffer.data, buffer.data + buffer.start, size)
+    buffer.start = 0
+    buffer.end = size
+    data = <uint8_t*>realloc(buffer.data, 2 * size + LEAST_CAPACITY)
+    if data != NULL:
+        buffer.data = data
+        buffer.capacity = 2 * size + LEAST_CAPACITY
+
+
 cdef inline void buffer_drop(Buffer* buffer, Py_ssize_t size) noexcept nogil:
-    """Forget the first `size` bytes; an empty buffer gives its memory back."""
+    """Forget the first `size` bytes; an empty buffer gives its memory back, a mostly empty one most of it."""
     buffer.start += size
     if buffer.start >= buffer.end:
         buffer_release(buffer)
+    elif buffer.capacity > LARGE_CAPACITY and buffer_size(buffer) < buffer.capacity // 8:
+        buffer_shrink(buffer)

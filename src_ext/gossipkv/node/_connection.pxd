@@ -83,6 +83,7 @@ cdef class Core:
     cdef int64_t frame_timeout_ms
     cdef int64_t idle_timeout_ms
 
+    cdef long thread  # that owns the core
     cdef int64_t now_ms
     cdef Connection** slots
     cdef uint32_t slot_count
@@ -117,6 +118,7 @@ cdef class Core:
     cdef bint is_finished(self, const Connection* connection) noexcept nogil
     cdef void run_later(self, Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
+    cdef int check_thread(self) except -1
     cdef list collect(self)
 
     cdef int add_slot(self) noexcept nogil

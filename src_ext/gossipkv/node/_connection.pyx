@@ -27,6 +27,7 @@ object in a `nogil` function but the published table, which only that thread rep
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
@@ -50,6 +51,7 @@ from gossipkv.node._message cimport (
     put_answer,
     put_text,
     read_envelope,
+    write_bad_request,
     write_error,
 )
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
@@ -75,6 +77,12 @@ cdef enum:
     HAND_OFFS_PER_NODE = 65536
     # `out` and the like go back to the allocator when one large answer has blown them up.
     SPARE_BYTES = 4 * 1024 * 1024
+
+cdef const char* NOT_A_REQUEST = b"a request is [0, id, method, [parameters]]"
+cdef const char* NOT_SO_LARGE = b"the request is larger than the node accepts; the connection is closed"
+cdef const char* NOT_BOUNDED = b"the request is too deep, too long or no MessagePack; the connection is closed"
+cdef const char* STILL_IN_FLIGHT = b"a request with this id is still in flight"
+cdef const char* ASK_FOR_LESS = b"the answer is larger than a frame may be; ask for less"
 
 cdef tuple COUNTER_NAMES = (
     "connections_accepted",
@@ -131,6 +139,7 @@ cdef class Core:
     ):
         if min(max_frame, max_key, max_in_flight, max_queued, max_connections, max_held) < 1:
             raise ValueError("every limit of a core must be positive")
+        self.thread = PyThread_get_thread_ident()
         self.published = Published(())
         self.frame_limits.max_size = max_frame
         self.frame_limits.max_depth = FRAME_DEPTH
@@ -387,23 +396,9 @@ cdef class Core:
         if kind != IS_REQUEST and kind != BAD_REQUEST:
             return
         if result == FRAME_TOO_LARGE:
-            write_error(
-                &self.out,
-                envelope.msgid,
-                b"TOO_LARGE",
-                b"the request is larger than the node accepts; the connection is closed",
-                self.frame_limits.max_size,
-                -1,
-            )
+            write_error(&self.out, envelope.msgid, b"TOO_LARGE", NOT_SO_LARGE, self.frame_limits.max_size, -1)
         else:
-            write_error(
-                &self.out,
-                envelope.msgid,
-                b"BAD_REQUEST",
-                b"the request is too deep, has too many elements, or is not MessagePack; the connection is closed",
-                -1,
-                -1,
-            )
+            write_bad_request(&self.out, envelope.msgid, NOT_BOUNDED)
 
     cdef void take_message(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
         """One whole frame."""
@@ -415,14 +410,7 @@ cdef class Core:
             self.counts[NOTIFICATIONS_IGNORED] += 1
         elif kind == BAD_REQUEST:
             self.counts[BAD_REQUESTS] += 1
-            if write_error(
-                &self.out,
-                envelope.msgid,
-                b"BAD_REQUEST",
-                b"a request is [0, id, method, [parameters]]",
-                -1,
-                -1,
-            ) < 0:
+            if write_bad_request(&self.out, envelope.msgid, NOT_A_REQUEST) < 0:
                 self.doom(connection, CLOSED_MEMORY)
         else:
             connection.broken = True
@@ -433,10 +421,9 @@ cdef class Core:
         cdef int outcome = HAND_OFF
         if ids_contain(&connection.in_flight, request.msgid):
             self.counts[DUPLICATE_IDS] += 1
-            outcome = write_error(
-                &self.out, request.msgid, b"BAD_REQUEST", b"a request with this id is still in flight", -1, -1
-            )
-            outcome = OUT_OF_MEMORY if outcome < 0 else ANSWERED
+            outcome = ANSWERED
+            if write_bad_request(&self.out, request.msgid, STILL_IN_FLIGHT) < 0:
+                outcome = OUT_OF_MEMORY
         elif blob_is(&request.method, b"get", 3):
             outcome = self.published.get(request.msgid, request.params, &self.read_limits, &self.out)
             if outcome > 0:
@@ -551,11 +538,18 @@ cdef class Core:
         ):
             self.doom(connection, CLOSED_IDLE)
 
+    cdef int check_thread(self) except -1:
+        """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
+        if PyThread_get_thread_ident() != self.thread:
+            raise RuntimeError("a core belongs to the thread that made it")
+        return 0
+
     # The way in from Python -------------------------------------------------------------------------------------
 
     def publish(self, Published published not None):
         """Serve this table from the next message on; counting goes on, and the older table's files are released."""
         cdef Published older = self.published
+        self.check_thread()
         if published is not older:
             published.inherit(older)
             self.published = published
@@ -567,6 +561,7 @@ cdef class Core:
         The frame is sent with all others of its connection at the end of the round.
         """
         cdef Connection* connection = self.find(handle)
+        self.check_thread()
         if connection == NULL or not ids_remove(&connection.in_flight, msgid):
             self.counts[REPLIES_DROPPED] += 1
             return False
@@ -575,14 +570,7 @@ cdef class Core:
         connection.active_ms = self.now_ms
         if frame.shape[0] > self.frame_limits.max_size:
             self.counts[REPLIES_TOO_LARGE] += 1
-            write_error(
-                &self.out,
-                msgid,
-                b"TOO_LARGE",
-                b"the answer is larger than a frame may be; ask for less",
-                self.frame_limits.max_size,
-                frame.shape[0],
-            )
+            write_error(&self.out, msgid, b"TOO_LARGE", ASK_FOR_LESS, self.frame_limits.max_size, frame.shape[0])
         elif buffer_append(&self.out, &frame[0], frame.shape[0]) < 0:
             self.doom(connection, CLOSED_MEMORY)
         self.hold_output(connection, 0)

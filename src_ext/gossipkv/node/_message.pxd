@@ -245,3 +245,7 @@ cdef inline int write_error(
         put_unsigned(out, <uint64_t>size)
     put(out, 0xC0)
     return 0
+
+
+cdef inline int write_bad_request(Buffer* out, uint32_t msgid, const char* message) noexcept nogil:
+    return write_error(out, msgid, b"BAD_REQUEST", message, -1, -1)

@@ -177,6 +177,7 @@ cdef class Loop:
 
     def step(self, int64_t budget_us):
         """Serve what is ready; `[(handle, message id, method, parameters), ...]` for Python to answer."""
+        self.core.check_thread()
         with nogil:
             self.serve_ready(now_ns() + 1000 * budget_us)
         return self.core.collect() if self.core.hand_off_count > 0 else []

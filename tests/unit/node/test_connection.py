@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+import resource
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -18,8 +21,6 @@ from gossipkv.wire.frames import MAX_DEPTH
 from tests.unit.node.driven import LIMITS, Peer, make_core, one_database
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gossipkv.wire.rpc import Value
 
 PING = rpc.request(1, "ping", [])
@@ -285,6 +286,42 @@ def test_all_memory_together_is_bounded() -> None:
     ((_, _, method, _),) = first.send(b"x")
     assert method == b"m"
     assert core.counters()["held_bytes"] == 0
+
+
+def resident_bytes() -> int:
+    """What this process holds in memory."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+
+
+def test_large_frames_leave_no_memory_behind() -> None:
+    """A hundred connections that each sent 1 MiB and then one byte hold that byte, not the MiB."""
+    core = make_core(max_frame=1 << 21, max_connections=101)
+    frame = rpc.request(1, "m", [b"x" * (1 << 20)])
+    Peer(core).send(frame + b"\x94")
+    before = resident_bytes()
+    peers = [Peer(core) for _ in range(100)]
+    for peer in peers:
+        peer.driver.feed(peer.handle, frame[: 1 << 19], 1)
+        peer.driver.feed(peer.handle, frame[1 << 19 :] + b"\x94", 1)
+    assert core.counters()["held_bytes"] == 101
+    assert resident_bytes() - before < 20 << 20
+
+
+def test_another_thread_is_refused() -> None:
+    """A core belongs to the thread that made it."""
+    core = make_core()
+    refused: list[str] = []
+
+    def reply() -> None:
+        try:
+            core.reply(1 << 32, 1, b"x")
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=reply)
+    thread.start()
+    thread.join()
+    assert refused == ["a core belongs to the thread that made it"]
 
 
 def test_connections_are_bounded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import resource
 import select
 import socket
@@ -17,6 +18,8 @@ import pytest
 
 from gossipkv.node._serving import Loop
 from gossipkv.wire import rpc
+from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
+from tests.oracle import connection
 from tests.unit.node.driven import make_core, one_database
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ class Served:
     """A loop, stepped whenever its test waits for something."""
 
     def __init__(self, directory: Path, **limits: int) -> None:
-        self.core = make_core(**limits)
+        self.core = make_core(**{"max_in_flight": 1000, **limits})
         self.core.publish(one_database(directory, RECORDS, partitions=3).publish())
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
@@ -120,6 +123,47 @@ def test_pipelined_requests(served: Served) -> None:
     client.sendall(b"".join(rpc.request(number, "get", ["db", key]) for number, key in requests))
     expected = b"".join(rpc.response(number, [RECORDS.get(key), "v1"]) for number, key in requests)
     assert served.receive(client, len(expected)) == expected
+
+
+def test_answers_over_a_socket_are_the_oracle_s(served: Served) -> None:
+    """A stream of everything, in writes of any size: answers and hand-offs are the plain-Python node's, in order."""
+    draw = random.Random(3)
+    names = [b"key%03d" % draw.randrange(1100) for _ in range(500)]
+    stream = b"".join(
+        draw.choice([
+            rpc.request(number, "get", ["db", name]),
+            rpc.request(number, "get_many", ["db", names[: draw.randrange(80)], {"version": "v1"}]),
+            rpc.request(number, "ping", []),
+            rpc.request(number, "scan", ["db", {"prefix": name}]),
+            rpc.notification("note", [name]),
+            b"\x93\x00" + bytes([number % 100]) + b"\xa1m",
+        ])
+        for number, name in enumerate(names)
+    )  # fmt: skip
+    expected = connection.Conversation(
+        {b"db": (b"v1", {b"v1": RECORDS})},
+        {"max_size": 1 << 20, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS},
+    )
+    expected.hear(stream)
+    client = served.connect()
+    answers: list[tuple[int, str | None, Value]] = []
+    unpacker = msgpack.Unpacker(raw=True)
+    left = memoryview(stream)
+
+    def done() -> bool:
+        nonlocal left
+        if left:
+            left = left[client.send(left[: draw.randrange(1, 4000)]) :]
+        try:
+            unpacker.feed(client.recv(1 << 16))
+        except BlockingIOError:
+            return False
+        answers.extend((msgid, error and error[0].decode(), result) for _, msgid, error, result in unpacker)
+        return not left and len(answers) == len(expected.answers)
+
+    served.until(done)
+    assert answers == expected.answers
+    assert [hand_off[1:] for hand_off in served.hand_offs] == expected.hand_offs
 
 
 def test_no_python_call_per_request(served: Served) -> None:

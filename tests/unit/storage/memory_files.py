@@ -35,7 +35,7 @@ class MemoryFiles:
         self._scratches: set[int] = set()
         self._next = 100
 
-    def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:  # noqa: ARG002  The protocol's.
+    def open(self, path: Path, flags: int = READ, _mode: int = 0o644) -> int:
         name = os.fspath(path)
         if flags & os.O_CREAT:
             if name in self.named:
@@ -88,7 +88,7 @@ class MemoryFiles:
         del self.named[os.fspath(path)]
 
     def list_directory(self, path: Path) -> list[Entry]:
-        prefix = os.path.join(path, "")
+        prefix = os.fspath(path) + os.sep
         return [
             Entry(name.removeprefix(prefix), "file", len(held), 0)
             for name, held in sorted(self.named.items())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from gossipkv.storage import builder
@@ -115,9 +114,6 @@ def misses(records: Iterable[Record]) -> list[bytes]:
         near |= {key + b"\0", key[:-1], key[:-1] + b"\xff", key + b"x" * 8, key[1:]}
     return sorted(near - keys)
 
-
-# Nothing here may depend on how fast the machine is.
-EXAMPLES = settings(deadline=None, max_examples=200)
 
 # Short alphabets meet often: duplicates, prefixes, zeros behind zeros.
 KEYS = st.one_of(

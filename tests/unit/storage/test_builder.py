@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import stat
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,6 @@ from tests.oracle import sorted_file as oracle
 from tests.unit.storage.memory_files import MemoryFiles
 from tests.unit.storage.records import (
     COMPRESSIONS,
-    EXAMPLES,
     KEYS,
     MIN_BUDGET,
     RECORDS,
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Record = tuple[bytes, bytes]
+
+
+def names_in(directory: Path) -> list[str]:
+    """What is in a directory, sorted."""
+    return sorted(path.name for path in directory.iterdir())
 
 
 def content(image: bytes) -> tuple:
@@ -64,7 +70,6 @@ def test_the_oracles_bytes(records: list[Record], way: str) -> None:
         assert_same(built(records, compression=way, metadata=metadata), expected, way)
 
 
-@EXAMPLES
 @given(records=RECORDS, compression=st.sampled_from(COMPRESSIONS), metadata=st.binary(max_size=20))
 def test_any_records(records: list[Record], compression: str, metadata: bytes) -> None:
     """Any records, any metadata."""
@@ -72,7 +77,6 @@ def test_any_records(records: list[Record], compression: str, metadata: bytes) -
     assert_same(built(records, compression=compression, metadata=metadata), expected, compression)
 
 
-@EXAMPLES
 @given(records=st.lists(st.tuples(KEYS, VALUES, st.integers(0, 2)), max_size=40))
 def test_any_groups(records: list[tuple[bytes, bytes, int]]) -> None:
     """Files of one build: each holds its group's records, and all share the seed of all keys."""
@@ -206,9 +210,9 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     with SortedFileBuilder(tmp_path, ["x.gkv", "y.gkv"], memory_bytes=MIN_BUDGET) as building:
         for number in range(60_000):
             building.add(b"%d" % number, b"v" * 40, number % 2)
-        assert [entry.name for entry in tmp_path.iterdir()] == [], "scratch files lose their names at once"
+        assert not names_in(tmp_path), "scratch files lose their names at once"
         reports = building.finish()
-    assert sorted(os.listdir(tmp_path)) == ["x.gkv", "y.gkv"]
+    assert names_in(tmp_path) == ["x.gkv", "y.gkv"]
     assert [report.size_bytes for report in reports] == [
         (tmp_path / name).stat().st_size for name in ("x.gkv", "y.gkv")
     ]
@@ -225,7 +229,7 @@ def test_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     assert builder.build("a.gkv", [(b"k", b"v")]) == BuildReport(1, 0, (tmp_path / "a.gkv").stat().st_size)
     assert builder.build(Path("b.gkv"), iter([])).records == 0
-    assert sorted(os.listdir()) == ["a.gkv", "b.gkv"]
+    assert names_in(tmp_path) == ["a.gkv", "b.gkv"]
 
 
 def test_replaces_the_file_as_a_whole() -> None:
@@ -246,14 +250,13 @@ def test_leaving_early_removes_everything() -> None:
     """An exception, and leaving without `finish`, leave neither files nor descriptors."""
     for error in (KeyError("mine"), None):
         files = MemoryFiles()
-        try:
+        with contextlib.suppress(KeyError):
             with SortedFileBuilder("d", ["a.gkv", "b.gkv"], files=files, memory_bytes=MIN_BUDGET) as building:
                 building.add_all((b"%d" % number, b"v" * 100) for number in range(50_000))
                 assert files.scratch_open > 0
                 if error:
                     raise error
-        except KeyError as caught:
-            assert caught is error  # noqa: PT017  One of two ways out.
+            assert error is None, "an exception goes on after the clean-up"
         assert not files.named
         assert not files.opened
 
@@ -261,7 +264,7 @@ def test_leaving_early_removes_everything() -> None:
 def test_failing_in_the_middle_of_finish() -> None:
     """What is already written of a build that fails goes with it; files from before stay."""
 
-    class Stop(Exception):  # noqa: N818  A signal, not an error.
+    class Stop(Exception):
         pass
 
     def stop(done: int, _total: int) -> None:
@@ -270,9 +273,10 @@ def test_failing_in_the_middle_of_finish() -> None:
 
     files = MemoryFiles()
     files.named["d/a.gkv"] = bytearray(b"before")
-    with pytest.raises(Stop), SortedFileBuilder("d", ["a.gkv", "b.gkv"], files=files, on_progress=stop) as building:
-        building.add(b"k", b"v")
-        building.add(b"l", b"v", 1)
+    building = SortedFileBuilder("d", ["a.gkv", "b.gkv"], files=files, on_progress=stop)
+    building.add(b"k", b"v")
+    building.add(b"l", b"v", 1)
+    with pytest.raises(Stop), building:
         building.finish()
     assert files.named == {"d/a.gkv": b"before"}
     assert not files.opened
@@ -284,19 +288,19 @@ def test_leftovers_of_a_killed_build_go(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"left")
     (tmp_path / "directory.tmp").mkdir()
     builder.build(tmp_path / "a.gkv", [])
-    assert sorted(os.listdir(tmp_path)) == ["a.gkv", "directory.tmp", "kept.gkv", "tmp"]
+    assert names_in(tmp_path) == ["a.gkv", "directory.tmp", "kept.gkv", "tmp"]
 
 
 def test_refusals_of_the_file_system_name_the_path(tmp_path: Path) -> None:
     """A missing directory, one that is a file, one that may not be written, a disk that lies."""
-    with pytest.raises(StorageError, match="missing.*cannot build sorted files: No such file"):
+    with pytest.raises(StorageError, match=r"missing.*cannot build sorted files: No such file"):
         builder.build(tmp_path / "missing" / "a.gkv", [])
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="file: cannot build sorted files: Not a directory") as refusal:
         builder.build(tmp_path / "file" / "a.gkv", [])
     assert refusal.value.details["file"] == str(tmp_path / "file")
+    (tmp_path / "a.gkv").mkdir()
     with pytest.raises(StorageError, match=r"a\.gkv.*cannot build sorted files: Is a directory"):
-        (tmp_path / "a.gkv").mkdir()
         builder.build(tmp_path / "a.gkv", [])
     if os.geteuid() != 0:
         tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -312,6 +316,22 @@ def test_a_disk_that_changes_what_was_put_aside() -> None:
         builder.build("d/a.gkv", many(24, 60_000), files=files, memory_bytes=MIN_BUDGET)
     assert not files.named
     assert not files.opened
+
+
+@pytest.mark.xfail(strict=True, reason="a second `finish` puts an empty file in the place of the first one's")
+@pytest.mark.parametrize("memory_bytes", [MIN_BUDGET, 1 << 30])
+def test_after_finish(memory_bytes: int) -> None:
+    """A finished build takes no records and finishes no more: its files stay as they are."""
+    files = MemoryFiles()
+    building = SortedFileBuilder("d", ["a.gkv"], files=files, memory_bytes=memory_bytes)
+    building.add_all((b"%d" % number, b"v" * 100) for number in range(50_000))
+    building.finish()
+    image = bytes(files.named["d/a.gkv"])
+    for use in (partial(building.add, b"k", b"v"), partial(building.add_all, [(b"k", b"v")]), building.finish):
+        with pytest.raises(ValueError, match="finished"):
+            use()
+    building.abort()
+    assert files.named == {"d/a.gkv": image}
 
 
 def test_wrong_use() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from gossipkv.storage import _checksum, checksum
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.fenced import Fenced
-from tests.unit.storage.records import EXAMPLES
 
 FORMS = [_checksum.crc32c, _checksum.crc32c_scalar]
 
@@ -47,7 +46,6 @@ def test_every_length_at_every_alignment(form) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["fast", "scalar"])
-@EXAMPLES
 @given(data=st.binary(max_size=300), start=st.integers(0, 2**32 - 1), cut=st.integers(0, 300))
 def test_continues_from_any_number(form, data: bytes, start: int, cut: int) -> None:
     """Any data from any start agrees with the oracle, and two halves make the whole."""

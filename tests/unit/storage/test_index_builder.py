@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
@@ -131,9 +132,13 @@ def test_a_fingerprint_of_zero_is_no_empty_slot() -> None:
 def test_runs_that_come_back_changed() -> None:
     """Entries that the disk changed are damage that names the scratch file; never a wrong index."""
     keys = [b"%d" % number for number in range(5_000)]
+
+    def lie_at(wrong: int, data: bytes, offset: int) -> bytes:
+        return data[:-1] + b"?" if offset == wrong else data
+
     for at in (0, 8):  # The part's header, the part.
         files = MemoryFiles()
-        files.lie = lambda data, offset: data[:-1] + b"?" if offset == at else data  # noqa: B023  Used in this turn.
+        files.lie = partial(lie_at, at)
         with pytest.raises(Corrupt, match=r"a\.gkv\.\d+\.tmp: damaged at byte 0: .*scratch"):
             write(keys, memory_bytes=0, files=files)
         assert not files.named

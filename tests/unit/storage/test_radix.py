@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.storage._radix import sort_words
-from tests.unit.storage.records import EXAMPLES
 
 WORDS = st.one_of(
     st.integers(0, 2**64 - 1),
@@ -23,7 +22,6 @@ def expected(words: list[int], first_byte: int) -> list[int]:
     return sorted(range(len(words)), key=lambda place: words[place] >> 8 * first_byte)
 
 
-@EXAMPLES
 @given(words=st.lists(WORDS, max_size=120), first_byte=st.integers(0, 7))
 def test_any_words(words: list[int], first_byte: int) -> None:
     """Any words by any of their leading bytes."""

@@ -14,7 +14,7 @@ from gossipkv.storage import sorted_file
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
-from tests.unit.storage.records import COMPRESSIONS, EXAMPLES, KEYS, RECORDS, built, edge_cases, many, misses
+from tests.unit.storage.records import COMPRESSIONS, KEYS, RECORDS, built, edge_cases, many, misses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,9 +148,8 @@ def test_batches_of_every_size(way: str) -> None:
         assert file.get_many([asked[0]] * 100) == [held.get(asked[0])] * 100
 
 
-@EXAMPLES
 @given(records=RECORDS, question=QUESTIONS, compression=st.sampled_from(COMPRESSIONS), by_oracle=st.booleans())
-def test_any_records_and_question(records: list[Record], question, compression: str, by_oracle: bool) -> None:
+def test_any_records_and_question(records: list[Record], question, compression: str, *, by_oracle: bool) -> None:
     """Any records, any question."""
     make = written if by_oracle else lambda found, way: built(found, compression=way)
     with SortedFile(make(records, compression)) as file:
@@ -158,7 +157,6 @@ def test_any_records_and_question(records: list[Record], question, compression: 
         assert list(file.scan(**question)) == oracle.select(sorted(dict(records).items()), **question)
 
 
-@EXAMPLES
 @given(records=RECORDS, question=QUESTIONS, bound=st.integers(0, 59), other=st.integers(0, 59))
 def test_bounds_that_are_keys(records: list[Record], question, bound: int, other: int) -> None:
     """Ranges that begin and end exactly at records."""

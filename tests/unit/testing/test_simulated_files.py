@@ -247,3 +247,38 @@ def test_every_operation_of_the_seam_is_simulated():
     """Else a test would meet an AttributeError."""
     operations = {name for name in vars(RealFiles) if not name.startswith("_")}
     assert operations <= set(vars(SimulatedFiles))
+
+
+def test_a_rename_between_directories_is_durable_when_both_are_synced():
+    """One of them is not enough, whichever it is."""
+    for synced, possible in ((["/d"], 2), (["/"], 2), (["/", "/d"], 1)):
+        found = set()
+        for seed in SEEDS:
+            files = SimulatedFiles()
+            files.make_directory("/d")
+            put(files, "/a", b"x")
+            files.sync_directory("/")
+            files.rename("/a", "/d/b")
+            for path in synced:
+                files.sync_directory(path)
+            after = files.power_loss(seed)
+            found.add((get(after, "/a"), get(after, "/d/b")))
+        assert (None, b"x") in found
+        assert len(found) == possible
+
+
+def test_changes_of_one_name_keep_their_order():
+    """What builds on a lost change is lost with it; what was synced later does not bring back what went before."""
+    found = set()
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        files.make_directory("/d")
+        put(files, "/a", b"x")
+        files.sync_directory("/")
+        files.rename("/a", "/d/b")
+        files.sync_directory("/d")
+        files.rename("/d/b", "/d/c")
+        files.sync_directory("/d")
+        after = files.power_loss(seed)
+        found.add((get(after, "/a"), get(after, "/d/b"), get(after, "/d/c")))
+    assert found == {(b"x", None, None), (None, b"x", None), (None, None, b"x")}

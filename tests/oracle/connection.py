@@ -1,0 +1,159 @@
+"""A node's end of a connection in plain Python: what a stream of bytes must lead to.
+
+Written from docs/wire.md, with the slow scanner and msgpack's own decoder.  Everything is one pass over the whole
+stream; nothing is held back, and hand-offs are never answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgpack
+
+from tests.oracle import msgpack_scanner
+
+# database -> (active version, version -> records)
+Databases = dict[bytes, tuple[bytes | None, dict[bytes, dict[bytes, bytes]]]]
+
+
+class Pairs(list):
+    """A map, as its pairs in order."""
+
+
+def decode(data: bytes) -> object:
+    """One value; `str` is its bytes, a map its pairs."""
+    return msgpack.unpackb(data, raw=True, strict_map_key=False, object_pairs_hook=Pairs)
+
+
+def is_number(value: object) -> bool:
+    """An integer that is not negative."""
+    return type(value) is int and value >= 0
+
+
+def is_bytes(value: object) -> bool:
+    """A `str` or a `bin`."""
+    return isinstance(value, bytes)
+
+
+def is_nothing(value: object) -> bool:
+    """No value will do."""
+    del value
+    return False
+
+
+NO_OPTIONS = Pairs()
+READ_OPTIONS = {b"version": is_bytes, b"min_version": is_bytes, b"timeout_ms": is_number}
+
+
+@dataclass
+class Conversation:
+    """What comes out: answers as `(id, error code or None, result)`, hand-offs as `(id, method, parameters)`."""
+
+    databases: Databases
+    limits: dict[str, int]
+    max_key: int = 65_535
+    answers: list[tuple[int, str | None, object]] = field(default_factory=list)
+    hand_offs: list[tuple[int, bytes, bytes]] = field(default_factory=list)
+    ended: str | None = None
+
+    def hear(self, stream: bytes) -> None:
+        """The whole stream."""
+        at = 0
+        while self.ended is None and at < len(stream):
+            found = msgpack_scanner.scan(stream[at:], **self.limits)
+            if found is None:
+                return
+            if isinstance(found, tuple):
+                self.refuse(stream[at : at + found[1]], found[0])
+                return
+            self.message(stream[at : at + found])
+            at += found
+
+    def parts(self, data: bytes) -> list[bytes]:
+        """The elements of an array, as far as they are whole; empty when it is something else."""
+        widths = {0xDC: 2, 0xDD: 4}
+        if not data or not (0x90 <= data[0] <= 0x9F or data[0] in widths):
+            return []
+        width = widths.get(data[0], 0)
+        count = int.from_bytes(data[1 : 1 + width], "big") if width else data[0] & 0x0F
+        found, at = [], 1 + width
+        for _ in range(count):
+            size = msgpack_scanner.scan(data[at:], **self.limits)
+            if not isinstance(size, int):
+                break
+            found.append(data[at : at + size])
+            at += size
+        return found
+
+    def refuse(self, shown: bytes, reason: str) -> None:
+        """The scanner refused: an answer under the id, if the frame has shown one."""
+        self.ended = "bad_frame"
+        values = [decode(part) for part in self.parts(shown)[:2]]
+        if len(values) == 2 and self.is_request_id(values):
+            self.answers.append((values[1], "TOO_LARGE" if reason == "size" else "BAD_REQUEST", None))
+
+    @staticmethod
+    def is_request_id(values: list[object]) -> bool:
+        """`[0, id, ...]`."""
+        return is_number(values[0]) and values[0] == 0 and is_number(values[1]) and values[1] < 2**32
+
+    def message(self, frame: bytes) -> None:
+        """One whole value."""
+        parts = self.parts(frame)
+        values = [decode(part) for part in parts]
+        if values and is_number(values[0]) and values[0] in {1, 2}:
+            self.ended = "unasked_response" if values[0] == 1 else None
+        elif len(values) < 2 or not self.is_request_id(values):
+            self.ended = "bad_message"
+        elif len(values) != 4 or not isinstance(values[2], bytes) or type(values[3]) is not list:
+            self.answers.append((values[1], "BAD_REQUEST", None))
+        else:
+            self.request(values[1], values[2], parts[3], values[3])
+
+    def request(self, msgid: int, method: bytes, raw: bytes, params: list[object]) -> None:
+        """`[0, id, method, params]`."""
+        result: object = None
+        if any(msgid == waiting for waiting, _, _ in self.hand_offs):
+            self.answers.append((msgid, "BAD_REQUEST", None))
+            return
+        if method == b"ping" and raw == b"\x90":
+            result = b"pong"
+        elif method in {b"get", b"get_many"} and len(params) in {2, 3}:
+            result = self.read(method, *params)
+        if result is None:
+            self.hand_offs.append((msgid, method, raw))
+        else:
+            self.answers.append((msgid, None, result))
+
+    def read(self, method: bytes, database: object, asked: object, pairs: object = NO_OPTIONS) -> list[object] | None:
+        """The result of a plain read; None when it is not plain."""
+        many = method == b"get_many"
+        keys = asked if many else [asked]
+        if type(keys) is not list or any(not isinstance(key, bytes) or len(key) > self.max_key for key in keys):
+            return None
+        if not isinstance(database, bytes) or database not in self.databases or not isinstance(pairs, Pairs):
+            return None
+        for name, value in pairs:
+            if not isinstance(name, bytes) or not READ_OPTIONS.get(name, is_nothing)(value):
+                return None
+        given = dict(pairs)
+        version = self.choose(*self.databases[database], given)
+        if version is None:
+            return None
+        records = self.databases[database][1][version]
+        values = [records.get(key) for key in keys]
+        return [values if many else values[0], version]
+
+    @staticmethod
+    def choose(
+        active: bytes | None, versions: dict[bytes, dict[bytes, bytes]], given: dict[bytes, bytes]
+    ) -> bytes | None:
+        """The version that answers."""
+        least = given.get(b"min_version")
+        if b"version" in given:
+            candidates = [given[b"version"]] if given[b"version"] in versions else []
+        elif least is None:
+            candidates = [] if active is None else [active]
+        else:
+            candidates = ([] if active is None else [active]) + sorted(versions)
+        return next((name for name in candidates if least is None or name >= least), None)

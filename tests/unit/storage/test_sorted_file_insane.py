@@ -1,0 +1,527 @@
+"""Files whose checksums hold and whose content is insane: what a program with a bug, or an enemy, may write.
+
+A checksum proves that bytes are as they were written, so each size, place and offset in a file is distrusted: no crash,
+no endless loop, and `Corrupt` where a region is left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import struct
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import lz4.block
+import pytest
+
+from gossipkv.errors import Corrupt
+from gossipkv.storage.sorted_file import SortedFile
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage import insane_footers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RECORDS = [(b"key %03d" % number, b"value %d " % number * 9) for number in range(120)]
+KEYS = [key for key, _ in RECORDS]
+LAST = KEYS[-1]
+
+QUESTIONS: dict[str, Callable[[SortedFile], object]] = {
+    "get": lambda file: [file.get(key) for key in KEYS],
+    "get_many": lambda file: file.get_many(KEYS),
+    "misses": lambda file: [file.get(key + b"!") for key in KEYS],
+    "scan": lambda file: list(file.scan()),
+    "reverse": lambda file: list(file.scan(reverse=True)),
+    "start": lambda file: [next(file.scan(start=key), None) for key in KEYS],
+    "end": lambda file: [next(file.scan(end=key, reverse=True), None) for key in KEYS],
+    "verify": lambda file: file.verify(),
+    "len": len,
+    "describe": lambda file: file.describe(),
+}
+
+
+@dataclasses.dataclass
+class Forgery:
+    """A file under the forger's hand: the parts of a good one, to be changed, and sealed again."""
+
+    footer: oracle.Footer
+    body: bytearray
+
+    @classmethod
+    def of(cls, compression: int, records: list[tuple[bytes, bytes]] = RECORDS) -> Forgery:
+        image = oracle.write(records, compression=compression, metadata=b"metadata")
+        footer = oracle.Footer.unpack(image[-256:])
+        return cls(footer, bytearray(image[: footer.body_bytes]))
+
+    def poke(self, at: int, data: bytes) -> Forgery:
+        self.body[at : at + len(data)] = data
+        return self
+
+    def image(self, **fields: int) -> bytes:
+        return oracle.seal(bytes(self.body), dataclasses.replace(self.footer, **fields))
+
+
+def refused_at_opening(image: bytes) -> None:
+    """The footer alone shows it."""
+    with pytest.raises(Corrupt) as refusal:
+        SortedFile(image, name="insane.gkv")
+    assert 0 <= refusal.value.offset <= len(image)
+
+
+def met(ask: Callable[[], object]) -> Corrupt | None:
+    """The damage that a question meets."""
+    try:
+        ask()
+    except Corrupt as error:
+        return error
+    return None
+
+
+def refused(image: bytes, *questions: str) -> list[str]:
+    """These questions meet the insanity; all others end somehow, without a crash.  The reasons that were told."""
+    reasons = []
+    for name, ask in QUESTIONS.items():
+        with SortedFile(image, name="insane.gkv") as file:
+            damage = met(partial(ask, file))
+        assert damage or name not in questions, f"{name} did not notice"
+        if damage:
+            assert damage.file == "insane.gkv"
+            reasons.append(damage.reason)
+    return reasons
+
+
+# The footer ---------------------------------------------------------------------------------------------------------
+
+BEYOND = [2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 4096]
+
+
+@pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
+def test_regions_of_a_footer(compression: int) -> None:
+    """Regions before their predecessors, over their successors, not aligned, out of the body."""
+    forged = Forgery.of(compression)
+    f = forged.footer
+    for fields in (
+        {"index": 0},
+        {"index": f.index - 64},
+        {"index": f.index + 1},
+        {"index": f.index + 64},
+        {"buckets": f.buckets + 1},
+        {"buckets": 0},
+        {"homes": 0},
+        {"homes": f.buckets + 1},
+        {"anchors": f.anchors - 8},
+        {"anchors": f.anchors + 4},
+        {"anchor_count": f.anchor_count + 8},
+        {"block_table": f.block_table - 8},
+        {"metadata": f.metadata - 64},
+        {"metadata": f.body_bytes + 8},
+        {"metadata_bytes": f.metadata_bytes + 1},
+        {"records_end": 0},
+        {"records_end": 56},
+        {"records_end": f.index + 8},
+        {"positions_end": f.positions_end + 8 * 4096},
+        {"prefix_bytes": 65},
+        {"prefix_bytes": 255},
+        {"compression": 2},
+        {"compression": 255},
+        *({name: value} for name in ("index", "anchors", "block_table", "metadata", "records_end") for value in BEYOND),
+        *({name: value} for name in ("buckets", "homes", "anchor_count", "metadata_bytes") for value in BEYOND),
+        *({"positions_end": value} for value in BEYOND),
+    ):
+        image = forged.image(**fields)
+        try:
+            refused_at_opening(image)
+        except pytest.fail.Exception as accepted:
+            raise AssertionError(f"accepted: {fields}") from accepted
+
+
+@pytest.mark.parametrize("blocks", [0, 2, 5, *BEYOND])
+def test_number_of_blocks(blocks: int) -> None:
+    """More blocks than the table has words, or too few for the positions."""
+    refused_at_opening(Forgery.of(oracle.LZ4).image(blocks=blocks))
+
+
+@pytest.mark.xfail(strict=True, reason="the number of records is compared with nothing at opening")
+@pytest.mark.parametrize("records", [2**63, 2**64 - 1, 2**40])
+def test_number_of_records(records: int) -> None:
+    """More records than the positions have room for; `len` could not even say it."""
+    refused_at_opening(Forgery.of(oracle.NONE).image(records=records))
+
+
+def test_sizes_of_the_body() -> None:
+    """Page and chunk checksums where the footer's body size puts them, which is not where they are."""
+    forged = Forgery.of(oracle.NONE)
+    whole = forged.image()
+    for delta in (-4096, -1, 1, 4, 4096, 2**63, -forged.footer.body_bytes):
+        footer = dataclasses.replace(oracle.Footer.unpack(whole[-256:]))
+        size = (footer.body_bytes + delta) % 2**64
+        refused_at_opening(whole[:-256] + dataclasses.replace(footer, body_bytes=size).pack())
+        size = (footer.size_bytes + delta) % 2**64
+        refused_at_opening(whole[:-256] + dataclasses.replace(footer, size_bytes=size).pack())
+
+
+@pytest.mark.xfail(strict=True, reason="offsets near 2^64 wrap around: wild reads")
+def test_every_footer_field_with_every_odd_number() -> None:
+    """Each word, and pairs of words, with numbers at which arithmetic turns over: in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", insane_footers.__file__],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr + done.stdout[-500:]
+    refused_count, opened_count = map(int, done.stdout.split()[-2:])
+    assert refused_count > 1000
+    assert opened_count > 100
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
+
+INSANE_SIZES = {
+    "key one over the limit": oracle.varint(65_536),
+    "key of three full bytes": b"\xff\xff\xff",
+    "key without end": b"\xff" * 8,
+    "value one over the limit": oracle.varint(7) + oracle.varint((16 << 20) + 1),
+    "value of four full bytes": oracle.varint(7) + b"\xff\xff\xff\x7f",
+    "value without end": oracle.varint(7) + b"\xff" * 7,
+    "value beyond the records": oracle.varint(7) + oracle.varint(16 << 20),
+    "key beyond the records": oracle.varint(65_535) + b"\0",
+}
+
+
+@pytest.mark.parametrize("sizes", INSANE_SIZES.values(), ids=INSANE_SIZES)
+@pytest.mark.parametrize("number", [0, 60, 119])
+def test_insane_sizes_of_records(sizes: bytes, number: int) -> None:
+    """The first, a middle and the last record leave their region or break a limit."""
+    forged = Forgery.of(oracle.NONE)
+    positions, _, _ = oracle.lay_out(RECORDS, oracle.NONE)
+    image = forged.poke(64 + positions[number], sizes).image()
+    reasons = refused(image, "get", "get_many", "scan", "reverse", "verify")
+    assert set(reasons) == {"a record is longer than its file or its limits"}
+
+
+@pytest.mark.parametrize("sizes", INSANE_SIZES.values(), ids=INSANE_SIZES)
+def test_insane_sizes_of_compressed_records(sizes: bytes) -> None:
+    """The same inside a block, compressed or not."""
+    for as_is in (False, True):
+        refused(with_units([(sizes + RECORDS_BYTES[len(sizes) :], as_is)]), *READ)
+
+
+def test_records_that_end_between_words() -> None:
+    """An end of positions that no record can have: within the last record's padding, or before its sizes."""
+    for less in range(1, 8):
+        forged = Forgery.of(oracle.NONE)
+        end = forged.footer.positions_end - less
+        image = forged.image(positions_end=end, records_end=64 + end)
+        refused(image)
+    for keep in range(1, 8):
+        forged = Forgery.of(oracle.NONE)
+        positions, _, _ = oracle.lay_out(RECORDS, oracle.NONE)
+        end = positions[-1] + keep
+        refused(forged.image(positions_end=end, records_end=64 + end), "get", "scan", "verify")
+
+
+def test_places_of_the_index() -> None:
+    """Places behind the last record, at the end, and as far as four bytes reach."""
+    for compression in (oracle.NONE, oracle.LZ4):
+        forged = Forgery.of(compression)
+        end = forged.footer.positions_end
+        for position in (end, end + 8, 2**31 * 8 - 8, (2**32 - 2) * 8):
+            body = bytearray(forged.body)
+            for bucket in range(forged.footer.index, forged.footer.anchors, 64):
+                for slot in range(12):
+                    at = bucket + 16 + 4 * slot
+                    if any(body[at : at + 4]):
+                        struct.pack_into("<I", body, at, position // 8 + 1)
+            image = oracle.seal(bytes(body), forged.footer)
+            reasons = refused(image, "get", "get_many", "verify")
+            assert "a record is longer than its file or its limits" in reasons
+
+
+def test_a_chain_of_buckets_without_end() -> None:
+    """Every bucket says that a key went on to the next: a miss runs to the end of the index and is told so."""
+    forged = Forgery.of(oracle.NONE)
+    for bucket in range(forged.footer.index, forged.footer.anchors, 64):
+        forged.poke(bucket + 12, b"\1")
+    reasons = refused(forged.image(), "misses")
+    assert reasons == ["the index leads past its end"]
+
+
+def test_no_bucket_says_that_it_overflows() -> None:
+    """Keys that were carried on are no longer found: `verify` misses them."""
+    keys = [b"%d" % number for number in range(3000)]
+    forged = Forgery.of(oracle.NONE, [(key, b"") for key in sorted(keys)])
+    for bucket in range(forged.footer.index, forged.footer.anchors, 64):
+        forged.poke(bucket + 12, b"\0")
+    with SortedFile(forged.image()) as file, pytest.raises(Corrupt, match="index does not find the key"):
+        file.verify()
+
+
+# Anchors ------------------------------------------------------------------------------------------------------------
+
+
+def with_anchors(forged: Forgery, words: list[int], places: list[int]) -> bytes:
+    """The file with other anchors, as many as before."""
+    count = forged.footer.anchor_count
+    assert len(words) == len(places) == count
+    return forged.poke(forged.footer.anchors, struct.pack(f"<{count}Q{count}I", *words, *places)).image()
+
+
+@pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
+def test_anchors_that_lead_away(compression: int) -> None:
+    """Anchors beyond the records, before them, in no order, and all at one place."""
+    for place in (0, 2**32 - 1, 2**31):
+        forged = Forgery.of(compression)
+        count = forged.footer.anchor_count
+        assert count == 3
+        # Words that are all too small send every question to the last anchor, too large ones to none.
+        for words in ([0] * count, [2**64 - 1] * count, [5, 2**64 - 1, 0]):
+            refused(with_anchors(forged, words, [place] * count), "reverse")
+        refused(with_anchors(forged, [0] * count, [1, 1, 1]))
+        refused(with_anchors(forged, [0] * count, [9, 5, 1]))
+        refused(with_anchors(forged, [0] * count, [1, place, 1]))
+
+
+def test_no_anchors() -> None:
+    """A file with records and no anchors cannot be walked backwards."""
+    for compression in (oracle.NONE, oracle.LZ4):
+        forged = Forgery.of(compression)
+        refused(forged.image(anchor_count=0), "reverse")
+
+
+def test_more_records_in_a_stretch_than_fit() -> None:
+    """One anchor for thousands of records: the walk backwards has room for a stretch, and says so."""
+    records = [(b"%04d" % number, b"") for number in range(2000)]
+    forged = Forgery.of(oracle.NONE, records)
+    with SortedFile(forged.image(anchor_count=1), name="insane.gkv") as file:
+        with pytest.raises(Corrupt, match="an anchor leads past the records"):
+            list(file.scan(reverse=True))
+        assert len(list(file.scan())) == 2000
+
+
+def test_a_common_prefix_that_is_none() -> None:
+    """Keys that do not begin with what they should have in common: scans may start wrongly, and end."""
+    for prefix in (b"zzz", b"key 0\xff", bytes(64), b"\xff" * 64):
+        forged = Forgery.of(oracle.NONE)
+        refused(forged.image(prefix=prefix.ljust(64, b"\0"), prefix_bytes=len(prefix)))
+
+
+# Blocks -------------------------------------------------------------------------------------------------------------
+
+RECORDS_BYTES = b"".join(oracle.encode(key, value) for key, value in RECORDS[:40])
+assert len(RECORDS_BYTES) < 4096
+
+
+def with_units(
+    units: list[tuple[bytes, bool]], table: list[int] | None = None, positions_end: int | None = None, **fields: int
+) -> bytes:
+    """An lz4 file with these units, (contents, stored as they are), or with a table that says otherwise."""
+    stored, offsets = b"", []
+    for contents, as_is in units:
+        offsets.append(64 + len(stored) | (oracle.STORED_AS_IS if as_is else 0))
+        stored += contents if as_is else lz4.block.compress(contents, store_size=False)
+    offsets.append(64 + len(stored))
+    return with_stored(stored, offsets if table is None else table, positions_end or len(RECORDS_BYTES), **fields)
+
+
+def with_stored(stored: bytes, table: list[int], positions_end: int, **fields: int) -> bytes:
+    """An lz4 file with this between header and index, and this block table, a block for each word but the last."""
+    records = RECORDS[:40]
+    keys = [key for key, _ in records]
+    positions, _, _ = oracle.lay_out(records, oracle.LZ4)
+    body = oracle.HEADER_MAGIC + struct.pack("<I", 1).ljust(56, b"\0") + stored
+    records_end = len(body)
+    body += bytes(-len(body) % 64)
+    index_at, homes = len(body), oracle.home_count(len(keys))
+    body += oracle.index(keys, positions, 5, homes)
+    anchors_at = len(body)
+    prefix = oracle.common_prefix(keys)
+    anchors, count = oracle.anchors(keys, positions, len(prefix))
+    body += anchors
+    table_at = len(body)
+    body += struct.pack(f"<{len(table)}Q", *table)
+    footer = dataclasses.replace(
+        Forgery.of(oracle.LZ4).footer,
+        records=len(records),
+        positions_end=positions_end,
+        records_end=records_end,
+        index=index_at,
+        buckets=(anchors_at - index_at) // 64,
+        homes=homes,
+        seed=5,
+        anchors=anchors_at,
+        anchor_count=count,
+        block_table=table_at,
+        blocks=len(table) - 1,
+        metadata=len(body),
+        metadata_bytes=0,
+        prefix=prefix.ljust(64, b"\0"),
+        prefix_bytes=len(prefix),
+    )
+    return oracle.seal(body, dataclasses.replace(footer, **fields))
+
+
+def test_the_forger_can_be_honest() -> None:
+    """Without a lie, forged files are read: what the other tests change is what they are refused for."""
+    for as_is in (False, True):
+        assert refused(with_units([(RECORDS_BYTES, as_is)])) == []
+    assert refused(Forgery.of(oracle.NONE).image()) == []
+    assert refused(Forgery.of(oracle.LZ4).image()) == []
+
+
+READ = ("get", "get_many", "scan", "reverse", "verify")
+SIZE = len(lz4.block.compress(RECORDS_BYTES, store_size=False))
+RAW = oracle.STORED_AS_IS
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [64 + SIZE, 64],
+        [64, 64],
+        [0, 64 + SIZE],
+        [63, 64 + SIZE],
+        [64, 64 + SIZE + 1],
+        [64, 2**63 - 1],
+        [2**63 - 8, 2**63 - 1],
+        [2**63 - 1, 64 + SIZE],
+        [64 | RAW, 2**63 - 1],
+        [2**64 - 1, 64 + SIZE],
+        [64, 2**64 - 1],
+        [10**6, 10**6 + 50],
+    ],
+)
+def test_block_tables(table: list[int]) -> None:
+    """Entries backwards, empty, before the records, behind them, and far away."""
+    stored = lz4.block.compress(RECORDS_BYTES, store_size=False)
+    reasons = refused(with_stored(stored, table, len(RECORDS_BYTES)), *READ)
+    assert set(reasons) == {"a compressed block cannot be decompressed"}
+
+
+@pytest.mark.parametrize(("blocks", "questions"), [(2, ()), (4113, ()), (4114, READ), (6000, READ)])
+def test_a_unit_of_more_blocks_than_a_record_has(blocks: int, questions: tuple[str, ...]) -> None:
+    """Empty entries without end: a unit is as long as the longest record, and no longer."""
+    stored = lz4.block.compress(RECORDS_BYTES, store_size=False)
+    table = [64] + [64 + len(stored)] * blocks
+    image = with_stored(stored, table, blocks * 4096)
+    assert set(refused(image, *questions)) <= {"a compressed block cannot be decompressed"}
+
+
+def test_blocks_that_are_no_lz4() -> None:
+    """Stored bytes that do not decompress, decompress to nothing, to too little, or to more than a block."""
+    noise = bytes(range(256)) * 4
+    for stored in (noise, b"\0", b"\x00" * 8, b"\xff" * 300, b"\x10k", lz4.block.compress(b"", store_size=False)):
+        refused(with_stored(stored, [64, 64 + len(stored)], len(RECORDS_BYTES)), "get", "get_many", "verify")
+    for contents in (RECORDS_BYTES[:-16], RECORDS_BYTES[:9], RECORDS_BYTES[:1]):
+        refused(with_units([(contents, False)]), "get", "scan", "verify")
+        refused(with_units([(contents, True)]), "get", "scan", "verify")
+    for contents in (RECORDS_BYTES.ljust(4097, b"\0"), RECORDS_BYTES + bytes(10**6)):
+        refused(with_units([(contents, True)]), *READ)
+        refused(with_units([(contents, False)]))
+
+
+def test_units_of_odd_sizes() -> None:
+    """Contents that are no multiple of a word: what follows the last record is too short for another."""
+    end = len(RECORDS_BYTES) + 8
+    for more in range(1, 8):
+        for as_is in (False, True):
+            refused(with_units([(RECORDS_BYTES[:-more], as_is)]))
+            refused(with_units([(RECORDS_BYTES + b"\x01" * more, as_is)]))
+            refused(with_units([(RECORDS_BYTES + b"\xff" * more, as_is)], positions_end=end), "scan")
+
+
+def test_blocks_that_end_before_their_records() -> None:
+    """Positions in the part of a block that it does not fill, and in blocks behind a long unit's end."""
+    stored = lz4.block.compress(RECORDS_BYTES, store_size=False)
+    end = 64 + len(stored)
+    refused(with_stored(stored, [64, end], 4096))
+    refused(with_stored(stored, [64, end, end], 8192))
+    refused(with_stored(stored, [64, end, end, end], 3 * 4096))
+    reasons = refused(with_stored(stored + stored, [64, end, end + len(stored)], 8192), "verify")
+    assert any("ascend" in reason for reason in reasons)
+
+
+# Where it is said to be -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="the place that is named is the one that the file points to, outside of it")
+@pytest.mark.parametrize(
+    ("image", "question"),
+    [
+        (with_stored(b"stored", [10**6, 10**6 + 50], len(RECORDS_BYTES)), "get"),
+        (with_stored(b"stored", [64 + 10**9, 64], len(RECORDS_BYTES)), "scan"),
+        (with_units([(RECORDS_BYTES, False), (RECORDS_BYTES, False)], positions_end=8192), "verify"),
+        (with_anchors(Forgery.of(oracle.NONE), [0, 0, 0], [2**31] * 3), "start"),
+    ],
+    ids=["behind the file", "backwards", "virtual position", "place"],
+)
+def test_offsets_lie_in_the_file(image: bytes, question: str) -> None:
+    """An error names a place in the file: that of the pointer, when what it points to is nowhere."""
+    with SortedFile(image) as file, pytest.raises(Corrupt) as refusal:
+        QUESTIONS[question](file)
+    assert 0 <= refusal.value.offset <= len(image)
+
+
+# Lies that only `verify` can find ------------------------------------------------------------------------------------
+
+
+def test_keys_that_do_not_ascend() -> None:
+    """Records in another order, and one twice."""
+    for records in (RECORDS[::-1], [*RECORDS, RECORDS[-1]], [RECORDS[1], RECORDS[0], *RECORDS[2:]]):
+        positions, units, end = oracle.lay_out(records, oracle.NONE)
+        forged = Forgery.of(oracle.NONE, sorted(dict(records).items()))
+        keys = [key for key, _ in records]
+        homes = oracle.home_count(len(records))
+        index = oracle.index(keys, positions, forged.footer.seed, homes)
+        body = bytes(forged.body[:64]) + units[0][1]
+        records_end = len(body)
+        body += bytes(-len(body) % 64)
+        index_at = len(body)
+        body += index
+        anchors_at = len(body)
+        anchors, count = oracle.anchors(keys, positions, 0)
+        body += anchors
+        image = oracle.seal(
+            body,
+            dataclasses.replace(
+                forged.footer,
+                positions_end=end,
+                records_end=records_end,
+                index=index_at,
+                buckets=len(index) // 64,
+                homes=homes,
+                anchors=anchors_at,
+                anchor_count=count,
+                block_table=len(body),
+                metadata=len(body),
+                metadata_bytes=0,
+                prefix=bytes(64),
+                prefix_bytes=0,
+            ),
+        )
+        assert any("keys do not ascend" in reason for reason in refused(image, "verify"))
+
+
+@pytest.mark.parametrize("records", [0, 119, 121])
+def test_another_number_of_records(records: int) -> None:
+    """`verify` counts."""
+    image = Forgery.of(oracle.NONE).image(records=records)
+    with SortedFile(image) as file, pytest.raises(Corrupt, match=rf"footer says \(expected {records}, got 120\)"):
+        file.verify()
+
+
+@pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
+def test_a_record_that_the_index_does_not_know(compression: int) -> None:
+    """An entry taken out of the index: `verify` asks for every key."""
+    forged = Forgery.of(compression)
+    at = forged.footer.index + 16
+    while not any(forged.body[at : at + 4]):
+        at += 64
+    image = forged.poke(at, bytes(4)).image()
+    assert any("the index does not find the key" in reason for reason in refused(image, "verify"))
