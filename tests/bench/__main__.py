@@ -154,8 +154,8 @@ def main() -> None:
             else:
                 measurements += PARTS[part](run)
     method = (
-        f"{sizes.keys:,} keys of 16 bytes in random order (seed {data.SEED}), one pinned core; {sizes.rounds} "
-        f"rounds of {sizes.queries:,} queries, all engines of a group open and interleaved in random order, the first round "
+        f"{sizes.keys:,} keys of 16 bytes in random order (seed {data.SEED}), one pinned core; {sizes.rounds} rounds of "
+        f"{sizes.queries:,} queries, all engines of a group open and interleaved in random order, the first round "
         "discarded; medians of each round's ratio; every engine read and checked in full before"
     )
     print(f"{machine.describe()}\n\n{method}.\n\n{report.table(measurements)}\n\n{report.settings(entrants.present)}")
