@@ -133,6 +133,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--core", type=int, help="the core to run on; default: the last")
     parser.add_argument("--directory", type=Path, help="where the files go; default: a temporary directory")
     parser.add_argument("--json", type=Path, help="write every figure of every round here")
+    parser.add_argument("--document", type=Path, help="put the table between the marks of this Markdown file")
     return parser.parse_args()
 
 
@@ -154,13 +155,15 @@ def main() -> None:
             else:
                 measurements += PARTS[part](run)
     method = (
-        f"{sizes.keys:,} keys of 16 bytes in random order (seed {data.SEED}), one pinned core; {sizes.rounds} rounds of "
-        f"{sizes.queries:,} queries, all engines of a group open and interleaved in random order, the first round "
-        "discarded; medians of each round's ratio; every engine read and checked in full before"
+        f"{sizes.keys:,} keys of 16 bytes in random order (seed {data.SEED}), one pinned core; {sizes.rounds} "
+        f"rounds of {sizes.queries:,} queries, all engines of a group open and interleaved in random order, the first "
+        "round discarded; medians of each round's ratio; every engine read and checked in full before"
     )
-    print(f"{machine.describe()}\n\n{method}.\n\n{report.table(measurements)}\n\n{report.settings(entrants.present)}")
-    for note in entrants.notes:
-        print(f"- {note}.")
+    settings = report.settings(entrants.present, entrants.notes)
+    text = f"{machine.describe()}.\n\n{method}.\n\n{report.table(measurements)}\n\n{settings}"
+    print(text)
+    if options.document is not None:
+        report.write_into(options.document, text)
     if options.json is not None:
         parameters: dict[str, object] = {"method": method, "quick": options.quick, "arguments": sys.argv[1:]}
         report.write_json(options.json, machine=machine.describe(), parameters=parameters, measurements=measurements)
