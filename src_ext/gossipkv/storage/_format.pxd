@@ -23,11 +23,13 @@ cdef extern from *:
     #define GKV_K1 0xD6E8FEB86659FD93ULL
     #define GKV_K2 0xA0761D6478BD642FULL
     #define GKV_K3 0xE7037ED1A0B428DBULL
+    #define GKV_RAW_BLOCK 0x8000000000000000ULL
     """
     const uint64_t K0 "GKV_K0"
     const uint64_t K1 "GKV_K1"
     const uint64_t K2 "GKV_K2"
     const uint64_t K3 "GKV_K3"
+    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"      # In a block table's entry: stored as it is.
 
 cdef enum:
     FORMAT_VERSION = 1

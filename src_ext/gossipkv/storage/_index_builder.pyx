@@ -145,12 +145,10 @@ cdef class Run:
 
     cdef bint advance(self) except -1:
         """Load the next part, if there is one."""
-        if self.offset >= self.scratch.end:
-            self.part = None
+        self.part = self.scratch.read_part(&self.offset)
+        if self.part is None:
             self.scratch.close()
             return False
-        self.part = self.scratch.read_part(self.offset)
-        self.offset += 8 + <uint64_t> len(self.part)
         self.count = len(self.part) // <Py_ssize_t> sizeof(Item)
         self.at = 0
         return True

@@ -72,6 +72,7 @@ cdef class RecordSorter:
     cdef void sort_range(self, Item* items, Item* spare, Py_ssize_t count, int level) noexcept nogil
     cdef void sort_few(self, Item* items, Py_ssize_t count) noexcept nogil
     cdef int sort(self) except -1
+    cdef void release_memory(self) noexcept
     cdef int spill(self) except -1
     cdef int collapse(self) except -1
     cdef int write_run(self, Scratch scratch) except -1

@@ -445,12 +445,7 @@ cdef class RecordSorter:
             return
         if self.count:
             self.spill()
-        free(self.arena)
-        free(self.items)
-        self.arena = NULL
-        self.items = NULL
-        self.capacity = 0
-        self.item_capacity = 0
+        self.release_memory()
         self.start_merge(self.runs)
 
     @property
@@ -494,13 +489,16 @@ cdef class RecordSorter:
         self.runs = []
         self.readers = []
         self.heap_size = 0
-        self.count = 0
+        self.release_memory()
+
+    cdef void release_memory(self) noexcept:
+        """Give the arena and the items back."""
         free(self.arena)
         free(self.items)
         self.arena = NULL
         self.items = NULL
-        self.capacity = 0
-        self.item_capacity = 0
+        self.used = self.capacity = 0
+        self.count = self.item_capacity = 0
 
 
 cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
@@ -522,12 +520,10 @@ cdef class RunReader:
     cdef bint advance(self) except -1:
         """Step to the next record, if there is one.  The parts' checksums hold, so their records are as written."""
         if self.at == self.end:
-            if self.offset >= self.scratch.end:
-                self.part = None
+            self.part = self.scratch.read_part(&self.offset)
+            if self.part is None:
                 self.at = self.end = NULL
                 return False
-            self.part = self.scratch.read_part(self.offset)
-            self.offset += 8 + <uint64_t> len(self.part)
             self.at = <const uint8_t*> PyBytes_AS_STRING(self.part)
             self.end = self.at + len(self.part)
         set_entry(&self.entry, self.at)

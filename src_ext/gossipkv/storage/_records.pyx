@@ -9,14 +9,8 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 
 from gossipkv.storage._compression cimport lz4_decompress
-from gossipkv.storage._format cimport COMPRESSION_LZ4, HEADER_SIZE, MAX_RECORD_SIZE, PAGE_SIZE, load64
+from gossipkv.storage._format cimport COMPRESSION_LZ4, HEADER_SIZE, MAX_RECORD_SIZE, PAGE_SIZE, RAW_BLOCK, load64
 from gossipkv.storage._mapped_file cimport FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, MappedFile, check_range, fault
-
-cdef extern from *:
-    """
-    #define GKV_RAW_BLOCK 0x8000000000000000ULL
-    """
-    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"
 
 cdef enum:
     LOOKAHEAD = 192       # Bytes of a block decompressed past a record's start: most records end within them.

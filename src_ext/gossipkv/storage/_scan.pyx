@@ -1,7 +1,7 @@
 """Order: where a key's place is, and walks over the records from there, forward and backward."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -15,6 +15,7 @@ from gossipkv.storage._records cimport Record, RecordReader, read_record
 
 cdef inline uint64_t anchor_position(RecordReader file, uint64_t anchor) noexcept nogil:
     return <uint64_t> load32(file.anchor_positions + 4 * anchor) * 8 - 8
+
 
 cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* count) noexcept nogil:
     """How many anchors have a key less than `key`, which shares the common prefix."""
@@ -41,6 +42,7 @@ cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, u
             high = middle
     count[0] = low
     return 0
+
 
 cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* position) noexcept nogil:
     """The position of the first record whose key is not less than `key`; the end's when there is none."""
@@ -72,28 +74,26 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
     return 0
 
 
+cdef Scan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit):
+    """A walk over the records from position `at` up to `end`, or back; `limit` -1: over all of them."""
+    cdef Scan scan = Scan.__new__(Scan)
+    scan.at = at
+    scan.end = end
+    scan.left = limit
+    scan.reverse = reverse
+    if reverse:
+        scan.stretch = <uint64_t*> malloc(PAGE_SIZE // 8 * sizeof(uint64_t))
+        if scan.stretch == NULL:
+            raise MemoryError
+        scan.anchor = file.anchor_count
+    scan.file = file
+    file.pins += 1
+    return scan
+
+
 @cython.final
 cdef class Scan:
     """One ordered walk over a sorted file, which it pins until it ends or is closed."""
-
-    def __cinit__(self, RecordReader file not None, bytes start, bytes end, bint reverse, int64_t limit):
-        file.ensure_open()
-        self.end = file.position_end
-        if end is not None:
-            if seek(file, <const uint8_t*> PyBytes_AS_STRING(end), PyBytes_GET_SIZE(end), &self.end) < 0:
-                raise file.damage()
-        if start is not None:
-            if seek(file, <const uint8_t*> PyBytes_AS_STRING(start), PyBytes_GET_SIZE(start), &self.at) < 0:
-                raise file.damage()
-        self.left = limit
-        self.reverse = reverse
-        if reverse:
-            self.stretch = <uint64_t*> malloc(PAGE_SIZE // 8 * sizeof(uint64_t))
-            if self.stretch == NULL:
-                raise MemoryError
-            self.anchor = file.anchor_count
-        self.file = file
-        file.pins += 1
 
     def __dealloc__(self):
         self.close()

@@ -1,11 +1,16 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from gossipkv.storage._records cimport RecordReader, Slice
+from gossipkv.storage._records cimport Record, RecordReader, Slice
 
 
 cdef class SortedFile(RecordReader):
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil
     cdef int find_hashed(self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value) noexcept nogil
+
+    cdef int locate(
+        self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
+    ) noexcept nogil
+    cdef int place_of(self, bytes key, uint64_t* position) except -1
 
     # The stages of a batch, in this order.
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil

@@ -10,8 +10,7 @@ from libc.string cimport memcmp
 from gossipkv.storage._format cimport *
 from gossipkv.storage._mapped_file cimport FAULT_CHAIN, fault
 from gossipkv.storage._records cimport Record, RecordReader, Slice, parse_record, read_raw, read_record
-
-from gossipkv.storage._scan import Scan
+from gossipkv.storage._scan cimport open_scan, seek
 
 cdef extern from "Python.h":
     PyObject** PySequence_Fast_ITEMS(object sequence)
@@ -54,10 +53,20 @@ cdef class SortedFile(RecordReader):
     cdef inline int find_hashed(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value
     ) noexcept nogil:
+        cdef Record record
+        cdef uint64_t position
+        cdef int found = self.locate(key, size, hash, &record, &position)
+        if found > 0:
+            value[0] = record.value
+        return found
+
+    cdef inline int locate(
+        self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
+    ) noexcept nogil:
+        """1 and the key's record and its position, 0 for absent, -1 for damaged."""
         cdef uint64_t bucket = bucket_of(hash, self.home_count), offset
         cdef const uint8_t* line
-        cdef uint32_t mask, position
-        cdef Record record
+        cdef uint32_t mask, place
         while True:
             if bucket >= self.bucket_count:
                 return fault(self, FAULT_CHAIN, <uint64_t> (self.index - self.base))
@@ -68,18 +77,18 @@ cdef class SortedFile(RecordReader):
                     return -1
             mask = match12(line, <uint8_t> hash)
             while mask:
-                position = load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
+                place = load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
                 mask &= mask - 1
-                if position == 0:
+                if place == 0:
                     continue  # An empty slot's fingerprint is zero, as some keys' are.
+                position[0] = <uint64_t> place * 8 - 8
                 if self.compression == COMPRESSION_NONE:
-                    self.prefetch_lines(position)
-                    if read_raw(self, <uint64_t> position * 8 - 8, &record) < 0:
+                    self.prefetch_lines(place)
+                    if read_raw(self, position[0], record) < 0:
                         return -1
-                elif self.read_compressed(<uint64_t> position * 8 - 8, &record, False) < 0:
+                elif self.read_compressed(position[0], record, False) < 0:
                     return -1
                 if record.key.size == size and memcmp(record.key.data, key, <size_t> size) == 0:
-                    value[0] = record.value
                     return 1
             if not line[BUCKET_OVERFLOW_AT]:
                 return 0
@@ -234,15 +243,32 @@ cdef class SortedFile(RecordReader):
         Raises:
             Corrupt: on the step that meets a damaged page.
         """
+        cdef uint64_t at = 0, stop = self.position_end
         self.ensure_open()
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must not be negative, got {limit}")
         if prefix is not None:
             start = prefix if start is None or start < prefix else start
             after = successor(prefix)
             if after is not None:
                 end = after if end is None or end > after else end
-        if limit is not None and limit < 0:
-            raise ValueError(f"limit must not be negative, got {limit}")
-        return Scan(self, start, end, reverse, -1 if limit is None else limit)
+        if start is not None:
+            self.place_of(start, &at)
+        if end is not None:
+            self.place_of(end, &stop)
+        return open_scan(self, at, stop, reverse, -1 if limit is None else limit)
+
+    cdef int place_of(self, bytes key, uint64_t* position) except -1:
+        """The position of the first record not below `key`: through the index when it is there, as a cursor's is."""
+        cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(key)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+        cdef Record record
+        cdef int found = self.locate(data, size, hash64_of(data, size, self.seed), &record, position)
+        if found == 0:
+            found = seek(self, data, size, position)
+        if found < 0:
+            raise self.damage()
+        return 0
 
     def verify(self):
         """Check every byte: all checksums, then that keys ascend and that the index finds each of them.

@@ -40,10 +40,10 @@ def test_a_reader_that_goes_away_is_no_error():
         assert process.wait(60) == 141
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")  # noqa: PTH110  # At import.
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 def test_a_full_disk_is_an_error():
     """Output that cannot be written: status 3, one line."""
-    with FakeNode(store(MANY, page=2000)) as node, open("/dev/full", "wb") as full:  # noqa: PTH123  # A device.
+    with FakeNode(store(MANY, page=2000)) as node, open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*COMMAND, "scan", "geo"],
             stdout=full,
