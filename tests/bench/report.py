@@ -43,7 +43,7 @@ def _lines(measurement: Measurement) -> Iterable[tuple[str, ...]]:
             _figure(ours, unit),
             peer,
             _figure(measurement.typical(peer), unit),
-            f"{ratio.median:.3f}" if ratio.median < 0.1 else f"{ratio.median:.2f}",
+            f"{ratio.median:.3g}",
             f"{ratio.least:.2f} to {ratio.greatest:.2f}",
             *_verdict(ratio.median, goal(measurement.row, peer)),
         )
