@@ -44,6 +44,7 @@ cdef class RecordSorter:
 
     cdef list runs
     cdef readonly uint64_t added
+    cdef bint finished
     cdef uint64_t hash_sum
     cdef uint64_t* duplicates
     cdef Prefix* prefixes

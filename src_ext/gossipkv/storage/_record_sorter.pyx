@@ -167,6 +167,8 @@ cdef class RecordSorter:
         """Make room for a record of `size`: in memory while that is allowed, else by putting a run aside."""
         cdef uint64_t wanted
         cdef void* grown
+        if self.finished:
+            raise ValueError("the build is finished: it takes no more records")
         # An item needs a spare beside it while it is sorted.
         if self.count and self.used + size + <uint64_t> (self.count + 1) * 2 * sizeof(Item) > self.memory_bytes:
             self.spill()
@@ -440,6 +442,10 @@ cdef class RecordSorter:
 
     def finish_adding(self):
         """No more records come: sort, or put the last run aside and start the merge."""
+        if self.finished:
+            raise ValueError("the build is finished already")
+        self.finished = True
+        self.item_capacity = self.count     # So that an `add` comes by `grow`, which refuses it.
         if not self.runs:
             self.sort()
             return
@@ -482,7 +488,8 @@ cdef class RecordSorter:
         return done
 
     def close(self):
-        """Give back scratch space and memory."""
+        """Give back scratch space and memory; nothing can be added any more."""
+        self.finished = True
         cdef RunReader reader
         for reader in self.runs:
             reader.scratch.close()

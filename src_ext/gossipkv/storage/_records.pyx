@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 from gossipkv.storage._compression cimport lz4_decompress
 from gossipkv.storage._format cimport COMPRESSION_LZ4, HEADER_SIZE, MAX_RECORD_SIZE, PAGE_SIZE, RAW_BLOCK, load64
-from gossipkv.storage._mapped_file cimport FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, MappedFile, check_range, fault
+from gossipkv.storage._mapped_file cimport FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, FAULT_TABLE, MappedFile, check_range, fault
 
 cdef enum:
     LOOKAHEAD = 192       # Bytes of a block decompressed past a record's start: most records end within them.
@@ -46,7 +46,7 @@ cdef class RecordReader(MappedFile):
         if self.load_block(block, within, whole, &data, &next) < 0:
             return -1
         if <uint64_t> data.size < within + 2:
-            return fault(self, FAULT_BLOCK, self.block_offset(block))
+            return fault(self, FAULT_BLOCK, min(self.block_offset(block), self.records_end))
         rest.data = data.data + within
         rest.size = data.size - <Py_ssize_t> within
         end = parse_record(rest, record)
@@ -58,7 +58,7 @@ cdef class RecordReader(MappedFile):
             rest.size = data.size - <Py_ssize_t> within
             end = parse_record(rest, record)
         if end == 0:
-            return fault(self, FAULT_RECORD, self.block_offset(block))
+            return fault(self, FAULT_RECORD, min(self.block_offset(block), self.records_end))
         record.next = position + end
         if whole and within + end >= <uint64_t> data.size:
             record.next = next
@@ -136,7 +136,7 @@ cdef class RecordReader(MappedFile):
     ) noexcept nogil:
         cdef uint64_t start = self.block_offset(block), end = self.block_offset(block + 1), stored
         if start < HEADER_SIZE or end > self.records_end or start >= end:
-            return fault(self, FAULT_BLOCK, start)
+            return fault(self, FAULT_TABLE, <uint64_t> (self.blocks - self.base) + 8 * block)
         stored = end - start
         if check_range(self, start, stored) < 0:
             return -1

@@ -13,15 +13,22 @@ from gossipkv.storage._mapped_file cimport FAULT_ANCHOR, check_range, fault
 from gossipkv.storage._records cimport Record, RecordReader, read_record
 
 
-cdef inline uint64_t anchor_position(RecordReader file, uint64_t anchor) noexcept nogil:
-    return <uint64_t> load32(file.anchor_positions + 4 * anchor) * 8 - 8
+cdef inline int anchor_position(RecordReader file, uint64_t anchor, uint64_t* position) noexcept nogil:
+    """Where an anchor's record begins."""
+    cdef uint64_t offset = <uint64_t> (file.anchor_positions - file.base) + 4 * anchor
+    if check_range(file, offset, 4) < 0:
+        return -1
+    position[0] = <uint64_t> load32(file.base + offset) * 8 - 8
+    if position[0] >= file.position_end:
+        return fault(file, FAULT_ANCHOR, offset)
+    return 0
 
 
 cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* count) noexcept nogil:
     """How many anchors have a key less than `key`, which shares the common prefix."""
     cdef uint64_t low = 0, high = file.anchor_count, middle, word = word_of(key, size, file.common_size), found
     cdef uint64_t words = <uint64_t> (file.anchor_words - file.base)
-    cdef uint64_t positions = <uint64_t> (file.anchor_positions - file.base)
+    cdef uint64_t position
     cdef bint less
     cdef Record record
     while low < high:
@@ -31,9 +38,7 @@ cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, u
         found = load64(file.anchor_words + 8 * middle)
         less = found < word
         if found == word:
-            if check_range(file, positions + 4 * middle, 4) < 0:
-                return -1
-            if read_record(file, anchor_position(file, middle), &record) < 0:
+            if anchor_position(file, middle, &position) < 0 or read_record(file, position, &record) < 0:
                 return -1
             less = compare_keys(record.key.data, record.key.size, key, size) < 0
         if less:
@@ -61,9 +66,8 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
     if below == 0:
         position[0] = 0
         return 0
-    if check_range(file, <uint64_t> (file.anchor_positions - file.base) + 4 * (below - 1), 4) < 0:
+    if anchor_position(file, below - 1, &at) < 0:
         return -1
-    at = anchor_position(file, below - 1)
     while at < file.position_end:
         if read_record(file, at, &record) < 0:
             return -1
@@ -147,26 +151,24 @@ cdef class Scan:
     cdef int fill(self) noexcept:
         """Collect the records from the last anchor below `end` up to it: there is at least one."""
         cdef RecordReader file = self.file
-        cdef uint64_t positions = <uint64_t> (file.anchor_positions - file.base), at, low = 0, middle
+        cdef uint64_t at, low = 0, high = self.anchor, middle
         cdef Record record
-        cdef uint64_t high = self.anchor
         while low < high:
             middle = (low + high) // 2
-            if check_range(file, positions + 4 * middle, 4) < 0:
+            if anchor_position(file, middle, &at) < 0:
                 return -1
-            if anchor_position(file, middle) < self.end:
+            if at < self.end:
                 low = middle + 1
             else:
                 high = middle
         if low == 0:
-            return fault(file, FAULT_ANCHOR, positions)
+            return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base))
         self.anchor = low - 1
-        if check_range(file, positions + 4 * (low - 1), 4) < 0:
+        if anchor_position(file, low - 1, &at) < 0:
             return -1
-        at = anchor_position(file, low - 1)
         while at < self.end:
             if self.waiting >= PAGE_SIZE // 8:
-                return fault(file, FAULT_ANCHOR, positions + 4 * (low - 1))
+                return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base) + 4 * (low - 1))
             if read_record(file, at, &record) < 0:
                 return -1
             self.stretch[self.waiting] = at

@@ -10,6 +10,7 @@ cdef class SortedFile(RecordReader):
     cdef int locate(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
     ) noexcept nogil
+    cdef uint64_t place_in_file(self, uint64_t position)
     cdef int place_of(self, bytes key, uint64_t* position) except -1
 
     # The stages of a batch, in this order.

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from gossipkv.storage._format cimport *
-from gossipkv.storage._mapped_file cimport FAULT_CHAIN, fault
+from gossipkv.storage._mapped_file cimport FAULT_CHAIN, FAULT_PLACE, fault
 from gossipkv.storage._records cimport Record, RecordReader, Slice, parse_record, read_raw, read_record
 from gossipkv.storage._scan cimport open_scan, seek
 
@@ -82,6 +82,8 @@ cdef class SortedFile(RecordReader):
                 if place == 0:
                     continue  # An empty slot's fingerprint is zero, as some keys' are.
                 position[0] = <uint64_t> place * 8 - 8
+                if position[0] >= self.position_end:
+                    return fault(self, FAULT_PLACE, offset)
                 if self.compression == COMPRESSION_NONE:
                     self.prefetch_lines(place)
                     if read_raw(self, position[0], record) < 0:
@@ -110,14 +112,19 @@ cdef class SortedFile(RecordReader):
         return hash
 
     cdef inline uint32_t candidate(self, uint64_t hash) noexcept nogil:
-        """The first position in the home bucket, or the next, that may be the key's, or 0.  Only for prefetching."""
+        """The first place in the home bucket, or the next, that may be the key's; 0 too while its page is unchecked.
+
+        A place that is off by a bit can lead into a value that looks like the record: it must be checked first.
+        """
         cdef const uint8_t* line = self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE
         cdef uint32_t mask = match12(line, <uint8_t> hash)
         if mask == 0 and line[BUCKET_OVERFLOW_AT]:
             # A bucket that overflows has a successor, unless it is damaged: the footer lies behind it in any case.
             line += BUCKET_SIZE
             mask = match12(line, <uint8_t> hash)
-        return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask)) if mask else 0
+        if mask == 0 or not bit(self.checked_pages, <uint64_t> (line - self.base) // PAGE_SIZE):
+            return 0
+        return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
 
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil:
         """Second stage of a batch: ask for the record (or the compressed block's table entry); names its place."""
@@ -147,10 +154,7 @@ cdef class SortedFile(RecordReader):
     cdef int find_at(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t position, Slice* value
     ) noexcept nogil:
-        """Last stage of a batch: the record that the second stage named, if it is the key's; else a lookup.
-
-        The place came from an index page that may not have been checked: the record is, and its key decides.
-        """
+        """Last stage of a batch: the record that the second stage named, if it is the key's; else a lookup."""
         cdef Record record
         if position and self.compression == COMPRESSION_NONE:
             if read_raw(self, <uint64_t> position * 8 - 8, &record) == 0:
@@ -233,6 +237,7 @@ cdef class SortedFile(RecordReader):
         return found > 0
 
     def __len__(self):
+        self.ensure_open()
         return self.record_count
 
     def scan(self, bytes start=None, bytes end=None, *, bytes prefix=None, bint reverse=False, limit=None):
@@ -289,15 +294,21 @@ cdef class SortedFile(RecordReader):
                 raise self.damage()
             key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
             if before is not None and before >= key:
-                self.refuse(HEADER_SIZE + position, f"keys do not ascend: {key!r} after {before!r}")
+                self.refuse(self.place_in_file(position), f"keys do not ascend: {key!r} after {before!r}")
             position = record.next
             if self.find(<const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &value) <= 0:
-                self.refuse(HEADER_SIZE + position, f"the index does not find the key {key!r}")
+                self.refuse(self.place_in_file(position), f"the index does not find the key {key!r}")
             before = key
             seen += 1
         if seen != self.record_count:
             self.refuse(self.size - FOOTER_SIZE + 24, "another number of records than the footer says",
                         self.record_count, seen)
+
+    cdef uint64_t place_in_file(self, uint64_t position):
+        """Where in the file a position is, for an error."""
+        if self.compression == COMPRESSION_NONE:
+            return HEADER_SIZE + position
+        return self.block_offset(position // PAGE_SIZE)
 
     def describe(self):
         """What the footer says, for people and scripts: sizes in bytes."""

@@ -318,7 +318,6 @@ def test_a_disk_that_changes_what_was_put_aside() -> None:
     assert not files.opened
 
 
-@pytest.mark.xfail(strict=True, reason="a second `finish` puts an empty file in the place of the first one's")
 @pytest.mark.parametrize("memory_bytes", [MIN_BUDGET, 1 << 30])
 def test_after_finish(memory_bytes: int) -> None:
     """A finished build takes no records and finishes no more: its files stay as they are."""

@@ -1,0 +1,60 @@
+"""One build in a process of its own, which says what memory it took.
+
+    python -m tests.unit.storage.memory_of_build DIRECTORY BUDGET_BYTES RECORDS KEYS VALUE_BYTES COMPRESSION FILES
+
+adds RECORDS records, over KEYS different keys, and prints the peak of the resident memory before and after, in bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gossipkv.storage.builder import SortedFileBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOISE_BYTES = 1 << 20
+
+
+def peak_bytes() -> int:
+    """The most memory that was resident at once so far (VmHWM)."""
+    (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(kibibytes) * 1024
+
+
+def records(count: int, keys: int, value_bytes: int, noise: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Records in no order, no two values alike, without holding them."""
+    doubled = noise * (value_bytes // len(noise) + 2)
+    for number in range(count):
+        key = number * 1_000_000_007 % keys
+        at = number * 7919 % len(noise)
+        yield b"%016d" % key, doubled[at : at + value_bytes]
+
+
+def main(directory: str, budget: int, count: int, keys: int, value_bytes: int, compression: str, files: int) -> None:
+    """Build, and say what it took."""
+    noise = random.Random(34).randbytes(NOISE_BYTES)
+    made = records(count, keys, value_bytes, noise)
+    next(made)  # The generator holds its own noise from here on.
+    names = [f"{number}.gkv" for number in range(files)]
+    before = peak_bytes()
+    with SortedFileBuilder(directory, names, memory_bytes=budget, compression=compression) as building:
+        for group in range(files - 1):
+            building.add(b"alone", b"", group)
+        building.add_all(made, files - 1)
+        reports = building.finish()
+    after = peak_bytes()
+    sizes = sum(report.size_bytes for report in reports)
+    sys.stdout.write(
+        json.dumps({"before": before, "after": after, "size_bytes": sizes, "records": reports[-1].records})
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6], int(sys.argv[7]))
