@@ -34,6 +34,7 @@ SEED = 20_010_002
 FOOTER_BYTES = oracle.Footer.SIZE
 WORDS = [field.name for field in dataclasses.fields(oracle.Footer)][2:20]  # Behind the sizes that `seal` sets.
 ODD = [0, 1, 7, 8, 63, 64, 65, 127, 128, 255, 256, 4095, 4096, 4097, 2**16, 2**31, 2**32, 2**35, 2**60, 2**63, 2**64]
+INSANE_SIZES = [b"\xff\xff\xff\xff", b"\xff\xff\x03\x80", b"\x80\x80\x04\0", b"\0\xff\xff\xff"]
 NAME = "mutated.gkv"
 LIMIT = 80  # Records of a scan: more than there are.
 
@@ -117,9 +118,7 @@ def mutate_record(draw: random.Random, body: bytearray, footer: oracle.Footer) -
     at = 64 + draw.randrange(max(1, (footer.records_end - 64) // 8)) * 8
     match draw.randrange(4):
         case 0:
-            body[at : at + 4] = draw.choice(
-                [b"\xff\xff\xff\xff", b"\xff\xff\x03\x80", b"\x80\x80\x04\0", b"\0\xff\xff\xff"]
-            )
+            body[at : at + 4] = draw.choice(INSANE_SIZES)
         case 1:
             body[at] = odd(draw, body[at]) & 255
         case 2:

@@ -1,8 +1,8 @@
 """One build in a process of its own, which says what memory it took.
 
-    python -m tests.unit.storage.memory_of_build DIRECTORY BUDGET_BYTES RECORDS KEYS VALUE_BYTES COMPRESSION FILES
+    python -m tests.unit.storage.memory_of_build DIRECTORY BUDGET_BYTES RECORDS VALUE_BYTES COMPRESSION FILES
 
-adds RECORDS records, over KEYS different keys, and prints the peak of the resident memory before and after, in bytes.
+adds RECORDS records and prints the peak of the resident memory before and after, in bytes.
 """
 
 from __future__ import annotations
@@ -28,21 +28,19 @@ def peak_bytes() -> int:
     return int(kibibytes) * 1024
 
 
-def records(count: int, keys: int, value_bytes: int, noise: bytes) -> Iterator[tuple[bytes, bytes]]:
+def records(count: int, value_bytes: int, noise: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Records in no order, no two values alike, without holding them."""
     doubled = noise * (value_bytes // len(noise) + 2)
     for number in range(count):
-        key = number * 1_000_000_007 % keys
+        key = number * 1_000_000_007 % count  # Each once, in no order.
         at = number * 7919 % len(noise)
         yield b"%016d" % key, doubled[at : at + value_bytes]
 
 
-def main(
-    directory: str, *, budget: int, count: int, keys: int, value_bytes: int, compression: str, files: int
-) -> None:
+def main(directory: str, budget: int, count: int, value_bytes: int, *, compression: str, files: int) -> None:
     """Build, and say what it took."""
     noise = random.Random(34).randbytes(NOISE_BYTES)
-    made = records(count, keys, value_bytes, noise)
+    made = records(count, value_bytes, noise)
     next(made)  # The generator holds its own noise from here on.
     names = [f"{number}.gkv" for number in range(files)]
     before = peak_bytes()
@@ -59,4 +57,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6], int(sys.argv[7]))
+    main(sys.argv[1], *map(int, sys.argv[2:5]), compression=sys.argv[5], files=int(sys.argv[6]))

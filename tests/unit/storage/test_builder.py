@@ -291,6 +291,15 @@ def test_leftovers_of_a_killed_build_go(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["a.gkv", "directory.tmp", "kept.gkv", "tmp"]
 
 
+@pytest.mark.xfail(strict=True, reason="every *.tmp of the directory is taken for a leftover")
+def test_what_others_call_temporary_stays(tmp_path: Path) -> None:
+    """A build into a directory of the user's removes nothing that no build of ours can have written."""
+    for name in ("notes.tmp", "other.csv.tmp", ".tmp"):
+        (tmp_path / name).write_bytes(b"mine")
+    builder.build(tmp_path / "a.gkv", [])
+    assert names_in(tmp_path) == [".tmp", "a.gkv", "notes.tmp", "other.csv.tmp"]
+
+
 def test_refusals_of_the_file_system_name_the_path(tmp_path: Path) -> None:
     """A missing directory, one that is a file, one that may not be written, a disk that lies."""
     with pytest.raises(StorageError, match=r"missing.*cannot build sorted files: No such file"):

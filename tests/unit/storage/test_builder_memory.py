@@ -47,8 +47,8 @@ def test_peak_within_the_budget(tmp_path: Path, name: str) -> None:
     """The peak of the resident memory rises by no more than the budget, whatever the records are like."""
     build = BUILDS[name]
     module = [sys.executable, "-m", memory_of_build.__name__]
-    numbers = [build.budget, build.records, build.records, build.value_bytes]
-    arguments = [str(number) for number in (tmp_path, *numbers, build.compression, build.files)]
+    told_of = (tmp_path, build.budget, build.records, build.value_bytes, build.compression, build.files)
+    arguments = [str(argument) for argument in told_of]
     done = subprocess.run([*module, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -205,19 +205,24 @@ def test_pages_in_each_others_place(whole: Sample) -> None:
             verify(damaged)
 
 
-def test_equal_pages_and_equal_checksums_in_each_others_place() -> None:
-    """Two pages swapped together with their checksums: the chunk's own checksum tells."""
-    whole = SAMPLES["none"]
-    image, body = whole.image, whole.footer.body_bytes
-    swapped = image[PAGE : 2 * PAGE] + image[:PAGE] + image[2 * PAGE : body]
-    swapped += image[body + 4 : body + 8] + image[body : body + 4] + image[body + 8 :]
-    with pytest.raises(UnsupportedFormat):
-        verify(swapped)
-    moved = image[:PAGE] + image[2 * PAGE : 3 * PAGE] + image[PAGE : 2 * PAGE] + image[3 * PAGE : body]
-    if body >= 3 * PAGE:
-        moved += image[body : body + 4] + image[body + 8 : body + 12] + image[body + 4 : body + 8] + image[body + 12 :]
-        with pytest.raises(Corrupt, match="checksum"):
-            verify(moved)
+def test_pages_of_another_file_with_their_checksums() -> None:
+    """A page from an older file of the same shape, its own checksum with it: the checksums' checksum tells."""
+    records = [(b"key %03d" % number, b"new value %d" % number * 9) for number in range(150)]
+    before = oracle.write([(key, value.replace(b"new", b"old")) for key, value in records])
+    image = oracle.write(records)
+    body = oracle.Footer.unpack(image[-FOOTER:]).body_bytes
+    assert len(before) == len(image)
+    examine = Examination(records, [b"missing"], b"")
+    for page in range(body // PAGE):
+        start, checksum = page * PAGE, body + 4 * page
+        mixed = image[:start] + before[start : start + PAGE] + image[start + PAGE : checksum]
+        mixed += before[checksum : checksum + 4] + image[checksum + 4 :]
+        with pytest.raises(Corrupt, match="checksum of the page checksums does not hold"):
+            verify(mixed)
+        assert examine(mixed) == MET
+        mixed = mixed[: body + 4 * -(-body // PAGE)] + before[body + 4 * -(-body // PAGE) : -FOOTER] + image[-FOOTER:]
+        with pytest.raises(Corrupt, match="checksum of the checksums does not hold"):
+            verify(mixed)
 
 
 def test_many_bytes_changed(whole: Sample) -> None:
