@@ -18,7 +18,6 @@ FILES = 150_000
 OUTCOMES = {f"{kind}: {outcome}" for kind in ("plain", "resealed") for outcome in ("refused", "met", "answered")}
 
 
-@pytest.mark.xfail(strict=True, reason="offsets near 2^64 wrap around; batches take places from unchecked index pages")
 def test_mutated_files_are_refused_met_or_answered(tmp_path: Path) -> None:
     """Plain damage never yields a wrong answer, insane content never ends the process; every outcome really occurs."""
     place = tmp_path / "case"

@@ -4,8 +4,7 @@ A bucket is one cache line:
 
     offset size field
     0      12   fingerprints: the low byte of each key's hash
-    12     1    1 when a key passed through this bucket to the next
-    13     3    zero
+    12     4    which keys passed through this bucket to the next: bit (hash >> 8) & 31 of each
     16     48   positions: twelve of 4 bytes, the record's position / 8 + 1; 0 is an empty slot
 
 Entries sorted by the hash's high half come in order of their home bucket.  A bucket takes those at home in it first
@@ -21,7 +20,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from gossipkv.storage._format cimport (
-    BUCKET_OVERFLOW_AT, BUCKET_POSITIONS_AT, BUCKET_SIZE, BUCKET_SLOTS, bucket_of, store32,
+    BUCKET_CARRIED_AT, BUCKET_POSITIONS_AT, BUCKET_SIZE, BUCKET_SLOTS, bucket_of, carried_bit, store32,
 )
 from gossipkv.storage._page_writer cimport PageWriter
 from gossipkv.storage._radix cimport Item, radix_sort
@@ -56,9 +55,9 @@ cdef class IndexBuilder:
                 self.grow()
             else:
                 self.spill()
-        # Position and fingerprint travel in one word: 32 bits and 8.
+        # The place travels with what the bucket needs of the hash: the fingerprint and the carried bit.
         self.items[self.used].word = hash
-        self.items[self.used].place = (<uint64_t> position << 8) | (hash & 255)
+        self.items[self.used].place = (<uint64_t> position << 16) | (hash & 0xFFFF)
         self.used += 1
         self.count += 1
         return 0
@@ -223,6 +222,7 @@ cdef class BucketWriter:
         cdef uint8_t* bucket = self.out.room(BUCKET_SIZE)
         cdef int slot, taken = min(<int> BUCKET_SLOTS - self.at_home, self.waiting)
         cdef uint64_t place
+        cdef uint32_t carried = 0
         memset(bucket, 0, BUCKET_SIZE)
         for slot in range(self.at_home + taken):
             if slot < self.at_home:
@@ -230,11 +230,13 @@ cdef class BucketWriter:
             else:
                 place = self.carried[(self.head + slot - self.at_home) % MAX_CARRIED]
             bucket[slot] = <uint8_t> place
-            store32(bucket + BUCKET_POSITIONS_AT + 4 * slot, <uint32_t> (place >> 8))
+            store32(bucket + BUCKET_POSITIONS_AT + 4 * slot, <uint32_t> (place >> 16))
         self.head = (self.head + taken) % MAX_CARRIED
         self.waiting -= taken
         self.at_home = 0
-        bucket[BUCKET_OVERFLOW_AT] = self.waiting > 0
+        for slot in range(self.waiting):
+            carried |= carried_bit(self.carried[(self.head + slot) % MAX_CARRIED])
+        store32(bucket + BUCKET_CARRIED_AT, carried)
         self.out.used += BUCKET_SIZE
         self.at += 1
         return 0

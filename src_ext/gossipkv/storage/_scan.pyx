@@ -8,9 +8,14 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
-from gossipkv.storage._format cimport PAGE_SIZE, compare_keys, load32, load64, word_of
+from gossipkv.storage._format cimport (
+    COMPRESSION_NONE, HEADER_SIZE, PAGE_SIZE, compare_keys, load32, load64, prefetch, word_of,
+)
 from gossipkv.storage._mapped_file cimport FAULT_ANCHOR, check_range, fault
 from gossipkv.storage._records cimport Record, RecordReader, read_record
+
+cdef enum:
+    WALK_LINES = 32
 
 
 cdef inline int anchor_position(RecordReader file, uint64_t anchor, uint64_t* position) noexcept nogil:
@@ -53,6 +58,7 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
     """The position of the first record whose key is not less than `key`; the end's when there is none."""
     cdef int order
     cdef uint64_t below = 0, at
+    cdef int line
     cdef Record record
     order = memcmp(file.common_prefix, key, <size_t> min(file.common_size, size))
     if order > 0 or (order == 0 and size < file.common_size):
@@ -68,6 +74,10 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
         return 0
     if anchor_position(file, below - 1, &at) < 0:
         return -1
+    if file.compression == COMPRESSION_NONE:
+        # The walk meets half a page on average, and would wait for each line of it.
+        for line in range(WALK_LINES):
+            prefetch(file.base + HEADER_SIZE + at + line * 64)
     while at < file.position_end:
         if read_record(file, at, &record) < 0:
             return -1

@@ -4,6 +4,8 @@ from gossipkv.storage._records cimport Record, RecordReader, Slice
 
 
 cdef class SortedFile(RecordReader):
+    cdef int record_lines       # How many lines a record of the mean size lies in.
+
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil
     cdef int find_hashed(self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value) noexcept nogil
 
@@ -22,4 +24,4 @@ cdef class SortedFile(RecordReader):
     ) noexcept nogil
 
     cdef uint32_t candidate(self, uint64_t hash) noexcept nogil
-    cdef void prefetch_lines(self, uint32_t place) noexcept nogil
+    cdef void prefetch_lines(self, uint32_t place, int lines) noexcept nogil

@@ -21,6 +21,7 @@ cdef enum:
     STAGGER = 6            # Lookups between two stages of a batch; more than a core's outstanding misses gain nothing.
     WINDOW = 32           # At least 3 * STAGGER + 1.
     LINE = 64
+    FIRST_LINES = 3       # What a record of some 100 bytes lies in.
     VALUE_LINES = 32      # A batch prefetches at most this many lines of a value; the hardware follows the rest.
 
 cdef struct Pending:
@@ -43,6 +44,12 @@ cdef class SortedFile(RecordReader):
 
     Lifetime: values are copies.  `close` refuses with `BufferError` while a scan is under way or `pin` was called.
     """
+
+    def __cinit__(self, source, **_):
+        if self.record_count:
+            self.record_lines = <int> min(
+                <uint64_t> VALUE_LINES, (self.key_bytes + self.value_bytes) // self.record_count // LINE + 2
+            )
 
     # -- lookup ----------------------------------------------------------------------------------------------------
 
@@ -85,46 +92,52 @@ cdef class SortedFile(RecordReader):
                 if position[0] >= self.position_end:
                     return fault(self, FAULT_PLACE, offset)
                 if self.compression == COMPRESSION_NONE:
-                    self.prefetch_lines(place)
+                    self.prefetch_lines(place, self.record_lines)
                     if read_raw(self, position[0], record) < 0:
                         return -1
                 elif self.read_compressed(position[0], record, False) < 0:
                     return -1
                 if record.key.size == size and memcmp(record.key.data, key, <size_t> size) == 0:
                     return 1
-            if not line[BUCKET_OVERFLOW_AT]:
+            if not load32(line + BUCKET_CARRIED_AT) & carried_bit(hash):
                 return 0
             bucket += 1
 
-    cdef inline void prefetch_lines(self, uint32_t position) noexcept nogil:
+    cdef inline void prefetch_lines(self, uint32_t place, int lines) noexcept nogil:
         """Ask for a record's first lines at once; a prefetch of a wrong address is harmless."""
-        cdef const uint8_t* at = self.base + HEADER_SIZE - 8 + <uint64_t> position * 8
+        cdef const uint8_t* at = self.base + HEADER_SIZE - 8 + <uint64_t> place * 8
+        cdef int line
         prefetch(at)
         prefetch(at + LINE)
         prefetch(at + 2 * LINE)
+        for line in range(FIRST_LINES, lines):
+            prefetch(at + line * LINE)
 
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-        """First stage of a batch: ask for the key's bucket and the next.  Its hash is for the later stages."""
+        """First stage of a batch: ask for the key's bucket.  Its hash is for the later stages."""
         cdef uint64_t hash = hash64_of(key, size, self.seed)
-        cdef const uint8_t* line = self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE
-        prefetch(line)
-        prefetch(line + BUCKET_SIZE)
+        prefetch(self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE)
         return hash
 
     cdef inline uint32_t candidate(self, uint64_t hash) noexcept nogil:
-        """The first place in the home bucket, or the next, that may be the key's; 0 too while its page is unchecked.
+        """The first place along the key's buckets that may be the key's; 0 too when a page of them is unchecked.
 
         A place that is off by a bit can lead into a value that looks like the record: it must be checked first.
         """
-        cdef const uint8_t* line = self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE
-        cdef uint32_t mask = match12(line, <uint8_t> hash)
-        if mask == 0 and line[BUCKET_OVERFLOW_AT]:
-            # A bucket that overflows has a successor, unless it is damaged: the footer lies behind it in any case.
-            line += BUCKET_SIZE
+        cdef uint64_t bucket = bucket_of(hash, self.home_count)
+        cdef const uint8_t* line
+        cdef uint32_t mask
+        while bucket < self.bucket_count:
+            line = self.index + bucket * BUCKET_SIZE
+            if not bit(self.checked_pages, <uint64_t> (line - self.base) // PAGE_SIZE):
+                return 0
             mask = match12(line, <uint8_t> hash)
-        if mask == 0 or not bit(self.checked_pages, <uint64_t> (line - self.base) // PAGE_SIZE):
-            return 0
-        return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
+            if mask:
+                return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
+            if not load32(line + BUCKET_CARRIED_AT) & carried_bit(hash):
+                return 0
+            bucket += 1
+        return 0
 
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil:
         """Second stage of a batch: ask for the record (or the compressed block's table entry); names its place."""
@@ -132,7 +145,7 @@ cdef class SortedFile(RecordReader):
         if position == 0:
             return 0
         if self.compression == COMPRESSION_NONE:
-            self.prefetch_lines(position)
+            self.prefetch_lines(position, FIRST_LINES)
         else:
             prefetch(self.blocks + 8 * ((<uint64_t> position * 8 - 8) // PAGE_SIZE))
         return position
@@ -148,7 +161,7 @@ cdef class SortedFile(RecordReader):
         rest.size = <Py_ssize_t> (self.position_end - at)
         if parse_record(rest, &record) == 0:
             return
-        for line in range(3, min(<uint64_t> VALUE_LINES, <uint64_t> (record.value.size // LINE + 1))):
+        for line in range(FIRST_LINES, min(<uint64_t> VALUE_LINES, <uint64_t> (record.value.size // LINE + 1))):
             prefetch(rest.data + line * LINE)
 
     cdef int find_at(

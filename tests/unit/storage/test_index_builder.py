@@ -133,8 +133,8 @@ def test_the_lowest_and_the_highest_hash() -> None:
     """Keys, found by trying billions, whose hashes' high halves are 0 and 2^32 - 1: first and last of every slice."""
     ends = [number.to_bytes(8, "little") for number in (0x57766192, 0x16BC5DCF8, 0xE561462D, 0x208C968A3)]
     assert [hash64(key, SEED) >> 32 for key in ends] == [0, 0, 2**32 - 1, 2**32 - 1]
-    for count in (0, 3000):
-        keys = sorted([*ends, *(b"%d" % number for number in range(count))])
+    for others in (0, 3000):
+        keys = sorted([*ends, *(b"%d" % number for number in range(others))])
         expected = oracle.write([(key, key) for key in keys], seed=SEED)
         for memory_bytes in (0, ROOMY):
             image = write(keys, memory_bytes=memory_bytes)

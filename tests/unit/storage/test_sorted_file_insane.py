@@ -246,7 +246,7 @@ def test_a_chain_of_buckets_without_end() -> None:
     """Every bucket says that a key went on to the next: a miss runs to the end of the index and is told so."""
     forged = Forgery.of(oracle.NONE)
     for bucket in range(forged.footer.index, forged.footer.anchors, 64):
-        forged.poke(bucket + 12, b"\1")
+        forged.poke(bucket + 12, b"\xff" * 4)
     reasons = refused(forged.image(), "misses")
     assert set(reasons) == {"the index leads past its end"}
 
@@ -256,7 +256,7 @@ def test_no_bucket_says_that_it_overflows() -> None:
     keys = [b"%d" % number for number in range(3000)]
     forged = Forgery.of(oracle.NONE, [(key, b"") for key in sorted(keys)])
     for bucket in range(forged.footer.index, forged.footer.anchors, 64):
-        forged.poke(bucket + 12, b"\0")
+        forged.poke(bucket + 12, bytes(4))
     with SortedFile(forged.image()) as file, pytest.raises(Corrupt, match="index does not find the key"):
         file.verify()
 
