@@ -7,8 +7,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.fuzz import sorted_file_mutations
 
 if TYPE_CHECKING:
