@@ -59,6 +59,10 @@ class Examination:
         self.asked = [key for key, _ in self.in_order] + list(misses)
         self.answers = [value for _, value in self.in_order] + [None] * len(misses)
         self.metadata = metadata
+        self.walks = [
+            (key, self.in_order[at : at + 2], self.in_order[:at][:-3:-1])
+            for at, (key, _) in [*enumerate(self.in_order)][:: len(self.in_order) // 4]
+        ]
         self.questions: Counter[str] = Counter()  # What became of single questions, over all files.
 
     def __call__(self, image: bytes) -> str:
@@ -79,12 +83,19 @@ class Examination:
         ):
             file = SortedFile(image, name=NAME)
             met += self._ask(file, question, file, expected)
+        for key, forwards, backwards in self.walks:
+            for question, expected in (
+                (lambda file, key=key: list(file.scan(start=key, limit=2)), forwards),
+                (lambda file, key=key: list(file.scan(end=key, limit=2, reverse=True)), backwards),
+            ):
+                file = SortedFile(image, name=NAME)
+                met += self._ask(file, question, file, expected)
         for start in range(0, len(self.asked), BATCH):
             keys, expected = self.asked[start : start + BATCH], self.answers[start : start + BATCH]
             file = SortedFile(image, name=NAME)
             met += self._ask(file, file.get_many, keys, expected)
         self.questions[MET] += met
-        self.questions[UNHARMED] += len(self.asked) + 4 + -(-len(self.asked) // BATCH) - met
+        self.questions[UNHARMED] += len(self.asked) + 4 + 2 * len(self.walks) + -(-len(self.asked) // BATCH) - met
         return MET if met else UNHARMED
 
     @staticmethod
