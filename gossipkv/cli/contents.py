@@ -6,22 +6,25 @@ still building, or has set aside as damaged already, is not part of what it serv
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.manifest import MANIFEST, Manifest, read_manifest
+from gossipkv.dataset.version import open_partition, read_version
 from gossipkv.environment import RealFiles
-from gossipkv.errors import Corrupt, GossipKVError, StorageError, UnsupportedFormat
+from gossipkv.errors import GossipKVError, StorageError, UnsupportedFormat
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import Body, decode
 from gossipkv.storage.sorted_file import SUFFIX, SortedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NODE: Final = "NODE"
+DATASETS: Final = "datasets"
 # Of a data directory: what is no part of what is served, or has no content.
 PASSED_OVER: Final = frozenset({"building", "removing", "damaged", "LOCK"})
 
@@ -73,7 +76,7 @@ def is_document(path: Path) -> bool:
 
 def manifests(directory: Path) -> Iterator[Manifest]:
     """The built versions of a data directory, in order; one that is gone when it is its turn is left out."""
-    for path in sorted((directory / "datasets").glob(f"*/*/{MANIFEST}")):
+    for path in sorted((directory / DATASETS).glob(f"*/*/{MANIFEST}")):
         try:
             yield read_manifest(RealFiles(), path.parent)
         except FileNotFoundError:
@@ -81,46 +84,67 @@ def manifests(directory: Path) -> Iterator[Manifest]:
 
 
 def files_below(path: Path) -> list[Path]:
-    """Every file to check, in order: `path` itself, or all below it that belong to what is served."""
+    """Every file to check, in order: `path` itself, or all below it that belong to what is served.
+
+    A version in a data directory has a manifest to check even if that is gone.
+
+    Raises:
+        StorageError: a directory cannot be read, so nobody could say that all is well.
+    """
     if not path.is_dir():
         return [path]
-    top = PASSED_OVER if is_data_directory(path) else frozenset[str]()
-    found = (item for item in path.rglob("*") if item.relative_to(path).parts[0] not in top)
-    return sorted(item for item in found if item.is_file() and not item.name.endswith(".tmp"))
+    is_data = is_data_directory(path)
+    top = PASSED_OVER if is_data else frozenset[str]()
+    found = set()
+    for place, directories, names in os.walk(path, onerror=_refuse):
+        here = Path(place)
+        passed_over = top if here == path else frozenset[str]()
+        directories[:] = [name for name in directories if name not in passed_over]
+        files = [here / name for name in names if name not in passed_over and not name.endswith(".tmp")]
+        found |= {file for file in files if file.is_file()}
+    if is_data:
+        found |= {version / MANIFEST for version in (path / DATASETS).glob("*/*") if version.is_dir()}
+    return sorted(found)
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # A running node has removed it meanwhile.
+        raise StorageError(f"{error.filename}: {error.strerror}", {"file": str(error.filename)}) from error
+
+
+def is_gone(path: Path) -> bool:
+    """Whether a running node has removed it meanwhile: it moves a version as a whole."""
+    return not (path.parent if path.name == MANIFEST else path).exists()
 
 
 def check(path: Path) -> Checked:
     """Read every byte of a file, and compare it with its checksums."""
-    size_bytes = 0
     trouble: GossipKVError | None = None
     try:
-        size_bytes = path.stat().st_size
-        if path.suffix == SUFFIX:
+        if path.name == MANIFEST:
+            _check_version(path.parent)
+        elif path.suffix == SUFFIX:
             with SortedFile(path) as file:
                 file.verify()
-        elif path.name == MANIFEST:
-            _check_version(path.parent)
         else:
             document(path)
     except OSError as error:
         trouble = StorageError(f"{path}: {error.strerror}", {"file": str(path)})
     except GossipKVError as error:
         trouble = error
-    return Checked(path, size_bytes, trouble)
+    return Checked(path, path.stat().st_size if path.exists() else 0, trouble)
 
 
 def _check_version(directory: Path) -> None:
-    """The manifest, and whether the files it lists are there, of the size it says, and no others."""
-    manifest = read_manifest(RealFiles(), directory)
-    for expected in manifest.files:
-        path = directory / expected.name
-        if not path.is_file():
-            raise Corrupt(str(path), 0, "the file is missing, and the manifest lists it")
-        if (size_bytes := path.stat().st_size) != expected.size_bytes:
-            raise Corrupt(
-                str(path), min(size_bytes, expected.size_bytes), "the size is not what the manifest says",
-                expected=expected.size_bytes, got=size_bytes,
-            )  # fmt: skip
+    """Whether a node would open it: manifest, names, every file's size and footer; and that no other file is there."""
+    files = RealFiles()
+    database, name = directory.parent.name, directory.name
+    if not (directory.parts[-3:-2] == (DATASETS,) and is_data_directory(directory.parents[2])):
+        identity = read_manifest(files, directory).identity  # Elsewhere a version may lie under any name.
+        database, name = identity.database, identity.version
+    manifest = read_version(files, directory, database, name)
+    for file in manifest.files:  # One at a time: a shell allows fewer open files than a version may have.
+        open_partition(files, directory, file).close()
     listed = {file.name for file in manifest.files}
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         if path.name not in listed:

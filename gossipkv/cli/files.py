@@ -139,8 +139,7 @@ def verify(path: Path, *, as_json: bool) -> int:
     if not paths:
         raise click.BadParameter(f"{path} holds no files to check", param_hint="PATH")
     results = _check_all(paths)
-    # What a running node removed meanwhile was not damaged.
-    results = [one for one in results if one.trouble is None or one.path.exists()]
+    results = [one for one in results if one.trouble is None or not contents.is_gone(one.path)]
     troubled = [one for one in results if one.trouble is not None]
     total_bytes = sum(one.size_bytes for one in results)
     if as_json:

@@ -1,12 +1,30 @@
-"""Logging: lines with fields on standard error, as text for people or JSON for a collector."""
+"""Logging: lines with fields on standard error, as text for people or JSON for a collector.
+
+A line that cannot be written (the disk is full, the collector has gone) is lost and is no error: what a node does is
+worth more than what it says of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
+from typing import final
 
 import structlog
+
+
+@final
+class _Lines(structlog.WriteLogger):
+    """Standard error, as far as it takes lines."""
+
+    def msg(self, message: str) -> None:
+        with contextlib.suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
 
 
 def configure(level: str, form: str) -> None:
@@ -28,6 +46,6 @@ def configure(level: str, form: str) -> None:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _Lines(sys.stderr),
         cache_logger_on_first_use=True,
     )

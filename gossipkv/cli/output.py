@@ -38,13 +38,17 @@ def json_form(value: Value) -> Value:
 
 def json_line(value: Value) -> bytes:
     """One JSON value and a line feed."""
-    return json.dumps(json_form(value), ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    return _encoded(json.dumps(json_form(value), ensure_ascii=False))
 
 
 def print_json(value: Value) -> None:
     """A JSON document for people and programs."""
-    text = json.dumps(json_form(value), ensure_ascii=False, indent=2)
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass") + b"\n")
+    sys.stdout.buffer.write(_encoded(json.dumps(json_form(value), ensure_ascii=False, indent=2)))
+
+
+def _encoded(text: str) -> bytes:
+    """JSON as UTF-8; what that cannot say (a path may be any bytes) as JSON's own escape, which Python spells alike."""
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def note(line: str) -> None:

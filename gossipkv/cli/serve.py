@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, final
 
 import click
 import trio
@@ -28,11 +31,27 @@ def serve(file: Path | None, **flags: str | bool | None) -> None:
     """
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)
+    _allow_descriptors()
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            address = await nursery.start(node.run, config, environment.real())
-            sys.stdout.write(f"ready {Address(*address)}\n")
-            sys.stdout.flush()
+    # Not `nursery.start`: a node that a signal ends before it is ready has done what it was told.
+    trio.run(partial(node.run, config, environment.real(), task_status=_Announcement()))
 
-    trio.run(run)
+
+@final
+class _Announcement:
+    """The line for whoever started the node."""
+
+    def started(self, value: tuple[str, int] | None = None) -> None:
+        assert value is not None
+        sys.stdout.write(f"ready {Address(*value)}\n")
+        sys.stdout.flush()
+
+
+def _allow_descriptors() -> None:
+    """As many as this user may have: a connection takes one, and so does a partition.
+
+    The usual limit of 1,024 is there for programs that call `select`; the hard one is the administrator's.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # Then it is what it was.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -49,6 +49,7 @@ class VersionStatus:
     done: float | None
     remaining_s: float | None
     waiting_for: str | None
+    source_differs: bool
     error: str | None
 
     @property
@@ -139,6 +140,7 @@ def _version(database: str, name: str, told: dict[str, Value]) -> VersionStatus:
         _number(building.get("done")),
         _number(building.get("remaining_s")),
         None if told.get("waiting_for") is None else str(told["waiting_for"]),
+        told.get("source_differs") is True,
         str(error.get("message")) if isinstance(error, dict) else None,
     )
 
@@ -205,6 +207,8 @@ def _troubles(told: dict[str, Value]) -> Iterator[str]:
 def _remark(version: VersionStatus) -> str:
     if version.waiting_for is not None:
         return f"waits for {version.waiting_for}"
+    if version.source_differs:
+        return "source has changed since"
     if version.state == "BUILDING" and version.done is not None:
         left = "" if version.remaining_s is None else f", {_ago(round(version.remaining_s))} left"
         filled = round(version.done * 20)

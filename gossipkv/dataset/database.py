@@ -216,7 +216,8 @@ class Database:
         life = self.lives.setdefault(name, Life(name))
         life.source = found
         held = self.versions.get(name)
-        if held is not None and held.identity.digest != found.digest:
+        life.differs = held is not None and held.identity.digest != found.digest
+        if life.differs:
             self._notices.say(
                 "source_changed",
                 f"{self.name}/{name} has changed at the source after it was built; what was built is served: "
@@ -414,6 +415,7 @@ class Database:
 
 def _trouble(error: GossipKVError | OSError) -> Trouble:
     if isinstance(error, OSError):
-        return Trouble(str(error), lasting=False)
+        named = "" if error.filename is None else f"{error.filename}: "
+        return Trouble(f"the process that builds it cannot be started: {named}{error.strerror}", lasting=False)
     details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
     return Trouble(error.message, details, lasting=False)

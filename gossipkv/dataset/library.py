@@ -208,6 +208,10 @@ class Library:
         now_ms = int(trio.current_time() * 1000)
         return {found.name: report.status(found, now_ms) for found in self._shown() if database in {None, found.name}}
 
+    def unready(self, database: str) -> str:
+        """Why a known database serves nothing, in words."""
+        return report.unready(self._databases[database])
+
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""
         return self._trouble

@@ -102,6 +102,7 @@ class Life:
     tried: str | None = None  # The fingerprint of the source that the last build began with.
     failures: int = 0  # in a row
     not_before_ms: int = 0  # The pause after a failure.
+    differs: bool = False  # The source shows other files than it was built from.
     asked_ms: int = 0  # When it began to retire, or was last asked for since.
 
     def take(self, event: Event) -> None:

@@ -34,6 +34,21 @@ def status(database: Database, now_ms: int) -> dict[str, Detail]:
     }
 
 
+def unready(database: Database) -> str:
+    """Why nothing is served, in words: what became of the newest version."""
+    if not database.lives:
+        return database.trouble or "the source shows no version of it"
+    life = database.lives[max(database.lives)]
+    if life.state is State.BUILDING:
+        done = 0.0 if database.progress is None else database.progress.done
+        return f"version {life.name} is being built, {done:.0%} done"
+    if life.trouble is not None:
+        return f"version {life.name} is in error: {life.trouble.message}"
+    if life.source is not None and life.source.waiting_for is not None:
+        return f"version {life.name} waits for {life.source.waiting_for}"
+    return f"version {life.name} waits for its turn"
+
+
 def progress(database: Database, now_ms: int) -> dict[str, Detail]:
     """How far the build is; the remaining time assumes that it goes on as it went."""
     known = database.progress
@@ -64,6 +79,7 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
     version = database.versions.get(life.name)
     if version is not None:
         told |= {
+            "source_differs": life.differs,
             "digest": version.identity.digest,
             "function": version.function,
             "records": version.records,

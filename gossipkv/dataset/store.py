@@ -142,7 +142,8 @@ class DataDirectory:
         """The version that requests get which name none; never an older one than was ever answered.
 
         Raises:
-            Corrupt, UnsupportedFormat: the document is damaged, or too new.
+            Corrupt: the document is damaged, or something else is in its place.
+            UnsupportedFormat: it is too new.
             StorageError: the system refused.
         """
         path = self.path / _ACTIVE / database
@@ -150,6 +151,11 @@ class DataDirectory:
             body = read_document(self.files, path, "ACTIVE", newest_format=ACTIVE_FORMAT)
         except FileNotFoundError:
             return None
+        except UnsupportedFormat as error:
+            if "newest" in error.details:
+                raise
+            # In a locked directory of our own, what is no document of this kind was one.
+            raise Corrupt(str(path), 0, "no document of kind ACTIVE stands there") from error
         except OSError as error:
             raise _storage_error(error, path, "cannot be read") from error
         version = text(body, "version", str(path))

@@ -88,23 +88,11 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
         StorageError: the system refused.
     """
     try:
-        try:
-            manifest = read_manifest(files, directory)
-        except FileNotFoundError as error:
-            raise Corrupt(str(directory / MANIFEST), 0, "the manifest is missing") from error
-        identity = manifest.identity
-        if (identity.database, identity.version) != (database, name):
-            raise Corrupt(
-                str(directory / MANIFEST),
-                0,
-                "the manifest of another version",
-                expected=f"{database}/{name}",
-                got=f"{identity.database}/{identity.version}",
-            )
+        manifest = read_version(files, directory, database, name)
         version = Version(manifest, [None] * manifest.identity.partitions)
         try:
             for partition, file in enumerate(manifest.files):
-                version.files[partition] = _open(files, directory / file.name, file)
+                version.files[partition] = open_partition(files, directory, file)
         except BaseException:
             version.close()
             raise
@@ -116,7 +104,33 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
     return version
 
 
-def _open(files: Files, path: PurePath, expected: PartitionFile) -> SortedFile:
+def read_version(files: Files, directory: PurePath, database: str, name: str) -> Manifest:
+    """The manifest of the version that was built in `directory`.
+
+    Raises:
+        Corrupt: it is missing, damaged, or of another version.
+        UnsupportedFormat: it was written by a newer program.
+        OSError: the system refused.
+    """
+    try:
+        manifest = read_manifest(files, directory)
+    except FileNotFoundError as error:
+        raise Corrupt(str(directory / MANIFEST), 0, "the manifest is missing") from error
+    identity = manifest.identity
+    if (identity.database, identity.version) != (database, name):
+        raise Corrupt(
+            str(directory / MANIFEST),
+            0,
+            "the manifest of another version",
+            expected=f"{database}/{name}",
+            got=f"{identity.database}/{identity.version}",
+        )
+    return manifest
+
+
+def open_partition(files: Files, directory: PurePath, expected: PartitionFile) -> SortedFile:
+    """A sorted file, if it is the one that the manifest lists.  Raises as `open_version` does, or OSError."""
+    path = directory / expected.name
     try:
         size_bytes, seal = look(files, path)
     except FileNotFoundError as error:

@@ -113,12 +113,19 @@ class Handlers:
             return self._refuse(msgid, method, error)
 
     def _refuse(self, msgid: int, method: bytes, error: Exception) -> bytes:
-        if isinstance(error, GossipKVError) and not isinstance(error, LocalError):
-            told: GossipKVError = error
-        else:
-            incident = f"{self._random.getrandbits(64):016x}"
-            self._log.error("internal_error", id=incident, method=_name(method), exc_info=error)
-            told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
+        if not isinstance(error, GossipKVError) or isinstance(error, LocalError):
+            return self._confess(msgid, method, error)
+        try:
+            frame = error_response(msgid, error)
+        except (TypeError, ValueError, OverflowError) as defect:  # The error itself cannot be encoded.
+            return self._confess(msgid, method, defect)
+        self._errors[error.code] += 1
+        return frame
+
+    def _confess(self, msgid: int, method: bytes, defect: Exception) -> bytes:
+        incident = f"{self._random.getrandbits(64):016x}"
+        self._log.error("internal_error", id=incident, method=_name(method), exc_info=defect)
+        told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
         self._errors[told.code] += 1
         return error_response(msgid, told)
 

@@ -71,10 +71,10 @@ def listen(environment: Environment, address: Address) -> socket.socket:
     """
     try:
         return environment.sockets.listen(address.host, address.port, BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise LocalError(
-            f"cannot listen on {address}: {error.strerror or error}; choose another with --listen",
-            {"address": str(address), "errno": error.errno},
+            f"cannot listen on {address}: {reason}; choose another with --listen", {"address": str(address)}
         ) from error
 
 

@@ -1,7 +1,8 @@
 """The Trio shell of the serving loop: one task waits, steps, answers, sends.
 
 A round: wait until the loop's epoll descriptor is readable; `step`, which serves what is ready and hands off what
-Python must answer; answer those; `flush`, which sends all replies of a connection at once.  There is no task for a
+Python must answer; answer of those what a moment allows, the connections in turn, and leave the rest for the next
+round; `flush`, which sends all replies of a connection at once.  There is no task for a
 connection and none for a request (a task costs six times what a local read does); only a result that has to be
 waited for gets one.
 
@@ -16,15 +17,23 @@ import structlog
 import trio
 
 from gossipkv.node._serving import Loop
+from gossipkv.node.backlog import Backlog
 
 if TYPE_CHECKING:
     import socket
 
     from gossipkv.node._connection import Core
+    from gossipkv.node.backlog import HandOff
     from gossipkv.node.handlers import Waiting
 
 # How long a step may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
 STEP_US = 1000
+
+# How long Python answers before local reads have their turn again: that and one answer more is what they wait.
+ANSWER_S = 0.001
+
+# Parameters of requests that wait for their turn; beyond, nothing more is taken in.  A step adds at most as much again.
+MAX_WAITING_BYTES = 16 * 1024 * 1024
 
 # How exact time-outs are.  A look at 10,000 connections takes about 1 ms.
 EXPIRE_PERIOD_S = 0.5
@@ -71,6 +80,7 @@ class Pump:
         self._answers = answers
         self._log = structlog.get_logger("gossipkv.node")
         self._nursery: trio.Nursery | None = None
+        self._backlog = Backlog()
         self._draining = False
         self._drained = trio.Event()
 
@@ -91,7 +101,7 @@ class Pump:
     async def drain(self, timeout_s: float) -> bool:
         """End politely: refuse newcomers, answer what has been asked; whether that was done within the time."""
         self._draining = True
-        self._answer(self._loop.drain())
+        self._backlog.add(self._loop.drain())
         self._wake()
         with trio.move_on_after(timeout_s) as limit:
             await self._drained.wait()
@@ -102,25 +112,33 @@ class Pump:
         loop = self._loop
         descriptor = loop.fileno()
         while True:
-            if loop.has_work:
+            if loop.has_work or self._backlog:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(descriptor)
-            hand_offs = loop.step(STEP_US)
-            if hand_offs:
-                self._answer(hand_offs)
+            if self._backlog.size_bytes < MAX_WAITING_BYTES:
+                self._backlog.add(loop.step(STEP_US))
+            if self._backlog:
+                self._answer_some()
             if self._draining and loop.connections == 0:
                 self._drained.set()
 
-    def _answer(self, hand_offs: list[tuple[int, int, bytes, bytes]]) -> None:
-        assert self._nursery is not None
-        for handle, msgid, method, params in hand_offs:
-            frame = self._answers.answer(msgid, method, params)
-            if isinstance(frame, bytes):
-                self._core.reply(handle, msgid, frame)
-            else:
-                self._nursery.start_soon(self._complete, handle, msgid, method, frame)
+    def _answer_some(self) -> None:
+        until = trio.current_time() + ANSWER_S
+        while self._backlog:
+            self._answer(self._backlog.take())
+            if trio.current_time() > until:
+                break
         self._loop.flush()
+
+    def _answer(self, hand_off: HandOff) -> None:
+        assert self._nursery is not None
+        handle, msgid, method, params = hand_off
+        frame = self._answers.answer(msgid, method, params)
+        if not isinstance(frame, bytes):
+            self._nursery.start_soon(self._complete, handle, msgid, method, frame)
+        elif not self._core.reply(handle, msgid, frame):
+            self._backlog.forget(handle)
 
     async def _complete(self, handle: int, msgid: int, method: bytes, waiting: Waiting) -> None:
         frame = await self._answers.complete(msgid, method, waiting)

@@ -37,6 +37,10 @@ class Holdings(Protocol):
         """By database: versions, their states and their progress."""
         ...
 
+    def unready(self, database: str) -> str:
+        """Why a known database serves nothing, in words."""
+        ...
+
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
         """A read met damage."""
         ...
@@ -143,4 +147,7 @@ class Reads:
             return found
         if not self._holdings.known(name):
             raise UnknownDatabase(f"no database {name} here", {"database": name})
-        raise NotReady(f"{name} has no version ready yet", {"database": name, "status": self._holdings.status(name)})
+        raise NotReady(
+            f"{name} has no version ready yet: {self._holdings.unready(name)}",
+            {"database": name, "status": self._holdings.status(name)},
+        )

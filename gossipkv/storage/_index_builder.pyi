@@ -12,7 +12,7 @@ class IndexBuilder:
 
 @final
 class Run:
-    def __new__(cls, scratch: Scratch) -> Run: ...
+    def __new__(cls, scratch: Scratch, total: int, level: int) -> Run: ...
 
 @final
 class BucketWriter:

@@ -5,13 +5,14 @@ file by file, key by key (`_record_sorter`), straight into a writer (`_sorted_fi
 however many partitions a version has.
 
 A build is all or nothing: files are written beside their names, synced, and renamed when all are whole.  One that
-is cut off leaves nothing but `*.tmp` files, which the next build in the same directory removes.
+is cut off leaves nothing but temporary files of its own names, which the next build in the same directory removes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = {"none": 0, "lz4": 1}
 TEMPORARY_SUFFIX = ".tmp"
+
+# Every name that a build gives before it is done, and none that it does not.
+_LEFTOVER = re.compile(r"(run-\d+|.+\.gkv(\.tmp\.\d+)?)\.tmp")
 
 DEFAULT_MEMORY_BYTES = 256 << 20
 MIN_MEMORY_BYTES = 8 << 20  # Below this the fixed buffers (pages, parts, things put aside) outweigh the records.
@@ -177,7 +181,7 @@ class SortedFileBuilder:
 
     def _remove_leftovers(self) -> None:
         for entry in self._files.list_directory(self._directory):
-            if entry.kind == "file" and entry.name.endswith(TEMPORARY_SUFFIX):
+            if entry.kind == "file" and _LEFTOVER.fullmatch(entry.name):
                 self._files.unlink(self._path(entry.name))
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""MessagePack-RPC messages: what is inside a frame.
+r"""MessagePack-RPC messages: what is inside a frame.
 
     request       [0, id, method, params]
     response      [1, id, error, result]      error is nil, or [code, message, details]
@@ -10,6 +10,7 @@ Only frames that a `FrameReader` has passed are decoded here.  Two readings of M
   client's library chooses, and some libraries (Neovim's) send arbitrary bytes as `str`.  A name is decoded only
   where text is needed.
 * Towards a client (`decode_response`) a node's `str` is text and its `bin` is bytes: a node sends values as `bin`.
+  What Python holds as text and UTF-8 cannot say (the name of a file may be any bytes) goes out as `\udcff`.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ def notification(method: str, params: Sequence[Value]) -> bytes:
 
 def response(msgid: int, result: Value) -> bytes:
     """The frame of an answer."""
-    return msgpack.packb((RESPONSE, msgid, None, result))
+    return msgpack.packb((RESPONSE, msgid, None, result), unicode_errors="backslashreplace")
 
 
 def error_response(msgid: int, error: GossipKVError) -> bytes:
     """The frame of an error."""
-    return msgpack.packb((RESPONSE, msgid, to_wire(error), None))
+    return msgpack.packb((RESPONSE, msgid, to_wire(error), None), unicode_errors="backslashreplace")
 
 
 def decode_params(params: bytes) -> list[Raw]:

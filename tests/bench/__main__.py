@@ -30,6 +30,7 @@ class Sizes:
 
     keys: int = 1_000_000
     rounds: int = 15
+    queries: int = reading.QUERIES
     build_rounds: int = 5
     budget_bytes: int = 96 * MIB  # Little: the child itself takes 25, and a line may be 16.
     sorted_bytes: int = 960 * MIB
@@ -68,7 +69,7 @@ class Run:
         with engines.opened(self.entrants.of(who), records, place) as ready:
             for each in what:
                 machine.say(f"  {each.row}")
-                yield reading.measure(each, ready, records, rounds=self.sizes.rounds)
+                yield reading.measure(each, ready, records, rounds=self.sizes.rounds, queries=self.sizes.queries)
         building.remove(place)
 
     def size(self, records: data.Data) -> Measurement:
@@ -126,11 +127,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="little data: a test of the benchmark, not of the store")
     parser.add_argument("--keys", type=int, help="records in each file")
     parser.add_argument("--rounds", type=int, help="rounds of each reading row, after one that does not count")
+    parser.add_argument("--queries", type=int, help="keys asked of each engine in a round of a reading row")
     parser.add_argument("--only", choices=PARTS, action="append", help="this part; may be given again")
     parser.add_argument("--peers", help="comma-separated names; default: all that are installed")
     parser.add_argument("--core", type=int, help="the core to run on; default: the last")
     parser.add_argument("--directory", type=Path, help="where the files go; default: a temporary directory")
     parser.add_argument("--json", type=Path, help="write every figure of every round here")
+    parser.add_argument("--document", type=Path, help="put the table between the marks of this Markdown file")
     return parser.parse_args()
 
 
@@ -138,7 +141,8 @@ def main() -> None:
     """Measure what was asked for, then print the table."""
     options = arguments()
     sizes = QUICK if options.quick else Sizes()
-    sizes = replace(sizes, keys=options.keys or sizes.keys, rounds=options.rounds or sizes.rounds)
+    given = {name: getattr(options, name) for name in ("keys", "rounds", "queries")}
+    sizes = replace(sizes, **{name: value for name, value in given.items() if value is not None})
     entrants = engines.Field(None if options.peers is None else frozenset(options.peers.split(",")))
     measurements: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="gossipkv-bench-", dir=options.directory) as directory:
@@ -150,15 +154,16 @@ def main() -> None:
                     measurements += PARTS[part](run)
             else:
                 measurements += PARTS[part](run)
-    queries = min(reading.QUERIES, sizes.keys)
     method = (
         f"{sizes.keys:,} keys of 16 bytes in random order (seed {data.SEED}), one pinned core; {sizes.rounds} "
-        f"rounds of {queries:,} queries, all engines of a group open and interleaved in random order, the first round "
-        "discarded; medians of each round's ratio; every engine read and checked in full before"
+        f"rounds of {sizes.queries:,} queries, all engines of a group open and interleaved in random order, the first "
+        "round discarded; medians of each round's ratio; every engine read and checked in full before"
     )
-    print(f"{machine.describe()}\n\n{method}.\n\n{report.table(measurements)}\n\n{report.settings(entrants.present)}")
-    for note in entrants.notes:
-        print(f"- {note}.")
+    settings = report.settings(entrants.present, entrants.notes)
+    text = f"{machine.describe()}.\n\n{method}.\n\n{report.table(measurements)}\n\n{settings}"
+    print(text)
+    if options.document is not None:
+        report.write_into(options.document, text)
     if options.json is not None:
         parameters: dict[str, object] = {"method": method, "quick": options.quick, "arguments": sys.argv[1:]}
         report.write_json(options.json, machine=machine.describe(), parameters=parameters, measurements=measurements)

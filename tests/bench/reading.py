@@ -2,8 +2,10 @@
 
 In each round the engines come in a new random order and each is asked the same keys, as new objects.  With a handful
 of engines evicting each other from the processor's caches, a round of `QUERIES` is the cold case: what a request in a
-busy process costs, not what a loop over a hot file costs.  The clock is the thread's own processor time, since a read
-from memory waits for nothing else and other processes must not count.  The loop is included (about 10 ns a call).
+busy process costs, not what a loop over a hot file costs.  (Ten times as many of few engines are the steady case.)
+
+The clock is the thread's own processor time, since a read from memory waits for nothing else and other processes must
+not count.  The loop is included (about 10 ns a call).
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from tests.bench.peers.base import Engine
 
 QUERIES = 20_000
-RANGES = 2_000
 BATCH = 100
 RANGE = 10
 
@@ -89,36 +90,36 @@ def time_scan(engine: Engine, keys: list[bytes]) -> float:
     return elapsed / len(keys)
 
 
-def any_present(data: Data, rng: random.Random) -> list[bytes]:
+def any_present(data: Data, rng: random.Random, queries: int) -> list[bytes]:
     """Random keys of the records."""
-    return [data.records[rng.randrange(data.count)][0] for _ in range(min(QUERIES, data.count))]
+    return [data.records[rng.randrange(data.count)][0] for _ in range(queries)]
 
 
-def any_absent(data: Data, rng: random.Random) -> list[bytes]:
+def any_absent(data: Data, rng: random.Random, queries: int) -> list[bytes]:
     """Random keys of no record."""
-    return [data.absent[rng.randrange(data.count)] for _ in range(min(QUERIES, data.count))]
+    return [data.absent[rng.randrange(data.count)] for _ in range(queries)]
 
 
-def some_present(data: Data, rng: random.Random) -> list[bytes]:
-    """Fewer of them, for what costs more, none so near the end that ten records do not follow."""
+def some_present(data: Data, rng: random.Random, queries: int) -> list[bytes]:
+    """As many ranges as give `queries` records, none so near the end that it would be shorter."""
     last = data.count - RANGE
-    return [data.in_order[rng.randrange(last)][0] for _ in range(min(RANGES, data.count))]
+    return [data.in_order[rng.randrange(last)][0] for _ in range(-(-queries // RANGE))]
 
 
-def neighbours(data: Data, rng: random.Random) -> list[bytes]:
+def neighbours(data: Data, rng: random.Random, queries: int) -> list[bytes]:
     """A run of keys with nothing between them."""
-    begin = rng.randrange(max(1, data.count - QUERIES))
-    return [key for key, _ in data.in_order[begin : begin + QUERIES]]
+    begin = rng.randrange(max(1, data.count - queries))
+    return [key for key, _ in data.in_order[begin : begin + queries]]
 
 
-def spread(data: Data, rng: random.Random) -> list[bytes]:
+def spread(data: Data, rng: random.Random, queries: int) -> list[bytes]:
     """Random keys, asked in order."""
-    return sorted(any_present(data, rng))
+    return sorted(any_present(data, rng, queries))
 
 
-def every(data: Data, rng: random.Random) -> list[bytes]:
+def every(data: Data, rng: random.Random, queries: int) -> list[bytes]:
     """All keys, in order."""
-    del rng
+    del rng, queries
     return [key for key, _ in data.in_order]
 
 
@@ -128,7 +129,7 @@ class Reading:
 
     row: str
     time: Callable[[Engine, list[bytes]], float]
-    keys: Callable[[Data, random.Random], list[bytes]]
+    keys: Callable[[Data, random.Random, int], list[bytes]]
     batched: bool = False
     ordered: bool = False
 
@@ -154,13 +155,13 @@ LARGE = (
 COMPRESSED = (Reading(goals.GET_COMPRESSED, time_hits, any_present),)
 
 
-def measure(reading: Reading, engines: list[Engine], data: Data, *, rounds: int) -> Measurement:
+def measure(reading: Reading, engines: list[Engine], data: Data, *, rounds: int, queries: int) -> Measurement:
     """`rounds` interleaved rounds after one that does not count; the first engine is ours."""
     rng = random.Random(f"{SEED} {reading.row}")
     taking_part = [engine for engine in engines if reading.takes(engine)]
     samples: dict[str, list[float]] = {engine.name: [] for engine in taking_part}
     for number in range(rounds + 1):
-        keys = reading.keys(data, rng)
+        keys = reading.keys(data, rng, queries)
         for engine in rng.sample(taking_part, len(taking_part)):
             figure = reading.time(engine, fresh(keys))
             if number > 0:

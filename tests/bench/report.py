@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Measurement
     from tests.bench.peers.base import Engine
 
+BEGIN = "<!-- figures -->"
+END = "<!-- /figures -->"
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 
@@ -41,7 +43,7 @@ def _lines(measurement: Measurement) -> Iterable[tuple[str, ...]]:
             _figure(ours, unit),
             peer,
             _figure(measurement.typical(peer), unit),
-            f"{ratio.median:.3f}" if ratio.median < 0.1 else f"{ratio.median:.2f}",
+            f"{ratio.median:.3g}",
             f"{ratio.least:.2f} to {ratio.greatest:.2f}",
             *_verdict(ratio.median, goal(measurement.row, peer)),
         )
@@ -58,9 +60,19 @@ def table(measurements: Iterable[Measurement]) -> str:
     return "\n".join(lines)
 
 
-def settings(engines: Iterable[type[Engine]]) -> str:
-    """How each engine was set up, and why so."""
-    return "\n".join(f"- {engine.name}: {engine.settings}." for engine in engines)
+def settings(engines: Iterable[type[Engine]], notes: Iterable[str]) -> str:
+    """How each engine was set up, and why so; then who is missing."""
+    lines = [f"{engine.name}: {engine.settings}" for engine in engines]
+    return "\n".join(f"- {line}." for line in [*lines, *notes])
+
+
+def write_into(path: Path, text: str) -> None:
+    """Put `text` between the marks of a Markdown file."""
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"{path}: expected a line {BEGIN} and after it a line {END}")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def write_json(path: Path, *, machine: str, parameters: dict[str, object], measurements: list[Measurement]) -> None:

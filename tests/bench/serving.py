@@ -49,7 +49,7 @@ class Load:
     served_records: int = 100_000
     built_bytes: int = 400 << 20
     idle_s: float = 4.0
-    rounds: int = 3
+    rounds: int = 5
 
 
 class Client:

@@ -79,6 +79,18 @@ def test_verdicts(ours: float, verdict: str) -> None:
     assert "≤ 0.45" in line
 
 
+def test_document_is_replaced_between_its_marks(tmp_path: Path) -> None:
+    """New figures take the old ones' place, and nothing else moves; a file without marks is refused."""
+    path = tmp_path / "performance.md"
+    path.write_text(f"a\n{report.BEGIN}\nold\n{report.END}\nb\n")
+    for text in ("new", "newer"):
+        report.write_into(path, text)
+        assert path.read_text() == f"a\n{report.BEGIN}\n{text}\n{report.END}\nb\n"
+    path.write_text(f"a\n{report.BEGIN}\n")
+    with pytest.raises(ValueError, match="expected a line"):
+        report.write_into(path, "new")
+
+
 def test_every_goal_names_a_known_row() -> None:
     """No goal hangs in the air because a row was renamed."""
     rows = {value for name, value in vars(goals).items() if name.isupper() and isinstance(value, str)}

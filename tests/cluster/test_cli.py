@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -119,6 +120,20 @@ def test_a_port_in_use_is_said(source, tmp_path):
         assert (done.returncode, done.stdout) == (3, b"")
         assert node.address.encode() in done.stderr.splitlines()[-1]
         assert b"Traceback" not in done.stderr
+
+
+def test_more_partitions_than_descriptors_are_usual(tmp_path):
+    """A node takes what the hard limit allows, whatever the shell's soft one says."""
+    write_version(tmp_path / "source", "v1", [{b"k%d" % number: b"v"} for number in range(100)])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        node = NodeProcess(tmp_path, source=tmp_path / "source")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with node:
+        node.ready()
+        wait_for(node.address, "geo", "v1")
 
 
 def test_logs_as_json_and_levels(source, tmp_path):

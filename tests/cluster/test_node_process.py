@@ -153,6 +153,31 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
             assert node.process.wait(PATIENCE_S) == 0
 
 
+def test_a_signal_before_it_is_ready(tmp_path: Path) -> None:
+    """While the first look at the source goes on: the node ends as told, and nothing is an error."""
+    program = (
+        "import sys, time\nfrom gossipkv import cli, environment\n"
+        "def hang(self, path):\n    print('looks', flush=True)\n    time.sleep(600)\n"
+        "source = environment.RealFiles.list_directory\n"
+        "environment.RealFiles.list_directory = lambda self, path: ("
+        "hang if str(path) == '/the/source' else source)(self, path)\n"
+        "sys.exit(cli.run(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, "serve", "--source", "/the/source", "--data", str(tmp_path / "data")]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "looks\n"
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
 def test_what_stands_in_the_way_is_one_line(tmp_path: Path) -> None:
     """A port in use and a directory in use: exit status 3 and one line on standard error, without a traceback."""
     with NodeProcess(tmp_path) as node:

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.fuzz import sorted_file_mutations
 
 if TYPE_CHECKING:
@@ -18,7 +16,6 @@ FILES = 150_000
 OUTCOMES = {f"{kind}: {outcome}" for kind in ("plain", "resealed") for outcome in ("refused", "met", "answered")}
 
 
-@pytest.mark.xfail(strict=True, reason="offsets near 2^64 wrap around; batches take places from unchecked index pages")
 def test_mutated_files_are_refused_met_or_answered(tmp_path: Path) -> None:
     """Plain damage never yields a wrong answer, insane content never ends the process; every outcome really occurs."""
     place = tmp_path / "case"

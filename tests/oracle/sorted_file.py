@@ -238,16 +238,21 @@ def home(key_hash: int, homes: int) -> int:
     return (key_hash >> 32) * homes >> 32
 
 
+def carried_bit(key_hash: int) -> int:
+    """What a key sets in each bucket that it passes through."""
+    return 1 << ((key_hash >> 8) & 31)
+
+
 def index(keys: Sequence[bytes], positions: Sequence[int], seed: int, homes: int) -> bytes:
     """All buckets."""
     waiting = []
     for key, position in zip(keys, positions, strict=True):
         key_hash = hash64(key, seed)
-        waiting.append((key_hash >> 32, position, home(key_hash, homes), key_hash & 0xFF))
+        waiting.append((key_hash >> 32, position, home(key_hash, homes), key_hash))
     waiting.sort()
     by_home: dict[int, list[tuple[int, int]]] = {}
-    for _, position, bucket, fingerprint in waiting:
-        by_home.setdefault(bucket, []).append((fingerprint, position // 8 + 1))
+    for _, position, bucket, key_hash in waiting:
+        by_home.setdefault(bucket, []).append((key_hash, position // 8 + 1))
     out = bytearray()
     carried: list[tuple[int, int]] = []
     bucket = 0
@@ -256,8 +261,8 @@ def index(keys: Sequence[bytes], positions: Sequence[int], seed: int, homes: int
         here, left = at_home[:SLOTS], at_home[SLOTS:]
         free = SLOTS - len(here)
         here, carried = here + carried[:free], carried[free:] + left
-        out += bytes(fingerprint for fingerprint, _ in here).ljust(SLOTS, b"\0")
-        out += bytes([bool(carried), 0, 0, 0])
+        out += bytes(key_hash & 0xFF for key_hash, _ in here).ljust(SLOTS, b"\0")
+        out += struct.pack("<I", sum({carried_bit(key_hash) for key_hash, _ in carried}))
         out += b"".join(struct.pack("<I", place) for _, place in here).ljust(4 * SLOTS, b"\0")
         bucket += 1
     return bytes(out)
@@ -463,7 +468,7 @@ class File:
             for fingerprint, place in zip(lines[:SLOTS], places, strict=True):
                 if place and fingerprint == key_hash & 0xFF and at[(place - 1) * 8][0] == key:
                     return at[(place - 1) * 8][1]
-            if lines[12] == 0:
+            if not int.from_bytes(lines[12:16], "little") & carried_bit(key_hash):
                 return None
             bucket += 1
 

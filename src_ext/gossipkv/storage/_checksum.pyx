@@ -24,11 +24,11 @@ cdef uint32_t crc32c_of(const uint8_t* data, Py_ssize_t size, uint32_t seed) noe
     return ~chosen(~seed, data, <size_t> size)
 
 
-def crc32c(const unsigned char[::1] data, uint32_t seed=0):
+def crc32c(const unsigned char[::1] data not None, uint32_t seed=0):
     """CRC-32C of a buffer, continued from `seed`."""
     return crc32c_of(&data[0] if data.shape[0] else NULL, data.shape[0], seed)
 
 
-def crc32c_scalar(const unsigned char[::1] data, uint32_t seed=0):
+def crc32c_scalar(const unsigned char[::1] data not None, uint32_t seed=0):
     """The table-driven form that processors without the instruction use; the same numbers."""
     return <uint32_t> ~gkv_crc32c_scalar(~seed, &data[0] if data.shape[0] else NULL, <size_t> data.shape[0])

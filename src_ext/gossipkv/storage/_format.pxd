@@ -23,11 +23,13 @@ cdef extern from *:
     #define GKV_K1 0xD6E8FEB86659FD93ULL
     #define GKV_K2 0xA0761D6478BD642FULL
     #define GKV_K3 0xE7037ED1A0B428DBULL
+    #define GKV_RAW_BLOCK 0x8000000000000000ULL
     """
     const uint64_t K0 "GKV_K0"
     const uint64_t K1 "GKV_K1"
     const uint64_t K2 "GKV_K2"
     const uint64_t K3 "GKV_K3"
+    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"      # In a block table's entry: stored as it is.
 
 cdef enum:
     FORMAT_VERSION = 1
@@ -36,7 +38,7 @@ cdef enum:
     FOOTER_SIZE = 256
     BUCKET_SIZE = 64          # One cache line.
     BUCKET_SLOTS = 12
-    BUCKET_OVERFLOW_AT = 12   # Byte 12 of a bucket is 1 when a key passed through it to the next.
+    BUCKET_CARRIED_AT = 12    # 32 bits: those of the keys that passed through the bucket to the next.
     BUCKET_POSITIONS_AT = 16
     ANCHOR_SIZE = 12          # 8 bytes of key, 4 of position.
     MAX_COMMON_PREFIX = 64    # Longer ones are cut: the prefix must fit into the footer.
@@ -86,6 +88,11 @@ cdef inline uint64_t hash64_of(const uint8_t* key, Py_ssize_t size, uint64_t see
 cdef inline uint64_t bucket_of(uint64_t hash, uint64_t count) noexcept nogil:
     """The hash's high half scaled to 0 .. count-1: order is kept, so high halves in order fill buckets in order."""
     return ((hash >> 32) * count) >> 32
+
+
+cdef inline uint32_t carried_bit(uint64_t hash) noexcept nogil:
+    """The bit that a key sets in every bucket that it passes through."""
+    return <uint32_t> 1 << ((hash >> 8) & 31)
 
 
 cdef inline uint64_t aligned8(uint64_t size) noexcept nogil:

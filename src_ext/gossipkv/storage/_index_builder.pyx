@@ -4,8 +4,7 @@ A bucket is one cache line:
 
     offset size field
     0      12   fingerprints: the low byte of each key's hash
-    12     1    1 when a key passed through this bucket to the next
-    13     3    zero
+    12     4    which keys passed through this bucket to the next: bit (hash >> 8) & 31 of each
     16     48   positions: twelve of 4 bytes, the record's position / 8 + 1; 0 is an empty slot
 
 Entries sorted by the hash's high half come in order of their home bucket.  A bucket takes those at home in it first
@@ -21,7 +20,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from gossipkv.storage._format cimport (
-    BUCKET_OVERFLOW_AT, BUCKET_POSITIONS_AT, BUCKET_SIZE, BUCKET_SLOTS, bucket_of, store32,
+    BUCKET_CARRIED_AT, BUCKET_POSITIONS_AT, BUCKET_SIZE, BUCKET_SLOTS, bucket_of, carried_bit, store32,
 )
 from gossipkv.storage._page_writer cimport PageWriter
 from gossipkv.storage._radix cimport Item, radix_sort
@@ -32,9 +31,8 @@ from gossipkv.errors import LimitExceeded
 cdef enum:
     FIRST_CAPACITY = 1024
     PART_ITEMS = 4096           # 64 KiB a part of a run.
+    MAX_FAN_IN = 64             # Open files of a merge.
     LOAD_PERCENT = 90           # Measured: 80 to 95 look up alike; 90 keeps the index under 6 bytes a record.
-    # Carried entries follow a queue that at 90 % load exceeds 150 once in 10^12 buckets: more is no accident.
-    MAX_CARRIED = 1024
 
 
 @cython.final
@@ -44,6 +42,7 @@ cdef class IndexBuilder:
     def __cinit__(self, make_scratch not None, uint64_t limit_bytes):
         self.make_scratch = make_scratch
         self.limit = max(<Py_ssize_t> FIRST_CAPACITY, <Py_ssize_t> (limit_bytes // (2 * sizeof(Item))))
+        self.fan_in = <int> min(<Py_ssize_t> MAX_FAN_IN, max(<Py_ssize_t> 2, self.limit // PART_ITEMS))
         self.runs = []
 
     def __dealloc__(self):
@@ -56,9 +55,9 @@ cdef class IndexBuilder:
                 self.grow()
             else:
                 self.spill()
-        # Position and fingerprint travel in one word: 32 bits and 8.
+        # The place travels with what the bucket needs of the hash: the fingerprint and the carried bit.
         self.items[self.used].word = hash
-        self.items[self.used].place = (<uint64_t> position << 8) | (hash & 255)
+        self.items[self.used].place = (<uint64_t> position << 16) | (hash & 0xFFFF)
         self.used += 1
         self.count += 1
         return 0
@@ -82,16 +81,36 @@ cdef class IndexBuilder:
         return 0
 
     cdef int spill(self) except -1:
-        """Sort what is in memory and put it aside as one run."""
+        """Sort what is in memory and put it aside as one run; merge runs of a level when there are many."""
         cdef Scratch scratch = self.make_scratch()
-        cdef Py_ssize_t start
+        cdef Run run
+        cdef uint64_t total = <uint64_t> self.used
+        cdef int level = 0
+        cdef list merged
         self.sort()
+        self.write_run(scratch)
+        self.runs.append(Run(scratch, total, 0))
+        while len(self.runs) >= self.fan_in:
+            merged = self.runs[len(self.runs) - self.fan_in:]
+            total = 0
+            for run in merged:
+                if run.level != level:
+                    return 0
+                total += run.total
+            scratch = self.make_scratch()
+            self.drain(merged, scratch, None)
+            level += 1
+            self.runs[len(self.runs) - self.fan_in:] = [Run(scratch, total, level)]
+        return 0
+
+    cdef int write_run(self, Scratch scratch) except -1:
+        """Append what is in memory, which is sorted, to a run."""
+        cdef Py_ssize_t start
         for start in range(0, self.used, PART_ITEMS):
             scratch.write_part(
                 <const uint8_t*> (self.items + start),
                 <uint32_t> (min(<Py_ssize_t> PART_ITEMS, self.used - start) * sizeof(Item)),
             )
-        self.runs.append(Run(scratch))
         self.used = 0
         return 0
 
@@ -99,29 +118,47 @@ cdef class IndexBuilder:
         """Write all buckets; says how many are homes and how many there are."""
         cdef BucketWriter buckets
         cdef Py_ssize_t i
-        cdef uint64_t slices, number
-        cdef Run run
         home_count[0] = max(<uint64_t> 1, (self.count * 100 + BUCKET_SLOTS * LOAD_PERCENT - 1)
                             // (BUCKET_SLOTS * LOAD_PERCENT))
         buckets = BucketWriter(out, home_count[0])
-        if self.runs and self.used:
-            self.spill()
-        # Without runs all is in memory already: one slice.  With them, hashes being even, slices of half the limit
-        # leave room for those that come out larger.
-        slices = 2 * self.count // <uint64_t> self.limit + 1 if self.runs else 1
-        for number in range(1, slices + 1):
-            for run in self.runs:
-                self.gather(run, <uint64_t> 0xFFFFFFFF if number == slices else (number << 32) // slices)
+        if self.runs:
+            if self.used:
+                self.spill()
+            self.drain(self.runs, None, buckets)
+        else:
             self.sort()
             for i in range(self.used):
                 buckets.put(self.items[i])
-            self.used = 0
         buckets.finish()
         bucket_count[0] = buckets.at
         return 0
 
+    cdef int drain(self, list runs, Scratch scratch, BucketWriter buckets) except -1:
+        """Everything in `runs`, in order, into a longer run or into the buckets.
+
+        Hashes are even, so a slice of their range that is half as large as memory leaves room for one that comes out
+        larger: each run gives its share of the slice, and the sort, being stable, keeps the runs' order.
+        """
+        cdef Run run
+        cdef Py_ssize_t i
+        cdef uint64_t total = 0, slices, number
+        for run in runs:
+            total += run.total
+        slices = 2 * total // <uint64_t> self.limit + 1
+        for number in range(1, slices + 1):
+            for run in runs:
+                self.gather(run, <uint64_t> 0xFFFFFFFF if number == slices else (number << 32) // slices)
+            self.sort()
+            if scratch is not None:
+                self.write_run(scratch)
+            else:
+                for i in range(self.used):
+                    buckets.put(self.items[i])
+                self.used = 0
+        return 0
+
     cdef int gather(self, Run run, uint64_t last) except -1:
-        """Take a run's entries whose high half is at most `last`; runs come in order, so the sort keeps theirs."""
+        """Take a run's next entries whose high half is at most `last`."""
         cdef const Item* item
         while True:
             if run.at == run.count and not run.advance():
@@ -140,17 +177,17 @@ cdef class IndexBuilder:
 cdef class Run:
     """A reader of one sorted run."""
 
-    def __cinit__(self, Scratch scratch not None):
+    def __cinit__(self, Scratch scratch not None, uint64_t total, int level):
         self.scratch = scratch
+        self.total = total
+        self.level = level
 
     cdef bint advance(self) except -1:
         """Load the next part, if there is one."""
-        if self.offset >= self.scratch.end:
-            self.part = None
+        self.part = self.scratch.read_part(&self.offset)
+        if self.part is None:
             self.scratch.close()
             return False
-        self.part = self.scratch.read_part(self.offset)
-        self.offset += 8 + <uint64_t> len(self.part)
         self.count = len(self.part) // <Py_ssize_t> sizeof(Item)
         self.at = 0
         return True
@@ -159,12 +196,6 @@ cdef class Run:
 @cython.final
 cdef class BucketWriter:
     """Fills buckets from entries in home order: first those at home, then what was carried, oldest first."""
-
-    cdef PageWriter out
-    cdef uint64_t home_count, at
-    cdef uint64_t home[BUCKET_SLOTS]
-    cdef uint64_t carried[MAX_CARRIED]
-    cdef int at_home, waiting, head
 
     def __cinit__(self, PageWriter out not None, uint64_t home_count):
         self.out = out
@@ -191,6 +222,7 @@ cdef class BucketWriter:
         cdef uint8_t* bucket = self.out.room(BUCKET_SIZE)
         cdef int slot, taken = min(<int> BUCKET_SLOTS - self.at_home, self.waiting)
         cdef uint64_t place
+        cdef uint32_t carried = 0
         memset(bucket, 0, BUCKET_SIZE)
         for slot in range(self.at_home + taken):
             if slot < self.at_home:
@@ -198,11 +230,13 @@ cdef class BucketWriter:
             else:
                 place = self.carried[(self.head + slot - self.at_home) % MAX_CARRIED]
             bucket[slot] = <uint8_t> place
-            store32(bucket + BUCKET_POSITIONS_AT + 4 * slot, <uint32_t> (place >> 8))
+            store32(bucket + BUCKET_POSITIONS_AT + 4 * slot, <uint32_t> (place >> 16))
         self.head = (self.head + taken) % MAX_CARRIED
         self.waiting -= taken
         self.at_home = 0
-        bucket[BUCKET_OVERFLOW_AT] = self.waiting > 0
+        for slot in range(self.waiting):
+            carried |= carried_bit(self.carried[(self.head + slot) % MAX_CARRIED])
+        store32(bucket + BUCKET_CARRIED_AT, carried)
         self.out.used += BUCKET_SIZE
         self.at += 1
         return 0

@@ -11,6 +11,8 @@ cdef enum Fault:
     FAULT_BLOCK
     FAULT_CHAIN
     FAULT_ANCHOR
+    FAULT_PLACE
+    FAULT_TABLE
     FAULT_MEMORY
 
 
@@ -51,6 +53,7 @@ cdef class MappedFile:
     cdef object damage(self)
     cdef int ensure_open(self) except -1
     cdef int open_image(self) except -1
+    cdef int check_format(self, uint32_t version, uint64_t offset) except -1
     cdef int parse_footer(self, const uint8_t* footer) except -1
     cdef int check_layout(self, const uint8_t* footer, uint64_t at) except -1
     cdef int refuse(self, uint64_t offset, str reason, object expected=*, object got=*) except -1

@@ -34,6 +34,8 @@ cdef dict FAULT_TEXT = {
     FAULT_BLOCK: "a compressed block cannot be decompressed",
     FAULT_CHAIN: "the index leads past its end",
     FAULT_ANCHOR: "an anchor leads past the records",
+    FAULT_PLACE: "the index leads past the records",
+    FAULT_TABLE: "an entry of the block table leads past the records",
 }
 
 
@@ -72,7 +74,6 @@ cdef class MappedFile:
     cdef int open_image(self) except -1:
         """Check header and footer, and set every pointer."""
         cdef bytes magic = (<const char*> self.base)[:min(8, self.size)]
-        cdef uint32_t version
         if magic != HEADER_MAGIC:
             if self.size == 0:
                 self.refuse(0, "the file is empty")
@@ -82,18 +83,21 @@ cdef class MappedFile:
             )
         if self.size < HEADER_SIZE + FOOTER_SIZE:
             self.refuse(self.size, "the file ends before its footer", HEADER_SIZE + FOOTER_SIZE, self.size)
-        version = load32(self.base + 8)
-        if version != FORMAT_VERSION:
-            raise UnsupportedFormat(
-                f"{self.name}: sorted file of format {version}; this program reads format {FORMAT_VERSION}."
-                " Build it again, or read it with a program that knows that format.",
-                {"file": self.name, "offset": 8, "version": version},
-            )
+        self.check_format(load32(self.base + 8), 8)
         self.parse_footer(self.base + self.size - FOOTER_SIZE)
         self.checked_pages = <uint8_t*> calloc(<size_t> (self.page_count // 8 + 1), 1)
         self.checked_chunks = <uint8_t*> calloc(<size_t> (self.chunk_count // 8 + 1), 1)
         if self.checked_pages == NULL or self.checked_chunks == NULL:
             raise MemoryError
+        return 0
+
+    cdef int check_format(self, uint32_t version, uint64_t offset) except -1:
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormat(
+                f"{self.name}: sorted file of format {version}; this program reads format {FORMAT_VERSION}."
+                " Build it again, or read it with a program that knows that format.",
+                {"file": self.name, "offset": offset, "version": version},
+            )
         return 0
 
     cdef int parse_footer(self, const uint8_t* footer) except -1:
@@ -104,6 +108,7 @@ cdef class MappedFile:
             self.refuse(at + 248, "the footer is missing: the file was cut off or never finished")
         if crc != load32(footer):
             self.refuse(at, "the footer's checksum does not hold", load32(footer), crc)
+        self.check_format(load32(footer + 4), at + 4)
         if load64(footer + 8) != self.size:
             self.refuse(at + 8, "the file has another size than its footer says", load64(footer + 8), self.size)
         self.body_size = load64(footer + 16)
@@ -129,7 +134,10 @@ cdef class MappedFile:
             self.body_size > self.size
             or self.body_size + 4 * self.page_count + 4 * self.chunk_count + FOOTER_SIZE != self.size
             or self.bucket_count > self.size or self.anchor_count > self.size or self.block_count > self.size
-            or self.metadata_size > self.size or self.home_count > self.bucket_count or self.home_count == 0
+            or self.records_end > self.size or self.metadata_offset > self.size or self.metadata_size > self.size
+            or load64(footer + 48) > self.size or load64(footer + 80) > self.size or load64(footer + 96) > self.size
+            or self.home_count > self.bucket_count or self.home_count == 0
+            or self.record_count > self.position_end // 8
             or self.common_size > MAX_COMMON_PREFIX or self.compression > COMPRESSION_LZ4
         ):
             self.refuse(at + 16, "the footer contradicts itself")

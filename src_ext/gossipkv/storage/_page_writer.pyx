@@ -18,7 +18,10 @@ cdef extern from "Python.h":
     int PyBUF_READ
 
 cdef enum:
-    BUFFER_SIZE = 1048576       # 256 pages: large enough that the call's cost vanishes, small enough for the cache.
+    # What one write carries, at a multiple of itself: Linux keeps what a write brings in one piece where the file
+    # system can, and maps an aligned piece of 2 MiB by one entry of the page tables, which lookups feel.
+    WRITE_SIZE = 2097152
+    BUFFER_SIZE = WRITE_SIZE + PAGE_SIZE
     NUDGE_SIZE = 16777216       # How often the kernel is asked to begin writing, so that the last sync is short.
 
 
@@ -43,21 +46,21 @@ cdef class PageWriter:
         return self.flushed + self.used
 
     cdef uint8_t* room(self, uint64_t size) except NULL:
-        """Where `size` <= BUFFER_SIZE - PAGE_SIZE bytes may be written at once; `used` is the caller's to move."""
-        if self.used + size > BUFFER_SIZE:
-            self.flush()
+        """Where `size` <= PAGE_SIZE bytes may be put at once; `used` is the caller's to move."""
+        if self.used >= WRITE_SIZE:
+            self.write(WRITE_SIZE)
         return self.buffer + self.used
 
     cdef int append(self, const uint8_t* data, uint64_t size) except -1:
         cdef uint64_t part
         while size:
-            part = min(size, <uint64_t> (BUFFER_SIZE - self.used))
+            if self.used >= WRITE_SIZE:
+                self.write(WRITE_SIZE)
+            part = min(size, <uint64_t> (WRITE_SIZE - self.used))
             memcpy(self.buffer + self.used, data, <size_t> part)
             self.used += <uint32_t> part
             data += part
             size -= part
-            if self.used == BUFFER_SIZE:
-                self.flush()
         return 0
 
     cdef int pad(self, uint32_t alignment) except -1:
@@ -79,10 +82,9 @@ cdef class PageWriter:
             self.append(<const uint8_t*> PyBytes_AS_STRING(part), <uint64_t> len(part))
 
     cdef int flush(self) except -1:
-        """Write all whole pages; a part of one stays, until the pages have ended."""
-        cdef uint32_t whole = self.used - self.used % PAGE_SIZE if self.paged else self.used
-        if whole:
-            self.write(whole)
+        """Write all there is; once the pages have ended, for a part of one is no page."""
+        if self.used:
+            self.write(self.used)
         return 0
 
     cdef int write(self, uint32_t size) except -1:
@@ -100,7 +102,7 @@ cdef class PageWriter:
         self.flushed += size
         self.used -= size
         if self.used:
-            memcpy(self.buffer, self.buffer + size, self.used)  # Less than a page, from behind at least one.
+            memcpy(self.buffer, self.buffer + size, self.used)  # Less than a page, from behind many.
         if self.flushed - self.nudged >= NUDGE_SIZE:
             self.files.start_writeback(self.descriptor, self.nudged, self.flushed - self.nudged)
             self.nudged = self.flushed
@@ -108,7 +110,6 @@ cdef class PageWriter:
 
     cdef int end_pages(self) except -1:
         """The last page may be short; what follows has no checksums of its own."""
-        if self.used:
-            self.write(self.used)
+        self.flush()
         self.paged = False
         return 0

@@ -44,6 +44,7 @@ cdef class RecordSorter:
 
     cdef list runs
     cdef readonly uint64_t added
+    cdef bint finished
     cdef uint64_t hash_sum
     cdef uint64_t* duplicates
     cdef Prefix* prefixes
@@ -72,8 +73,11 @@ cdef class RecordSorter:
     cdef void sort_range(self, Item* items, Item* spare, Py_ssize_t count, int level) noexcept nogil
     cdef void sort_few(self, Item* items, Py_ssize_t count) noexcept nogil
     cdef int sort(self) except -1
+    cdef void release_memory(self) noexcept
     cdef int spill(self) except -1
+    cdef int fan_in(self)
     cdef int collapse(self) except -1
+    cdef int merge_newest(self, Py_ssize_t count, int level) except -1
     cdef int write_run(self, Scratch scratch) except -1
     cdef int start_merge(self, list readers) except -1
     cdef bint next_from_memory(self, Entry* entry) noexcept nogil

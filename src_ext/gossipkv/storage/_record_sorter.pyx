@@ -167,6 +167,8 @@ cdef class RecordSorter:
         """Make room for a record of `size`: in memory while that is allowed, else by putting a run aside."""
         cdef uint64_t wanted
         cdef void* grown
+        if self.finished:
+            raise ValueError("the build is finished: it takes no more records")
         # An item needs a spare beside it while it is sorted.
         if self.count and self.used + size + <uint64_t> (self.count + 1) * 2 * sizeof(Item) > self.memory_bytes:
             self.spill()
@@ -277,25 +279,37 @@ cdef class RecordSorter:
         self.collapse()
         return 0
 
+    cdef int fan_in(self):
+        """How many runs one merge may read: each holds a part in memory, and half of it is for them."""
+        return <int> min(
+            <uint64_t> MAX_FAN_IN, max(<uint64_t> 2, self.memory_bytes // (2 * max(<uint32_t> 1, self.largest_part)))
+        )
+
     cdef int collapse(self) except -1:
         """Merge the newest runs of one level into one of the next while there are as many as fit."""
-        cdef RunReader reader, merged
-        cdef Scratch scratch
-        cdef int level, fan_in
-        fan_in = <int> min(<uint64_t> MAX_FAN_IN, max(<uint64_t> 2, self.memory_bytes // (2 * self.largest_part)))
-        while len(self.runs) >= fan_in:
-            level = (<RunReader> self.runs[len(self.runs) - 1]).level
+        cdef RunReader reader
+        cdef int fan_in, level = 0
+        while True:
+            fan_in = self.fan_in()
+            if len(self.runs) < fan_in:
+                return 0
             for reader in self.runs[len(self.runs) - fan_in:]:
                 if reader.level != level:
                     return 0
-            scratch = self.make_scratch()
-            self.start_merge(self.runs[len(self.runs) - fan_in:])
-            self.write_run(scratch)
-            for reader in self.readers:
-                reader.scratch.close()
-            self.readers = None
-            merged = RunReader(scratch, level + 1)
-            self.runs[len(self.runs) - fan_in:] = [merged]
+            level += 1
+            self.merge_newest(fan_in, level)
+
+    cdef int merge_newest(self, Py_ssize_t count, int level) except -1:
+        """Make one run of the newest `count`."""
+        cdef RunReader reader
+        cdef Scratch scratch = self.make_scratch()
+        self.release_memory()   # Room for the parts.
+        self.start_merge(self.runs[len(self.runs) - count:])
+        self.write_run(scratch)
+        for reader in self.readers:
+            reader.scratch.close()
+        self.readers = None
+        self.runs[len(self.runs) - count:] = [RunReader(scratch, level)]
         return 0
 
     cdef int write_run(self, Scratch scratch) except -1:
@@ -440,17 +454,18 @@ cdef class RecordSorter:
 
     def finish_adding(self):
         """No more records come: sort, or put the last run aside and start the merge."""
+        if self.finished:
+            raise ValueError("the build is finished already")
+        self.finished = True
+        self.item_capacity = self.count     # So that an `add` comes by `grow`, which refuses it.
         if not self.runs:
             self.sort()
             return
         if self.count:
             self.spill()
-        free(self.arena)
-        free(self.items)
-        self.arena = NULL
-        self.items = NULL
-        self.capacity = 0
-        self.item_capacity = 0
+        self.release_memory()
+        while len(self.runs) > self.fan_in():
+            self.merge_newest(min(self.fan_in(), len(self.runs) - self.fan_in() + 1), 0)
         self.start_merge(self.runs)
 
     @property
@@ -487,20 +502,24 @@ cdef class RecordSorter:
         return done
 
     def close(self):
-        """Give back scratch space and memory."""
+        """Give back scratch space and memory; nothing can be added any more."""
+        self.finished = True
         cdef RunReader reader
         for reader in self.runs:
             reader.scratch.close()
         self.runs = []
         self.readers = []
         self.heap_size = 0
-        self.count = 0
+        self.release_memory()
+
+    cdef void release_memory(self) noexcept:
+        """Give the arena and the items back."""
         free(self.arena)
         free(self.items)
         self.arena = NULL
         self.items = NULL
-        self.capacity = 0
-        self.item_capacity = 0
+        self.used = self.capacity = 0
+        self.count = self.item_capacity = 0
 
 
 cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
@@ -522,12 +541,11 @@ cdef class RunReader:
     cdef bint advance(self) except -1:
         """Step to the next record, if there is one.  The parts' checksums hold, so their records are as written."""
         if self.at == self.end:
-            if self.offset >= self.scratch.end:
-                self.part = None
+            self.part = None    # A long part goes before the next one comes.
+            self.part = self.scratch.read_part(&self.offset)
+            if self.part is None:
                 self.at = self.end = NULL
                 return False
-            self.part = self.scratch.read_part(self.offset)
-            self.offset += 8 + <uint64_t> len(self.part)
             self.at = <const uint8_t*> PyBytes_AS_STRING(self.part)
             self.end = self.at + len(self.part)
         set_entry(&self.entry, self.at)

@@ -87,7 +87,7 @@ cdef inline int read_raw(RecordReader file, uint64_t position, Record* record) n
     cdef uint64_t offset = HEADER_SIZE + position, end
     cdef Slice rest
     if position >= file.position_end or position % 8 != 0:
-        return fault(file, FAULT_RECORD, offset)
+        return fault(file, FAULT_RECORD, min(offset, file.records_end))
     if not bit(file.checked_pages, offset // PAGE_SIZE):
         if file.check_page(offset // PAGE_SIZE) < 0:
             return -1

@@ -9,14 +9,10 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
 
 from gossipkv.storage._compression cimport lz4_decompress
-from gossipkv.storage._format cimport COMPRESSION_LZ4, HEADER_SIZE, MAX_RECORD_SIZE, PAGE_SIZE, load64
-from gossipkv.storage._mapped_file cimport FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, MappedFile, check_range, fault
-
-cdef extern from *:
-    """
-    #define GKV_RAW_BLOCK 0x8000000000000000ULL
-    """
-    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"
+from gossipkv.storage._format cimport COMPRESSION_LZ4, HEADER_SIZE, MAX_RECORD_SIZE, PAGE_SIZE, RAW_BLOCK, load64
+from gossipkv.storage._mapped_file cimport (
+    FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, FAULT_TABLE, MappedFile, check_range, fault,
+)
 
 cdef enum:
     LOOKAHEAD = 192       # Bytes of a block decompressed past a record's start: most records end within them.
@@ -52,7 +48,7 @@ cdef class RecordReader(MappedFile):
         if self.load_block(block, within, whole, &data, &next) < 0:
             return -1
         if <uint64_t> data.size < within + 2:
-            return fault(self, FAULT_BLOCK, self.block_offset(block))
+            return fault(self, FAULT_BLOCK, min(self.block_offset(block), self.records_end))
         rest.data = data.data + within
         rest.size = data.size - <Py_ssize_t> within
         end = parse_record(rest, record)
@@ -64,7 +60,7 @@ cdef class RecordReader(MappedFile):
             rest.size = data.size - <Py_ssize_t> within
             end = parse_record(rest, record)
         if end == 0:
-            return fault(self, FAULT_RECORD, self.block_offset(block))
+            return fault(self, FAULT_RECORD, min(self.block_offset(block), self.records_end))
         record.next = position + end
         if whole and within + end >= <uint64_t> data.size:
             record.next = next
@@ -142,7 +138,7 @@ cdef class RecordReader(MappedFile):
     ) noexcept nogil:
         cdef uint64_t start = self.block_offset(block), end = self.block_offset(block + 1), stored
         if start < HEADER_SIZE or end > self.records_end or start >= end:
-            return fault(self, FAULT_BLOCK, start)
+            return fault(self, FAULT_TABLE, <uint64_t> (self.blocks - self.base) + 8 * block)
         stored = end - start
         if check_range(self, start, stored) < 0:
             return -1

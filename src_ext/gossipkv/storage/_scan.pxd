@@ -19,3 +19,6 @@ cdef class Scan:
     cpdef close(self)
     cdef int fail(self) except -1
     cdef int fill(self) noexcept
+
+
+cdef Scan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit)

@@ -1,26 +1,39 @@
 """Order: where a key's place is, and walks over the records from there, forward and backward."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
-from gossipkv.storage._format cimport PAGE_SIZE, compare_keys, load32, load64, word_of
+from gossipkv.storage._format cimport (
+    COMPRESSION_NONE, HEADER_SIZE, PAGE_SIZE, compare_keys, load32, load64, prefetch, word_of,
+)
 from gossipkv.storage._mapped_file cimport FAULT_ANCHOR, check_range, fault
 from gossipkv.storage._records cimport Record, RecordReader, read_record
 
+cdef enum:
+    WALK_LINES = 32
 
-cdef inline uint64_t anchor_position(RecordReader file, uint64_t anchor) noexcept nogil:
-    return <uint64_t> load32(file.anchor_positions + 4 * anchor) * 8 - 8
+
+cdef inline int anchor_position(RecordReader file, uint64_t anchor, uint64_t* position) noexcept nogil:
+    """Where an anchor's record begins."""
+    cdef uint64_t offset = <uint64_t> (file.anchor_positions - file.base) + 4 * anchor
+    if check_range(file, offset, 4) < 0:
+        return -1
+    position[0] = <uint64_t> load32(file.base + offset) * 8 - 8
+    if position[0] >= file.position_end:
+        return fault(file, FAULT_ANCHOR, offset)
+    return 0
+
 
 cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* count) noexcept nogil:
     """How many anchors have a key less than `key`, which shares the common prefix."""
     cdef uint64_t low = 0, high = file.anchor_count, middle, word = word_of(key, size, file.common_size), found
     cdef uint64_t words = <uint64_t> (file.anchor_words - file.base)
-    cdef uint64_t positions = <uint64_t> (file.anchor_positions - file.base)
+    cdef uint64_t position
     cdef bint less
     cdef Record record
     while low < high:
@@ -30,9 +43,7 @@ cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, u
         found = load64(file.anchor_words + 8 * middle)
         less = found < word
         if found == word:
-            if check_range(file, positions + 4 * middle, 4) < 0:
-                return -1
-            if read_record(file, anchor_position(file, middle), &record) < 0:
+            if anchor_position(file, middle, &position) < 0 or read_record(file, position, &record) < 0:
                 return -1
             less = compare_keys(record.key.data, record.key.size, key, size) < 0
         if less:
@@ -42,10 +53,12 @@ cdef int anchors_below(RecordReader file, const uint8_t* key, Py_ssize_t size, u
     count[0] = low
     return 0
 
+
 cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* position) noexcept nogil:
     """The position of the first record whose key is not less than `key`; the end's when there is none."""
     cdef int order
     cdef uint64_t below = 0, at
+    cdef int line
     cdef Record record
     order = memcmp(file.common_prefix, key, <size_t> min(file.common_size, size))
     if order > 0 or (order == 0 and size < file.common_size):
@@ -59,9 +72,12 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
     if below == 0:
         position[0] = 0
         return 0
-    if check_range(file, <uint64_t> (file.anchor_positions - file.base) + 4 * (below - 1), 4) < 0:
+    if anchor_position(file, below - 1, &at) < 0:
         return -1
-    at = anchor_position(file, below - 1)
+    if file.compression == COMPRESSION_NONE:
+        # The walk meets half a page on average, and would wait for each line of it.
+        for line in range(WALK_LINES):
+            prefetch(file.base + HEADER_SIZE + at + line * 64)
     while at < file.position_end:
         if read_record(file, at, &record) < 0:
             return -1
@@ -72,28 +88,26 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
     return 0
 
 
+cdef Scan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit):
+    """A walk over the records from position `at` up to `end`, or back; `limit` -1: over all of them."""
+    cdef Scan scan = Scan.__new__(Scan)
+    scan.at = at
+    scan.end = end
+    scan.left = limit
+    scan.reverse = reverse
+    if reverse:
+        scan.stretch = <uint64_t*> malloc(PAGE_SIZE // 8 * sizeof(uint64_t))
+        if scan.stretch == NULL:
+            raise MemoryError
+        scan.anchor = file.anchor_count
+    scan.file = file
+    file.pins += 1
+    return scan
+
+
 @cython.final
 cdef class Scan:
     """One ordered walk over a sorted file, which it pins until it ends or is closed."""
-
-    def __cinit__(self, RecordReader file not None, bytes start, bytes end, bint reverse, int64_t limit):
-        file.ensure_open()
-        self.end = file.position_end
-        if end is not None:
-            if seek(file, <const uint8_t*> PyBytes_AS_STRING(end), PyBytes_GET_SIZE(end), &self.end) < 0:
-                raise file.damage()
-        if start is not None:
-            if seek(file, <const uint8_t*> PyBytes_AS_STRING(start), PyBytes_GET_SIZE(start), &self.at) < 0:
-                raise file.damage()
-        self.left = limit
-        self.reverse = reverse
-        if reverse:
-            self.stretch = <uint64_t*> malloc(PAGE_SIZE // 8 * sizeof(uint64_t))
-            if self.stretch == NULL:
-                raise MemoryError
-            self.anchor = file.anchor_count
-        self.file = file
-        file.pins += 1
 
     def __dealloc__(self):
         self.close()
@@ -147,26 +161,24 @@ cdef class Scan:
     cdef int fill(self) noexcept:
         """Collect the records from the last anchor below `end` up to it: there is at least one."""
         cdef RecordReader file = self.file
-        cdef uint64_t positions = <uint64_t> (file.anchor_positions - file.base), at, low = 0, middle
+        cdef uint64_t at, low = 0, high = self.anchor, middle
         cdef Record record
-        cdef uint64_t high = self.anchor
         while low < high:
             middle = (low + high) // 2
-            if check_range(file, positions + 4 * middle, 4) < 0:
+            if anchor_position(file, middle, &at) < 0:
                 return -1
-            if anchor_position(file, middle) < self.end:
+            if at < self.end:
                 low = middle + 1
             else:
                 high = middle
         if low == 0:
-            return fault(file, FAULT_ANCHOR, positions)
+            return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base))
         self.anchor = low - 1
-        if check_range(file, positions + 4 * (low - 1), 4) < 0:
+        if anchor_position(file, low - 1, &at) < 0:
             return -1
-        at = anchor_position(file, low - 1)
         while at < self.end:
             if self.waiting >= PAGE_SIZE // 8:
-                return fault(file, FAULT_ANCHOR, positions + 4 * (low - 1))
+                return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base) + 4 * (low - 1))
             if read_record(file, at, &record) < 0:
                 return -1
             self.stretch[self.waiting] = at

@@ -8,7 +8,7 @@ cdef class Scratch:
     cdef readonly uint64_t end
 
     cdef int write_part(self, const uint8_t* data, uint32_t size) except -1
-    cdef bytes read_part(self, uint64_t offset)
+    cdef bytes read_part(self, uint64_t* cursor)
 
 
 cdef class Spool:

@@ -64,14 +64,18 @@ cdef class Scratch:
         self.end += PART_HEADER_SIZE + size
         return 0
 
-    cdef bytes read_part(self, uint64_t offset):
-        """The part at `offset`; the next one begins `PART_HEADER_SIZE` and its size further on.
+    cdef bytes read_part(self, uint64_t* cursor):
+        """The part at `cursor`, which moves to the next; None at the end.
 
         Raises:
             Corrupt: what comes back is not what was written.
         """
-        cdef bytes header = self.files.pread(self.descriptor, PART_HEADER_SIZE, offset), part
+        cdef uint64_t offset = cursor[0]
+        cdef bytes header, part
         cdef uint32_t size, crc
+        if offset >= self.end:
+            return None
+        header = self.files.pread(self.descriptor, PART_HEADER_SIZE, offset)
         if len(header) != PART_HEADER_SIZE:
             raise Corrupt(self.path, offset, "the scratch file ends too early")
         size = load32(PyBytes_AS_STRING(header))
@@ -79,6 +83,7 @@ cdef class Scratch:
         crc = crc32c_of(<const uint8_t*> PyBytes_AS_STRING(part), len(part), 0)
         if <uint32_t> len(part) != size or crc != load32(PyBytes_AS_STRING(header) + 4):
             raise Corrupt(self.path, offset, "a part of the scratch file does not come back as it was written")
+        cursor[0] = offset + PART_HEADER_SIZE + size
         return part
 
 
@@ -135,9 +140,7 @@ cdef class Spool:
                 return None
             cursor[0] = 1
             return (<const char*> self.buffer)[:self.used]
-        if cursor[0] >= self.scratch.end:
+        part = self.scratch.read_part(cursor)
+        if part is None:
             self.scratch.close()
-            return None
-        part = self.scratch.read_part(cursor[0])
-        cursor[0] += PART_HEADER_SIZE + <uint64_t> len(part)
         return part

@@ -1,11 +1,19 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from gossipkv.storage._records cimport RecordReader, Slice
+from gossipkv.storage._records cimport Record, RecordReader, Slice
 
 
 cdef class SortedFile(RecordReader):
+    cdef int record_lines       # How many lines a record of the mean size lies in.
+
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil
     cdef int find_hashed(self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value) noexcept nogil
+
+    cdef int locate(
+        self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
+    ) noexcept nogil
+    cdef uint64_t place_in_file(self, uint64_t position)
+    cdef int place_of(self, bytes key, uint64_t* position) except -1
 
     # The stages of a batch, in this order.
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
@@ -16,4 +24,4 @@ cdef class SortedFile(RecordReader):
     ) noexcept nogil
 
     cdef uint32_t candidate(self, uint64_t hash) noexcept nogil
-    cdef void prefetch_lines(self, uint32_t place) noexcept nogil
+    cdef void prefetch_lines(self, uint32_t place, int lines) noexcept nogil

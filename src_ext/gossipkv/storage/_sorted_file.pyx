@@ -8,10 +8,9 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from gossipkv.storage._format cimport *
-from gossipkv.storage._mapped_file cimport FAULT_CHAIN, fault
+from gossipkv.storage._mapped_file cimport FAULT_CHAIN, FAULT_PLACE, fault
 from gossipkv.storage._records cimport Record, RecordReader, Slice, parse_record, read_raw, read_record
-
-from gossipkv.storage._scan import Scan
+from gossipkv.storage._scan cimport open_scan, seek
 
 cdef extern from "Python.h":
     PyObject** PySequence_Fast_ITEMS(object sequence)
@@ -22,6 +21,7 @@ cdef enum:
     STAGGER = 6            # Lookups between two stages of a batch; more than a core's outstanding misses gain nothing.
     WINDOW = 32           # At least 3 * STAGGER + 1.
     LINE = 64
+    FIRST_LINES = 3       # What a record of some 100 bytes lies in.
     VALUE_LINES = 32      # A batch prefetches at most this many lines of a value; the hardware follows the rest.
 
 cdef struct Pending:
@@ -45,6 +45,12 @@ cdef class SortedFile(RecordReader):
     Lifetime: values are copies.  `close` refuses with `BufferError` while a scan is under way or `pin` was called.
     """
 
+    def __cinit__(self, source, **_):
+        if self.record_count:
+            self.record_lines = <int> min(
+                <uint64_t> VALUE_LINES, (self.key_bytes + self.value_bytes) // self.record_count // LINE + 2
+            )
+
     # -- lookup ----------------------------------------------------------------------------------------------------
 
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil:
@@ -54,10 +60,20 @@ cdef class SortedFile(RecordReader):
     cdef inline int find_hashed(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value
     ) noexcept nogil:
+        cdef Record record
+        cdef uint64_t position
+        cdef int found = self.locate(key, size, hash, &record, &position)
+        if found > 0:
+            value[0] = record.value
+        return found
+
+    cdef inline int locate(
+        self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
+    ) noexcept nogil:
+        """1 and the key's record and its position, 0 for absent, -1 for damaged."""
         cdef uint64_t bucket = bucket_of(hash, self.home_count), offset
         cdef const uint8_t* line
-        cdef uint32_t mask, position
-        cdef Record record
+        cdef uint32_t mask, place
         while True:
             if bucket >= self.bucket_count:
                 return fault(self, FAULT_CHAIN, <uint64_t> (self.index - self.base))
@@ -68,47 +84,60 @@ cdef class SortedFile(RecordReader):
                     return -1
             mask = match12(line, <uint8_t> hash)
             while mask:
-                position = load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
+                place = load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
                 mask &= mask - 1
-                if position == 0:
+                if place == 0:
                     continue  # An empty slot's fingerprint is zero, as some keys' are.
+                position[0] = <uint64_t> place * 8 - 8
+                if position[0] >= self.position_end:
+                    return fault(self, FAULT_PLACE, offset)
                 if self.compression == COMPRESSION_NONE:
-                    self.prefetch_lines(position)
-                    if read_raw(self, <uint64_t> position * 8 - 8, &record) < 0:
+                    self.prefetch_lines(place, self.record_lines)
+                    if read_raw(self, position[0], record) < 0:
                         return -1
-                elif self.read_compressed(<uint64_t> position * 8 - 8, &record, False) < 0:
+                elif self.read_compressed(position[0], record, False) < 0:
                     return -1
                 if record.key.size == size and memcmp(record.key.data, key, <size_t> size) == 0:
-                    value[0] = record.value
                     return 1
-            if not line[BUCKET_OVERFLOW_AT]:
+            if not load32(line + BUCKET_CARRIED_AT) & carried_bit(hash):
                 return 0
             bucket += 1
 
-    cdef inline void prefetch_lines(self, uint32_t position) noexcept nogil:
+    cdef inline void prefetch_lines(self, uint32_t place, int lines) noexcept nogil:
         """Ask for a record's first lines at once; a prefetch of a wrong address is harmless."""
-        cdef const uint8_t* at = self.base + HEADER_SIZE - 8 + <uint64_t> position * 8
+        cdef const uint8_t* at = self.base + HEADER_SIZE - 8 + <uint64_t> place * 8
+        cdef int line
         prefetch(at)
         prefetch(at + LINE)
         prefetch(at + 2 * LINE)
+        for line in range(FIRST_LINES, lines):
+            prefetch(at + line * LINE)
 
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-        """First stage of a batch: ask for the key's bucket and the next.  Its hash is for the later stages."""
+        """First stage of a batch: ask for the key's bucket.  Its hash is for the later stages."""
         cdef uint64_t hash = hash64_of(key, size, self.seed)
-        cdef const uint8_t* line = self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE
-        prefetch(line)
-        prefetch(line + BUCKET_SIZE)
+        prefetch(self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE)
         return hash
 
     cdef inline uint32_t candidate(self, uint64_t hash) noexcept nogil:
-        """The first position in the home bucket, or the next, that may be the key's, or 0.  Only for prefetching."""
-        cdef const uint8_t* line = self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE
-        cdef uint32_t mask = match12(line, <uint8_t> hash)
-        if mask == 0 and line[BUCKET_OVERFLOW_AT]:
-            # A bucket that overflows has a successor, unless it is damaged: the footer lies behind it in any case.
-            line += BUCKET_SIZE
+        """The first place along the key's buckets that may be the key's; 0 too when a page of them is unchecked.
+
+        A place that is off by a bit can lead into a value that looks like the record: it must be checked first.
+        """
+        cdef uint64_t bucket = bucket_of(hash, self.home_count)
+        cdef const uint8_t* line
+        cdef uint32_t mask
+        while bucket < self.bucket_count:
+            line = self.index + bucket * BUCKET_SIZE
+            if not bit(self.checked_pages, <uint64_t> (line - self.base) // PAGE_SIZE):
+                return 0
             mask = match12(line, <uint8_t> hash)
-        return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask)) if mask else 0
+            if mask:
+                return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
+            if not load32(line + BUCKET_CARRIED_AT) & carried_bit(hash):
+                return 0
+            bucket += 1
+        return 0
 
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil:
         """Second stage of a batch: ask for the record (or the compressed block's table entry); names its place."""
@@ -116,7 +145,7 @@ cdef class SortedFile(RecordReader):
         if position == 0:
             return 0
         if self.compression == COMPRESSION_NONE:
-            self.prefetch_lines(position)
+            self.prefetch_lines(position, FIRST_LINES)
         else:
             prefetch(self.blocks + 8 * ((<uint64_t> position * 8 - 8) // PAGE_SIZE))
         return position
@@ -132,16 +161,13 @@ cdef class SortedFile(RecordReader):
         rest.size = <Py_ssize_t> (self.position_end - at)
         if parse_record(rest, &record) == 0:
             return
-        for line in range(3, min(<uint64_t> VALUE_LINES, <uint64_t> (record.value.size // LINE + 1))):
+        for line in range(FIRST_LINES, min(<uint64_t> VALUE_LINES, <uint64_t> (record.value.size // LINE + 1))):
             prefetch(rest.data + line * LINE)
 
     cdef int find_at(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t position, Slice* value
     ) noexcept nogil:
-        """Last stage of a batch: the record that the second stage named, if it is the key's; else a lookup.
-
-        The place came from an index page that may not have been checked: the record is, and its key decides.
-        """
+        """Last stage of a batch: the record that the second stage named, if it is the key's; else a lookup."""
         cdef Record record
         if position and self.compression == COMPRESSION_NONE:
             if read_raw(self, <uint64_t> position * 8 - 8, &record) == 0:
@@ -224,6 +250,7 @@ cdef class SortedFile(RecordReader):
         return found > 0
 
     def __len__(self):
+        self.ensure_open()
         return self.record_count
 
     def scan(self, bytes start=None, bytes end=None, *, bytes prefix=None, bint reverse=False, limit=None):
@@ -234,15 +261,32 @@ cdef class SortedFile(RecordReader):
         Raises:
             Corrupt: on the step that meets a damaged page.
         """
+        cdef uint64_t at = 0, stop = self.position_end
         self.ensure_open()
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must not be negative, got {limit}")
         if prefix is not None:
             start = prefix if start is None or start < prefix else start
             after = successor(prefix)
             if after is not None:
                 end = after if end is None or end > after else end
-        if limit is not None and limit < 0:
-            raise ValueError(f"limit must not be negative, got {limit}")
-        return Scan(self, start, end, reverse, -1 if limit is None else limit)
+        if start is not None:
+            self.place_of(start, &at)
+        if end is not None:
+            self.place_of(end, &stop)
+        return open_scan(self, at, stop, reverse, -1 if limit is None else limit)
+
+    cdef int place_of(self, bytes key, uint64_t* position) except -1:
+        """The position of the first record not below `key`: through the index when it is there, as a cursor's is."""
+        cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(key)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+        cdef Record record
+        cdef int found = self.locate(data, size, hash64_of(data, size, self.seed), &record, position)
+        if found == 0:
+            found = seek(self, data, size, position)
+        if found < 0:
+            raise self.damage()
+        return 0
 
     def verify(self):
         """Check every byte: all checksums, then that keys ascend and that the index finds each of them.
@@ -263,15 +307,21 @@ cdef class SortedFile(RecordReader):
                 raise self.damage()
             key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
             if before is not None and before >= key:
-                self.refuse(HEADER_SIZE + position, f"keys do not ascend: {key!r} after {before!r}")
+                self.refuse(self.place_in_file(position), f"keys do not ascend: {key!r} after {before!r}")
             position = record.next
             if self.find(<const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &value) <= 0:
-                self.refuse(HEADER_SIZE + position, f"the index does not find the key {key!r}")
+                self.refuse(self.place_in_file(position), f"the index does not find the key {key!r}")
             before = key
             seen += 1
         if seen != self.record_count:
             self.refuse(self.size - FOOTER_SIZE + 24, "another number of records than the footer says",
                         self.record_count, seen)
+
+    cdef uint64_t place_in_file(self, uint64_t position):
+        """Where in the file a position is, for an error."""
+        if self.compression == COMPRESSION_NONE:
+            return HEADER_SIZE + position
+        return self.block_offset(position // PAGE_SIZE)
 
     def describe(self):
         """What the footer says, for people and scripts: sizes in bytes."""

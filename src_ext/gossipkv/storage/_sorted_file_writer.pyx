@@ -25,10 +25,8 @@ from gossipkv.storage._mapped_file import FOOTER_MAGIC, HEADER_MAGIC
 
 cdef extern from *:
     """
-    #define GKV_RAW_BLOCK 0x8000000000000000ULL
     #define GKV_MAX_POSITION 0x7FFFFFFF0ULL
     """
-    const uint64_t RAW_BLOCK "GKV_RAW_BLOCK"
     const uint64_t MAX_POSITION "GKV_MAX_POSITION"     # 32 GiB: what a bucket's 4 bytes can name, in units of 8.
 
 cdef enum:

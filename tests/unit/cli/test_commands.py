@@ -218,7 +218,8 @@ def test_a_defect_keeps_its_traceback(run, node, monkeypatch):
 
 STATUS = {
     "geo": {"kind": "dataset", "active": "1", "error": None, "versions": {
-        "1": {"state": "ACTIVE", "records": 1234, "size_bytes": 2048, "partitions": [{}, {}]},
+        "1": {"state": "ACTIVE", "records": 1234, "size_bytes": 2048, "partitions": [{}, {}],
+              "source_differs": True},
         "2": {"state": "BUILDING", "progress": {"done": 0.25, "remaining_s": 65.0}},
         "3": {"state": "SEEN", "waiting_for": "a file _SUCCESS"}}},
     "bad": {"kind": "dataset", "active": None, "error": "unreadable", "versions": {
@@ -237,7 +238,14 @@ def test_status_for_people(run, database):
     assert (done.status, done.err) == (0, "")
     assert f"n1 at {fake.address}, cluster c, up 1 h 1 min" in text
     if database != "new":
-        for words in ("ACTIVE", "1,234", "2.0 KiB", "25%, 1 min 5 s left", "waits for a file _SUCCESS"):
+        for words in (
+            "ACTIVE",
+            "1,234",
+            "2.0 KiB",
+            "25%, 1 min 5 s left",
+            "waits for a file _SUCCESS",
+            "source has changed since",
+        ):
             assert words in text
     if database is None:
         assert "bad 1: f.tsv: line 3: no TAB" in text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import sys
 from types import SimpleNamespace
@@ -187,6 +189,52 @@ def test_verify_names_what_is_missing_or_too_much(run, data):
     (version / "00001.gkv").write_bytes(whole)
     (version / "00007.gkv").write_bytes(whole)
     assert "does not list this file" in run("verify", data).out
+
+
+def test_verify_refuses_what_it_cannot_look_into(run, data, monkeypatch):
+    """A directory that cannot be read is an error: nobody could say that what is in it is whole."""
+    closed = str(data / "datasets" / "geo")
+    scandir = os.scandir
+
+    def refuse(path):
+        if os.fspath(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), closed)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)  # The superuser, as whom tests may run, is refused nothing.
+    done = run("verify", data)
+    assert (done.status, done.out, done.err) == (3, "", f"gossipkv: {closed}: Permission denied\n")
+
+
+def test_paths_that_are_not_utf8(run, tmp_path):
+    """A path of any bytes: JSON that holds it is JSON, and names the file."""
+    path = tmp_path / os.fsdecode(b"odd\xff.gkv")
+    path.write_bytes(b"nonsense")
+    (told,) = json.loads(run("verify", path, "--json").out)["damaged"]
+    assert told["file"] == str(path)
+
+
+def test_a_version_as_a_node_would_open_it(run, source, data, tmp_path):
+    """What a node refuses at its start is told: a manifest that is gone, another version's partition, a new name."""
+    version = data / "datasets" / "geo" / "v1"
+    whole = {path: path.read_bytes() for path in version.iterdir()}
+    manifest, first = version / "MANIFEST", version / "00000.gkv"
+    for path in source.glob("*.tsv"):
+        path.write_text(path.read_text().replace("value", "other"))
+    assert run("build", source, tmp_path / "other").status == 0
+    first.write_bytes((tmp_path / "other" / first.name).read_bytes())
+    assert first.stat().st_size == len(whole[first])
+    done = run("verify", data)
+    assert (done.status, f"{first}: damaged at byte {len(whole[first])}: another footer" in done.out) == (3, True)
+    first.write_bytes(whole[first])
+    manifest.unlink()
+    done = run("verify", data)
+    assert (done.status, f"{manifest}: damaged at byte 0: the manifest is missing" in done.out) == (3, True)
+    manifest.write_bytes(whole[manifest])
+    assert run("verify", data).status == 0
+    version.rename(version.with_name("v2"))
+    done = run("verify", data)
+    assert (done.status, "the manifest of another version (expected 'geo/v2', got 'geo/v1')" in done.out) == (3, True)
 
 
 def test_verify_one_file(run, data, tmp_path):

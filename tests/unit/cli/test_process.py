@@ -40,10 +40,10 @@ def test_a_reader_that_goes_away_is_no_error():
         assert process.wait(60) == 141
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")  # noqa: PTH110  # At import.
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 def test_a_full_disk_is_an_error():
     """Output that cannot be written: status 3, one line."""
-    with FakeNode(store(MANY, page=2000)) as node, open("/dev/full", "wb") as full:  # noqa: PTH123  # A device.
+    with FakeNode(store(MANY, page=2000)) as node, open("/dev/full", "wb") as full:
         done = subprocess.run(
             [*COMMAND, "scan", "geo"],
             stdout=full,
@@ -54,6 +54,25 @@ def test_a_full_disk_is_an_error():
         )
     assert done.returncode == 3
     assert done.stderr == b"gossipkv: No space left on device\n"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_log_that_cannot_be_written_ends_nothing(form):
+    """The log's disk is full, or its reader has gone: the program goes on."""
+    program = (
+        "import structlog\nfrom gossipkv.cli import logs\n"
+        f"logs.configure('info', {form!r})\n"
+        "structlog.get_logger('gossipkv.node').info('a line', field=1)\nprint('went on')"
+    )
+    reader, gone = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY) if os.path.exists("/dev/full") else None
+    for stderr in filter(None, (gone, full)):
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=stderr, timeout=60, check=False
+        )
+        assert done.stdout == b"went on\n"
+        os.close(stderr)
 
 
 def test_an_interrupt_is_status_130():

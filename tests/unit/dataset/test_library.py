@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import threading
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.environment import RealFiles
 from gossipkv.errors import Corrupt
-from gossipkv.storage.document import read_document
+from gossipkv.storage.document import encode, read_document
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from tests.unit.dataset.sources import lines, put_version
 
@@ -238,6 +239,26 @@ async def test_what_cannot_be_data_is_an_error_of_its_version(world):
         await active(library, "v2")
 
 
+async def test_why_nothing_is_served_yet(world):
+    """In words, for whoever asks for a key meanwhile."""
+    (world.source / "db").mkdir()
+    async with world.node() as library:
+        assert library.unready("db") == "the source shows no version of it"
+        (world.source / "db" / "v1").mkdir()
+        await library.rescan()
+        assert library.unready("db") == "version v1 waits for a data file"
+        world.put("v2", b"no record\n")
+        await library.rescan()
+        await until(lambda: "is in error" in library.unready("db"))
+        assert library.unready("db").startswith("version v2 is in error: ")
+        assert library.unready("db").endswith("part-0: line 1, byte 0: no TAB in the line 'no record'")
+        world.put("v3")
+        await library.rescan()
+        assert library.unready("db") == "version v3 waits for its turn"
+        await until(lambda: library.unready("db") == "version v3 is being built, 0% done")
+        await active(library, "v3")
+
+
 async def test_a_version_waits_for_its_success_file(world):
     """And says so."""
     world.put("v1")
@@ -331,6 +352,18 @@ async def test_a_killed_child_is_started_again(world):
         assert library.active("db").records == 1
 
 
+async def test_a_child_that_cannot_be_started_is_told_and_tried_again(world, monkeypatch):
+    """With what the system said; afterwards all goes on."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    world.put("v1")
+    async with world.node() as library:
+        await until(lambda: state(library, "v1") == "ERROR")
+        told = library.status()["db"]["versions"]["v1"]["error"]["message"]
+        assert told == "the process that builds it cannot be started: /nowhere/python: No such file or directory"
+        monkeypatch.undo()
+        await active(library, "v1")
+
+
 async def test_progress_tells_how_far_it_is_and_what_remains(world):
     """Bytes, records, and seconds that go down in the end."""
     world.put("v1", b"a\t1\n" * 300_000)
@@ -400,14 +433,17 @@ async def test_a_file_that_is_added_while_the_others_are_read_is_noticed(world):
 
 
 async def test_a_version_that_changes_after_it_was_built_is_served_as_built(world):
-    """And it is said, once."""
+    """And it is said, once in the log, and in the status as long as it is so."""
     world.put("v1")
     with capture_logs() as logs:
         async with world.node() as library:
             await active(library, "v1")
+            await library.rescan()
+            assert library.status()["db"]["versions"]["v1"]["source_differs"] is False
             (world.source / "db/v1/part-0").write_bytes(b"a\tother\n")
             await library.rescan()
             await library.rescan()
+            assert library.status()["db"]["versions"]["v1"]["source_differs"] is True
             await trio.sleep(0.2)
             assert get(library, b"a") == b"v1"
     assert [line["event"] for line in logs].count("source_changed") == 1
@@ -450,7 +486,12 @@ async def test_a_damaged_version_without_a_source_stays_an_error_and_nothing_old
         await active(library, "v3")
 
 
-async def test_a_damaged_active_document_does_not_lead_back(world):
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"GOSSIPKV 1", b"\0" * 100, encode("NODE", {})],
+    ids=["empty", "another magic", "zeroed", "another document"],
+)
+async def test_a_damaged_active_document_does_not_lead_back(world, damage):
     """The newest that is built is what was answered, or newer."""
     world.put("v1")
     async with world.node() as library:
@@ -458,7 +499,7 @@ async def test_a_damaged_active_document_does_not_lead_back(world):
         world.put("v2")
         await library.rescan()
         await active(library, "v2")
-    (world.root / "data/active/db").write_bytes(b"")
+    (world.root / "data/active/db").write_bytes(damage)
     with capture_logs() as logs:
         async with world.node() as library:
             assert library.active("db").name == "v2"

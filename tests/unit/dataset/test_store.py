@@ -180,6 +180,15 @@ def test_an_active_document_about_something_else_is_damage(tmp_path):
             data.active("other")
 
 
+def test_an_active_document_of_a_newer_format_is_refused(tmp_path):
+    """What a newer program has written must not be guessed at: it may have answered from a newer version."""
+    with opened(tmp_path) as data:
+        body = {"database": "db", "version": "v1"}
+        write_document(FILES, tmp_path / "active" / "db", "ACTIVE", body, format_number=2)
+        with pytest.raises(UnsupportedFormat, match="format 2, and this program reads up to 1"):
+            data.active("db")
+
+
 def test_leftovers_of_a_crash_are_removed_at_opening(tmp_path):
     """And nothing else; links are not followed."""
     with opened(tmp_path) as data:

@@ -80,7 +80,7 @@ def test_the_files_of_two_partitions_cannot_change_places_unnoticed(built):
 
 def test_a_version_under_another_name_is_refused(built):
     """A directory that somebody renamed."""
-    with pytest.raises(Corrupt, match=r"another version.*expected db/v2, got db/v1"):
+    with pytest.raises(Corrupt, match=r"another version.*expected 'db/v2', got 'db/v1'"):
         opened(built, version="v2")
 
 

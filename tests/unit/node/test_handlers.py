@@ -34,6 +34,7 @@ class MadeUpLibrary:
     names: dict[str, list[str]] = field(default_factory=lambda: {"db": ["v1"], "empty": []})
     reported: list[tuple[str, str, Corrupt]] = field(default_factory=list)
     failure: Exception | None = None
+    told: Detail = 0.5
 
     def known(self, database: str) -> bool:
         """A name of ours."""
@@ -41,7 +42,11 @@ class MadeUpLibrary:
 
     def status(self, database: str | None = None) -> dict[str, Detail]:
         """How far each is."""
-        return {name: {"done": 0.5} for name in self.names if database in {None, name}}
+        return {name: {"done": self.told} for name in self.names if database in {None, name}}
+
+    def unready(self, database: str) -> str:
+        """A made up reason."""
+        return f"half of {database} is there"
 
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
         """Note it."""
@@ -214,6 +219,7 @@ def test_not_ready_has_the_progress(node: Node) -> None:
     assert isinstance(frame, bytes)
     error = rpc.decode_response(frame).error
     assert error is not None
+    assert error.message == "empty has no version ready yet: half of empty is there"
     assert error.details == {"database": "empty", "status": {"empty": {"done": 0.5}}}
 
 
@@ -301,7 +307,15 @@ async def test_defects_become_internal(node: Node, failure: Exception) -> None:
 
 def test_results_that_cannot_be_encoded(node: Node) -> None:
     """A defect in a result is a defect like any other: the connection is still answered."""
-    node.library.names = {"\ud800": []}
+    node.library.told = 1 << 64
     with capture_logs() as logs:
-        assert node.refusal("databases")[0] == "INTERNAL"
-    assert len(logs) == 1
+        assert node.refusal("status")[0] == "INTERNAL"
+        assert node.refusal("get", "empty", b"k")[0] == "INTERNAL"  # Here it is the error that cannot be encoded.
+    assert len(logs) == 2
+
+
+def test_names_of_files_that_are_not_utf8(node: Node) -> None:
+    """What is said of a file whose name is no UTF-8 reaches the client, as a result and within an error."""
+    node.library.told = "part-\udcff"
+    assert node.ask("status") == {"db": {"done": "part-\\udcff"}, "empty": {"done": "part-\\udcff"}}
+    assert node.refusal("get", "empty", b"k")[0] == "NOT_READY"

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from gossipkv import environment
+from gossipkv.address import Address
 from gossipkv.client import blocking
 from gossipkv.config import load
 from gossipkv.errors import DirectoryInUse, LocalError
@@ -47,6 +48,13 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
         with pytest.raises(LocalError, match=f"cannot listen on {address}: Address already in use; .*--listen"):
             await node.run(config(tmp_path, listen=address), environment.real())
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_a_host_that_is_no_name(host: str) -> None:
+    """Refused like every other address on which it is impossible to listen."""
+    with pytest.raises(LocalError, match=f"cannot listen on {host}:7070: .*choose another with --listen"):
+        node.listen(environment.real(), Address(host, 7070))
 
 
 async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import struct
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -26,15 +28,19 @@ PATIENCE_S = 20
 
 
 class MadeUpAnswers:
-    """Answers with the method's name; `slow` waits until it is let go."""
+    """Answers with the method's name; `slow` waits until it is let go, `heavy` holds up the loop."""
 
     def __init__(self) -> None:
         self.go = trio.Event()
         self.asked = trio.Event()
+        self.heavy = 0
 
     def answer(self, msgid: int, method: bytes, params: bytes) -> bytes | Waiting:
         """At once, or `slow`."""
         del params
+        if method == b"heavy":
+            self.heavy += 1
+            time.sleep(0.002)  # As a page of a scan does.
         if method != b"slow":
             return rpc.response(msgid, method)
 
@@ -127,6 +133,31 @@ async def test_waiting_answers_hold_up_nobody(tmp_path: Path) -> None:
         assert answers == [[1, 2, None, "pong"]]
         running.answers.go.set()
         assert await receive(stream, 1) == [[1, 1, None, b"slow"]]
+
+
+async def test_heavy_requests_take_turns_with_others(tmp_path: Path) -> None:
+    """A connection that has sent hundreds of them holds up nobody else until all are answered."""
+    async with serving(tmp_path, max_in_flight=1000) as running:
+        greedy, modest = await running.connect(), await running.connect()
+        await greedy.send_all(b"".join(rpc.request(number, "heavy", []) for number in range(500)))
+        assert await exchange(modest, rpc.request(1, "info", []), 1) == [[1, 1, None, b"info"]]
+        assert await exchange(modest, rpc.request(2, "get", ["db", "k"]), 1) == [[1, 2, None, [b"v", "v1"]]]
+        assert running.answers.heavy < 400
+        assert [answer[1] for answer in await receive(greedy, 500)] == list(range(500))
+
+
+async def test_nobody_awaits_the_answers_of_a_connection_that_is_gone(tmp_path: Path) -> None:
+    """What it has sent is not answered to the end."""
+    async with serving(tmp_path, max_in_flight=1000) as running:
+        greedy, modest = await running.connect(), await running.connect()
+        await greedy.send_all(b"".join(rpc.request(number, "heavy", []) for number in range(500)))
+        await receive(greedy, 1)
+        greedy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await greedy.aclose()  # With a reset: it has not read all.
+        while running.core.counters()["in_flight"]:
+            await exchange(modest, rpc.request(1, "info", []), 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert running.answers.heavy < 400
 
 
 async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:

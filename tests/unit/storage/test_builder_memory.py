@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="VmHWM is Linux's")
 
 MIB = 1 << 20
-FIXED_WHILE_SORTING = pytest.mark.xfail(strict=True, reason="runs of long records are merged while the arena is full")
-INDEX_RUNS = pytest.mark.xfail(strict=True, reason="each run of the index holds a part and a file, however many runs")
 
 
 @dataclass(frozen=True)
@@ -42,10 +40,9 @@ BUILDS = {
     "tiny records": Build(16 * MIB, 2_500_000, 1),  # Some 60 bytes each while they are sorted.
     "tiny records, least memory": Build(8 * MIB, 1_250_000, 1),
 }
-MARKS = {"4 MiB values": [FIXED_WHILE_SORTING], "tiny records, least memory": [INDEX_RUNS]}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in BUILDS])
+@pytest.mark.parametrize("name", BUILDS)
 def test_peak_within_the_budget(tmp_path: Path, name: str) -> None:
     """The peak of the resident memory rises by no more than the budget, whatever the records are like."""
     build = BUILDS[name]

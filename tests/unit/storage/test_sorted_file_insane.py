@@ -36,7 +36,7 @@ QUESTIONS: dict[str, Callable[[SortedFile], object]] = {
     "misses": lambda file: [file.get(key + b"!") for key in KEYS],
     "scan": lambda file: list(file.scan()),
     "reverse": lambda file: list(file.scan(reverse=True)),
-    "start": lambda file: [next(file.scan(start=key), None) for key in KEYS],
+    "start": lambda file: [next(file.scan(start=start), None) for key in KEYS for start in (key, key + b"!")],
     "end": lambda file: [next(file.scan(end=key, reverse=True), None) for key in KEYS],
     "verify": lambda file: file.verify(),
     "len": len,
@@ -145,7 +145,6 @@ def test_number_of_blocks(blocks: int) -> None:
     refused_at_opening(Forgery.of(oracle.LZ4).image(blocks=blocks))
 
 
-@pytest.mark.xfail(strict=True, reason="the number of records is compared with nothing at opening")
 @pytest.mark.parametrize("records", [2**63, 2**64 - 1, 2**40])
 def test_number_of_records(records: int) -> None:
     """More records than the positions have room for; `len` could not even say it."""
@@ -164,7 +163,6 @@ def test_sizes_of_the_body() -> None:
         refused_at_opening(whole[:-256] + dataclasses.replace(footer, size_bytes=size).pack())
 
 
-@pytest.mark.xfail(strict=True, reason="offsets near 2^64 wrap around: wild reads")
 def test_every_footer_field_with_every_odd_number() -> None:
     """Each word, and pairs of words, with numbers at which arithmetic turns over: in a process of its own."""
     done = subprocess.run(
@@ -256,16 +254,16 @@ def test_places_of_the_index() -> None:
                         struct.pack_into("<I", body, at, position // 8 + 1)
             image = oracle.seal(bytes(body), forged.footer)
             reasons = refused(image, "get", "get_many", "verify")
-            assert "a record is longer than its file or its limits" in reasons
+            assert "the index leads past the records" in reasons
 
 
 def test_a_chain_of_buckets_without_end() -> None:
     """Every bucket says that a key went on to the next: a miss runs to the end of the index and is told so."""
     forged = Forgery.of(oracle.NONE)
     for bucket in range(forged.footer.index, forged.footer.anchors, 64):
-        forged.poke(bucket + 12, b"\1")
+        forged.poke(bucket + 12, b"\xff" * 4)
     reasons = refused(forged.image(), "misses")
-    assert reasons == ["the index leads past its end"]
+    assert set(reasons) == {"the index leads past its end"}
 
 
 def test_no_bucket_says_that_it_overflows() -> None:
@@ -273,7 +271,7 @@ def test_no_bucket_says_that_it_overflows() -> None:
     keys = [b"%d" % number for number in range(3000)]
     forged = Forgery.of(oracle.NONE, [(key, b"") for key in sorted(keys)])
     for bucket in range(forged.footer.index, forged.footer.anchors, 64):
-        forged.poke(bucket + 12, b"\0")
+        forged.poke(bucket + 12, bytes(4))
     with SortedFile(forged.image()) as file, pytest.raises(Corrupt, match="index does not find the key"):
         file.verify()
 
@@ -417,7 +415,7 @@ def test_block_tables(table: list[int]) -> None:
     """Entries backwards, empty, before the records, behind them, and far away."""
     stored = lz4.block.compress(RECORDS_BYTES, store_size=False)
     reasons = refused(with_stored(stored, table, len(RECORDS_BYTES)), *READ)
-    assert set(reasons) == {"a compressed block cannot be decompressed"}
+    assert set(reasons) == {"an entry of the block table leads past the records"}
 
 
 @pytest.mark.parametrize(("blocks", "questions"), [(2, ()), (4113, ()), (4114, READ), (6000, READ)])
@@ -466,7 +464,6 @@ def test_blocks_that_end_before_their_records() -> None:
 # Where it is said to be -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="the place that is named is the one that the file points to, outside of it")
 @pytest.mark.parametrize(
     ("image", "question"),
     [

@@ -36,6 +36,14 @@ def test_response_round_trip() -> None:
     assert rpc.decode_response(rpc.response(7, [b"value", "version"])) == (7, None, [b"value", "version"])
 
 
+def test_text_that_utf8_cannot_say_goes_out_escaped() -> None:
+    """The name of a file may be any bytes; an answer that holds one is an answer all the same."""
+    assert rpc.decode_response(rpc.response(7, ["\udcff"])) == (7, None, ["\\udcff"])
+    error = rpc.decode_response(rpc.error_response(7, NotReady("\udcff", {"file": "\udcff"}))).error
+    assert error is not None
+    assert (error.message, error.details) == ("\\udcff", {"file": "\\udcff"})
+
+
 @pytest.mark.parametrize(
     "error",
     [
