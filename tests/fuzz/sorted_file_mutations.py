@@ -137,7 +137,7 @@ def mutate_index(draw: random.Random, body: bytearray, footer: oracle.Footer) ->
             near = struct.unpack_from("<I", body, at)[0]
             struct.pack_into("<I", body, at, odd(draw, near) % 2**32)
         case 1:
-            body[bucket + 12 + draw.randrange(4)] = draw.choice([0, 1, 255])
+            body[bucket + 12 + draw.randrange(4)] = draw.choice([0, 255, draw.randrange(256)])
         case _:
             body[bucket + draw.randrange(12)] = draw.randrange(256)
 

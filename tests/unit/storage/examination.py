@@ -59,9 +59,15 @@ class Examination:
         self.asked = [key for key, _ in self.in_order] + list(misses)
         self.answers = [value for _, value in self.in_order] + [None] * len(misses)
         self.metadata = metadata
+        # From keys, to which the index leads, and from between them, where the anchors lead.
+        bounds = [key + end for key, _ in self.in_order[:: len(self.in_order) // 3] for end in (b"", b"\0")]
         self.walks = [
-            (key, self.in_order[at : at + 2], self.in_order[:at][:-3:-1])
-            for at, (key, _) in [*enumerate(self.in_order)][:: len(self.in_order) // 4]
+            (
+                bound,
+                oracle.select(self.in_order, start=bound, limit=2),
+                oracle.select(self.in_order, end=bound, reverse=True, limit=2),
+            )
+            for bound in bounds
         ]
         self.questions: Counter[str] = Counter()  # What became of single questions, over all files.
 

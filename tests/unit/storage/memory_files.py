@@ -30,6 +30,7 @@ class MemoryFiles:
         self.scratch_opened = 0  # How many scratch files there were in all.
         self.scratch_open = 0
         self.scratch_open_most = 0
+        self.scratch_bytes = 0  # Written to scratch files.
         self.synced: list[str] = []
         self.lie: Callable[[bytes, int], bytes] = _no_lie  # What the disk makes of bytes that are read back.
         self._scratches: set[int] = set()
@@ -68,6 +69,8 @@ class MemoryFiles:
         held = self.opened[descriptor]
         assert offset <= len(held), "nothing is written behind a hole"
         held[offset : offset + len(data)] = data
+        if descriptor in self._scratches:
+            self.scratch_bytes += len(data)
 
     def sync(self, descriptor: int) -> None:
         self.synced += [name for name, held in self.named.items() if held is self.opened[descriptor]]

@@ -34,6 +34,7 @@ class Sorted:
     images: list[bytes]
     duplicates: list[int]
     scratches: int
+    scratch_bytes: int
     most_open: int
     left_open: int
 
@@ -65,7 +66,9 @@ def sort(records: list[Grouped], memory_bytes: int, *, groups: int = 1, step: in
         images.append(bytes(files.named[f"{group}.gkv"]))
         assert size == len(images[-1])
     sorter.close()
-    return Sorted(images, duplicates, files.scratch_opened, files.scratch_open_most, files.scratch_open)
+    return Sorted(
+        images, duplicates, files.scratch_opened, files.scratch_bytes, files.scratch_open_most, files.scratch_open
+    )
 
 
 def expected(records: list[Grouped], groups: int = 1) -> list[bytes]:
@@ -94,11 +97,12 @@ def test_memory_decides_the_way_and_never_the_bytes(memory_bytes: int, scratches
 
 
 def test_levels_stay_few() -> None:
-    """Merged runs are merged again: the open files grow with the logarithm of the runs."""
+    """Merged runs are merged again: open files and what is written grow with the logarithm of the runs."""
     records = [(b"%06d" % (number * 7919 % 4096), b"", 0) for number in range(4096)]
     found = sort(records, 0)
     assert found.scratches > 4096  # One each, and the merged ones.
     assert found.most_open <= 12 + 3  # log2 of the runs, and those of the merge under way.
+    assert found.scratch_bytes < 4096 * (12 + 6 + 8) * (12 + 3)  # Each record with its headers, once a level.
     assert found.images == expected(records)
 
 

@@ -18,6 +18,7 @@ import lz4.block
 import pytest
 
 from gossipkv.errors import Corrupt
+from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage import insane_footers
@@ -209,6 +210,20 @@ def test_insane_sizes_of_compressed_records(sizes: bytes) -> None:
     """The same inside a block, compressed or not."""
     for as_is in (False, True):
         refused(with_units([(sizes + RECORDS_BYTES[len(sizes) :], as_is)]), *READ)
+
+
+@pytest.mark.parametrize("record", [(b"k" * 65_536, b""), (b"k", bytes((16 << 20) + 1))], ids=["key", "value"])
+@pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
+def test_whole_records_over_a_limit(record: tuple[bytes, bytes], compression: int) -> None:
+    """A record that lies whole in its file and is longer than any may be: nobody has room for it."""
+    image = oracle.write([(b"a", b"b"), record, (b"z", b"")], compression=compression, crc=crc32c)
+    with SortedFile(image) as file:
+        assert file.get_many([b"a", b"z"]) == [b"b", b""]
+        assert met(partial(file.get, record[0])) is not None
+        assert met(partial(file.get_many, [record[0]])) is not None
+        assert met(partial(list, file.scan())) is not None
+        assert met(partial(list, file.scan(reverse=True))) is not None
+        assert met(file.verify) is not None
 
 
 def test_records_that_end_between_words() -> None:
