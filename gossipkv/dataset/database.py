@@ -18,6 +18,7 @@ import trio
 
 from gossipkv.dataset.build import BuildError, Loads, build_in_child
 from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, decide
 from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.source import SourceVersion
@@ -74,7 +75,7 @@ class Database:
         self._log = shared.log.bind(database=name)
         self._notices = Notices(self._log)
         self._wake = trio.Event()
-        self._looking = trio.Lock()
+        self._looks = Coalesced(self._look_once)
         self._look_thread = trio.CapacityLimiter(1)
         self._building = False
         self._switch_not_before_ms = 0
@@ -88,7 +89,7 @@ class Database:
     @property
     def looking(self) -> bool:
         """Whether a look at the source is going on."""
-        return self._looking.locked()
+        return self._looks.running
 
     # The workflow
 
@@ -106,16 +107,8 @@ class Database:
                 decision = await self._settle(nursery)
 
     async def look(self) -> None:
-        """Lists the source; what is new is acted upon by `run`."""
-        async with self._looking:
-            try:
-                await self._look()
-            except SourceError as error:
-                self.trouble = error.message
-                self._notices.say("source_unreadable", error.message)
-            else:
-                self.trouble = None
-        self.wake()
+        """Lists the source, once for all who ask before it begins; what is new is acted upon by `run`."""
+        await self._looks.run()
 
     def vanish(self) -> None:
         """The source has no such database (any more)."""
@@ -177,6 +170,16 @@ class Database:
             self.lives[name] = Life(name, State.AVAILABLE)
 
     # Looking
+
+    async def _look_once(self) -> None:
+        try:
+            await self._look()
+        except SourceError as error:
+            self.trouble = error.message
+            self._notices.say("source_unreadable", error.message)
+        else:
+            self.trouble = None
+        self.wake()
 
     async def _look(self) -> None:
         """Newest first, down to one that can be built: what is older than that will be skipped."""
