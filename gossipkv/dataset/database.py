@@ -12,6 +12,7 @@ change what is served, in one step, and tell the node.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -26,7 +27,7 @@ from gossipkv.dataset.version import Version, open_version
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from structlog.typing import FilteringBoundLogger
 
@@ -152,6 +153,17 @@ class Database:
                 life.take(Event.SWITCH)
         if self.versions:
             self._shared.on_change()
+        await self._clear_damaged(self.versions)
+
+    async def _clear_damaged(self, whole: Collection[str] = ()) -> None:
+        """What was set aside goes when something newer serves, or it was built again before a crash."""
+        if self.active is None:
+            return
+        clear = partial(self._shared.directory.clear_damaged, self.name, before=self.active, whole=tuple(whole))
+        try:
+            await trio.to_thread.run_sync(clear)
+        except StorageError as error:
+            self._log.error("cannot_remove", error=error.message)
 
     async def _open(self, name: str) -> None:
         directory = self._shared.directory
@@ -167,7 +179,7 @@ class Database:
             self.lives[name] = Life(name, State.ERROR, trouble=_trouble(error))
         else:
             self.versions[name] = version
-            self.lives[name] = Life(name, State.AVAILABLE)
+            self.lives[name] = Life(name, State.AVAILABLE, held=True)
 
     # Looking
 
@@ -244,6 +256,7 @@ class Database:
                 self._let_go(name, Event.SKIP, nursery)
             if decision.switch is not None and _now_ms() >= self._switch_not_before_ms:
                 if await self._switch(decision.switch):
+                    await self._clear_damaged()
                     continue
             elif decision.switch is None:
                 for name in decision.supersede:
@@ -265,7 +278,7 @@ class Database:
         before, self.active = self.active, name
         self.lives[name].take(Event.SWITCH)
         for life in tuple(self.lives.values()):
-            if life.state in {State.ACTIVE, State.AVAILABLE} and life.name < name:
+            if life.superseded(name):
                 self._supersede(life.name)
         self.trouble = None
         self._shared.on_change()

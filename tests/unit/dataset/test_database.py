@@ -5,6 +5,7 @@ import os
 import shutil
 
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from gossipkv.environment import RealFiles
@@ -88,6 +89,54 @@ async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
         assert get(library, b"a") == b"v1"
         assert "error" not in library.status()["db"]["versions"]["v1"]
         await until(lambda: damaged.files == [None])
+
+
+async def test_a_damaged_version_that_is_superseded_retires_as_others_do(world):
+    """Whoever reads it by name goes on, though the source has it no more."""
+    world.put("v1")
+    async with world.node(retire_after_ms=600) as library:
+        await active(library, "v1")
+        shutil.rmtree(world.source / "db/v1")
+        await library.rescan()
+        damaged = library.active("db")
+        library.damaged("db", "v1", Corrupt("00000.gkv", 4096, "checksum"))
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+        for _ in range(10):
+            world.requests["db", "v1"] += 1
+            await trio.sleep(0.1)
+            assert library.version("db", "v1") is damaged
+        assert state(library, "v1") == "RETIRING"
+        await until(lambda: library.version("db", "v1") is None)
+
+
+async def test_what_was_set_aside_goes_when_something_newer_serves(world):
+    """It is kept for a person to look at until then."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    shutil.rmtree(world.source / "db/v1")
+    (world.root / "data/datasets/db/v1/MANIFEST").unlink()
+    aside = world.root / "data/damaged/db"
+    async with world.node() as library:
+        assert os.listdir(aside) == ["v1"]
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+        await until(lambda: os.listdir(aside) == [])
+
+
+async def test_what_was_set_aside_goes_at_the_next_start(world):
+    """What is older than the active version, and what was built again; not what is still missing."""
+    world.put("v2")
+    async with world.node() as library:
+        await active(library, "v2")
+    aside = world.root / "data/damaged/db"
+    for name in ("v1", "v2", "v3"):
+        (aside / name).mkdir(parents=True)
+    async with world.node():
+        assert os.listdir(aside) == ["v3"]
 
 
 async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
