@@ -236,4 +236,4 @@ class Library:
         return sorted((found for found in self._databases.values() if self._shows(found)), key=lambda d: d.name)
 
     def _shows(self, found: Database) -> bool:
-        return bool(found.lives) or found.name in self._at_source
+        return bool(found.lives) or found.storage_trouble is not None or found.name in self._at_source

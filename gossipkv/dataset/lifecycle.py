@@ -61,6 +61,7 @@ class Event(enum.StrEnum):
     SUPERSEDE = "supersede"  # a newer one did
     QUIET = "quiet"  # nobody has asked for it for long enough
     SKIP = "skip"  # it is older than the active one, or has vanished, and was never built
+    OPEN = "open"  # its files, which the system had refused to open, are open
     DAMAGE = "damage"  # a read found a file of it damaged; what is whole is served while it is built again
 
 
@@ -72,6 +73,7 @@ NEXT: dict[tuple[State, Event], State] = {
     (State.ERROR, Event.BEGIN): State.BUILDING,
     (State.ERROR, Event.SKIP): State.GONE,
     (State.ERROR, Event.FAIL): State.ERROR,
+    (State.ERROR, Event.OPEN): State.AVAILABLE,
     (State.ERROR, Event.SUPERSEDE): State.RETIRING,
     (State.BUILDING, Event.FINISH): State.AVAILABLE,
     (State.BUILDING, Event.INTERRUPT): State.SEEN,
@@ -135,16 +137,21 @@ class Life:
 
     def finish(self) -> None:
         """Built and open."""
-        self.trouble = None
-        self.failures = 0
-        self.held = True
-        self.take(Event.FINISH)
+        self._hold(Event.FINISH)
+
+    def open(self) -> None:
+        """Open after all; it need not be built again."""
+        self._hold(Event.OPEN)
 
     def superseded(self, floor: str | None) -> bool:
         """Whether it is to retire, once `floor` is the active version."""
         if floor is None or self.name >= floor:
             return False
         return self.state in {State.AVAILABLE, State.ACTIVE} or (self.held and self.state in {State.SEEN, State.ERROR})
+
+    def openable(self) -> bool:
+        """Whether files of it that are on the disk are to be opened."""
+        return self.state is State.ERROR and not self.held
 
     def buildable(self, now_ms: int) -> bool:
         """Whether a build should be started, were it the only version."""
@@ -156,6 +163,12 @@ class Life:
             return False
         lasting = self.trouble is not None and self.trouble.lasting
         return not lasting or self.tried != self.source.fingerprint
+
+    def _hold(self, event: Event) -> None:
+        self.trouble = None
+        self.failures = 0
+        self.held = True
+        self.take(event)
 
     def _pause(self, now_ms: int) -> None:
         self.not_before_ms = now_ms + min(LAST_RETRY_MS, FIRST_RETRY_MS << min(self.failures, 16))

@@ -8,7 +8,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from gossipkv.environment import RealFiles
+from gossipkv.environment import READ, RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.storage.document import encode, read_document
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
@@ -184,3 +184,91 @@ async def test_a_publication_that_fails_leaves_the_old_version(world, error):
         assert get(library, b"a") == b"v1"
         assert os.listdir(world.root / "data/building/db") == []
         await active(library, "v2")
+
+
+class Refusing(RealFiles):
+    """Refuses to open what is below a path, for a while."""
+
+    def __init__(self, path, error):
+        self.path = str(path)
+        self.error = error
+
+    def refuse(self, path):
+        """Raises if it is."""
+        if self.error and str(path).startswith(self.path):
+            raise OSError(self.error, os.strerror(self.error), str(path))
+
+    def open(self, path, flags=READ, mode=0o644):
+        """Or not."""
+        self.refuse(path)
+        return super().open(path, flags, mode)
+
+    def list_directory(self, path):
+        """Or not."""
+        self.refuse(path)
+        return super().list_directory(path)
+
+
+@pytest.mark.parametrize("place", ["active/db", "datasets/db"])
+async def test_a_database_that_cannot_be_read_stops_nobody_else(world, place):
+    """It serves nothing, and says why; others are served, and so is it once it can be read; answers never go back."""
+    world.put("v1")
+    world.put("v1", database="other")
+    async with world.node() as library:
+        await active(library, "v1", "other")
+        await active(library, "v1")
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+    shutil.rmtree(world.source / "db")
+    world.files = Refusing(world.root / "data" / place, errno.EIO)
+    async with world.node() as library:
+        assert library.active("other").name == "v1"
+        await library.rescan()
+        assert library.known("db")
+        assert library.active("db") is None
+        assert "Input/output error" in library.status()["db"]["error"]
+        assert "Input/output error" in library.unready("db")
+        world.files.error = 0
+        await active(library, "v2")
+        assert library.status()["db"]["error"] is None
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+async def test_a_version_that_cannot_be_opened_is_tried_again(world, error):
+    """From the disk: there is no source to build it from."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    stamp = os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns
+    world.files = Refusing(world.root / "data/datasets/db/v1/00000.gkv", error)
+    async with world.node(source=None) as library:
+        assert state(library, "v1") == "ERROR"
+        world.files.error = 0
+        await active(library, "v1")
+        assert get(library, b"a") == b"v1"
+        await until(lambda: state(library, "v1") == "ACTIVE")
+    assert os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns == stamp
+
+
+async def test_a_version_that_can_never_be_opened_is_built_again(world):
+    """When the source has it."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    first = world.root / "data/datasets/db/v1"
+
+    class FirstFile(Refusing):
+        def rename(self, source, target):
+            """The next one in its place is good."""
+            if str(source) == str(first):
+                self.error = 0
+            super().rename(source, target)
+
+    world.files = FirstFile(first / "00000.gkv", errno.EIO)
+    with capture_logs() as logs:
+        async with world.node() as library:
+            assert state(library, "v1") == "ERROR"
+            await active(library, "v1")
+            assert get(library, b"a") == b"v1"
+    assert "built" in [line["event"] for line in logs]
