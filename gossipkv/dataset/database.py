@@ -361,7 +361,10 @@ class Database:
                 self._supersede(life.name)
         self.storage_trouble = None
         self._shared.on_change()
-        self._log.info("switched", version=name, before=before)
+        if before == name:
+            self._log.info("serves_again", version=name)
+        else:
+            self._log.info("switched", version=name, before=before)
         return True
 
     def _supersede(self, name: str) -> None:

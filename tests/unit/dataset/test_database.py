@@ -28,6 +28,9 @@ async def test_a_version_found_damaged_is_set_aside_and_built_again(world, name)
             await active(library, "v1")
             assert get(library, b"a") == b"v1"
             assert os.listdir(world.root / "data/damaged/db") == []
+            await until(lambda: state(library, "v1") == "ACTIVE")
+    events = [line["event"] for line in logs]
+    assert ("serves_again" in events, "switched" in events) == (True, False)
     assert str(path) in next(line["error"] for line in logs if line["event"] == "damaged")
 
 
