@@ -1,6 +1,6 @@
 """Requests that Python has yet to answer: each connection's in order, the connections in turn.
 
-An answer may take a millisecond (a page of a scan), and a connection may have a thousand requests on their way.  So the
+An answer may take milliseconds (a page of a scan), and a connection may have a thousand requests on their way.  So the
 pump answers for a moment at a time, and whoever asked for little waits for one answer of each other connection and not
 for all of them.
 
