@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.examination import MET, NAME, REFUSED, UNHARMED, Examination, nested, place_of
@@ -162,6 +163,47 @@ def test_every_bit_of_the_index(compression: str) -> None:
                         if (found := ask(SortedFile(damaged, name=NAME), key)) != answers[key]:
                             wrong.append((at, bit, key, found))
     assert wrong == []
+
+
+def anchors_on_a_page_of_their_own(compression: int) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """A file in which no bucket shares a page with the anchors, so that nothing else has them checked."""
+    records = [(b"key %04d" % number, b"value %d " % number * 3) for number in range(900)]
+    noise = random.Random(36).randbytes(20_000)
+    size = 0
+    for _ in range(50):
+        whole = [*records, (b"last", noise[:size])]
+        image = oracle.write(whole, compression=compression, crc=crc32c)
+        if (too_far := oracle.Footer.unpack(image[-FOOTER:]).anchors % PAGE) == 0:
+            return image, whole
+        size = (size + PAGE - too_far) % len(noise)  # A varint that grows may make it miss: then once more.
+    raise AssertionError("it always fits after a few steps")
+
+
+@pytest.mark.parametrize("compression", [oracle.NONE, oracle.LZ4])
+def test_every_bit_of_the_anchors(compression: int) -> None:
+    """Walks that begin where only the anchors say: from their checksum, or from the right record."""
+    image, records = anchors_on_a_page_of_their_own(compression)
+    footer = oracle.Footer.unpack(image[-FOOTER:])
+    assert footer.anchors % PAGE == 0
+    questions = [
+        ({"start": records[at][0] + b"\0", "limit": 1}, {"end": records[at][0] + b"\0", "limit": 1, "reverse": True})
+        for at in range(50, 900, 250)
+    ]
+    asked = [(question, oracle.select(records, **question)) for pair in questions for question in pair]
+    counts: Counter[str] = Counter()
+    for at in range(footer.anchors, footer.block_table):
+        for bit in range(8):
+            damaged = changed(image, at, image[at] ^ 1 << bit)
+            for question, expected in asked:
+                try:
+                    found = list(SortedFile(damaged, name=NAME).scan(**question))
+                except Corrupt:
+                    counts[MET] += 1
+                else:
+                    assert found == expected
+                    counts[UNHARMED] += 1
+    assert counts[MET] > 0
+    assert counts[UNHARMED] == 0
 
 
 def test_cut_everywhere(whole: Sample) -> None:
