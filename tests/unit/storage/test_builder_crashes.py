@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import random
 from collections import Counter
 from functools import cache
@@ -19,6 +18,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 
 if TYPE_CHECKING:
+    import os
     from pathlib import Path
 
     from gossipkv.environment import Files
