@@ -111,3 +111,19 @@ def test_a_failure_at_every_operation(tmp_path: Path, error: int) -> None:
             for name in left:
                 (tmp_path / name).unlink()
     assert struck == expected
+
+
+def test_a_run_that_cannot_be_put_aside_while_adding(tmp_path: Path) -> None:
+    """`add` says it as `finish` would: one error that names the directory."""
+    faulty = FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={"pwrite"}, error=errno.ENOSPC))
+    with builder.SortedFileBuilder(
+        tmp_path, ["a.gkv"], files=faulty, memory_bytes=builder.MIN_MEMORY_BYTES
+    ) as building:
+
+        def add_all_one_by_one() -> None:
+            for key, value in records():
+                building.add(key, value)
+
+        with pytest.raises(StorageError, match=r"cannot build sorted files: No space left"):
+            add_all_one_by_one()
+    assert list(tmp_path.iterdir()) == []
