@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import signal
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -39,7 +40,13 @@ def stale_extensions(root: Path) -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse stale extensions; take up the report of skips."""
+    """Refuse stale extensions; take up the report of skips; hear Ctrl-C again.
+
+    A shell that starts a job in the background makes it ignore SIGINT, and all that it starts: then processes under
+    test could not be interrupted.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if (ROOT / "gossipkv").is_dir() and (stale := stale_extensions(ROOT)):
         names = ", ".join(stale)
         message = f"not built, or older than their source: {names}.\nRun `make build` (or `pip install -e .`) first."

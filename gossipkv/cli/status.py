@@ -15,7 +15,6 @@ from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, plain, print_json
 from gossipkv.cli.screen import draw, progress, size_text
-from gossipkv.errors import UnknownDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,12 +81,8 @@ def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *,
 
 
 def _ask(client: Client, database: str | None) -> dict[str, Value]:
-    told = client.status()
-    if database is None:
-        return told
-    if database not in told:
-        raise UnknownDatabase(f"no database {database}", {"database": database})
-    return {database: told[database]}
+    told = client.status(database)
+    return told if database is None else {name: entry for name, entry in told.items() if name == database}
 
 
 def _wait(client: Client, database: str | None) -> dict[str, Value]:

@@ -112,9 +112,10 @@ class Client:
         """The databases the node knows."""
         return reads.maps_of("databases", self.call("databases"))
 
-    def status(self) -> dict[str, Value]:
-        """What is held, built and served: per database, version and partition."""
-        return reads.map_of("status", self.call("status"))
+    def status(self, database: str | None = None) -> dict[str, Value]:
+        """What is held, built and served, of one database or all: per database, version and partition."""
+        options: list[Value] = [] if database is None else [{"database": database}]
+        return reads.map_of("status", self.ask("status", options))
 
     def refresh(self, database: str | None = None) -> Value:
         """Start a scan of the source, of one database or all; returns the versions seen."""

@@ -12,12 +12,14 @@ change what is served, in one step, and tell the node.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from gossipkv.dataset.build import BuildError, Loads, build_in_child
 from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, decide
 from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.source import SourceVersion
@@ -25,7 +27,7 @@ from gossipkv.dataset.version import Version, open_version
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterator
 
     from structlog.typing import FilteringBoundLogger
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 # While a version retires, how often its requests are counted at most and at least.
 SHORTEST_COUNT_MS = 50
 LONGEST_COUNT_MS = 5_000
+# Between attempts at what the system refused; the first is sooner than a build would begin, which is more work.
+FIRST_PAUSE_S = 0.5
+LAST_PAUSE_S = 60.0
 # A pinned file is pinned for a batch of reads.
 UNPIN_POLL_S = 0.05
 
@@ -58,6 +63,14 @@ def _now_ms() -> int:
     return int(trio.current_time() * 1000)
 
 
+def _pauses() -> Iterator[float]:
+    """Before each new attempt at what the system refused, in seconds."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+
 class Database:
     """The versions of one database."""
 
@@ -66,7 +79,8 @@ class Database:
         self.lives: dict[str, Life] = {}
         self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.active: str | None = None  # The newest that was ever active, served or not.
-        self.trouble: str | None = None  # of the database as a whole: its source, its ACTIVE document
+        self.source_trouble: str | None = None  # of the database as a whole
+        self.storage_trouble: str | None = None  # likewise: its directory, its ACTIVE document
         self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
         self.progress: Progress | None = None
         self.build_began_ms = 0
@@ -74,8 +88,9 @@ class Database:
         self._log = shared.log.bind(database=name)
         self._notices = Notices(self._log)
         self._wake = trio.Event()
-        self._looking = trio.Lock()
+        self._looks = Coalesced(self._look_once)
         self._look_thread = trio.CapacityLimiter(1)
+        self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
         self._building = False
         self._switch_not_before_ms = 0
         self._counts: dict[str, int] = {}
@@ -86,16 +101,30 @@ class Database:
         return None if self.active is None else self.versions.get(self.active)
 
     @property
+    def trouble(self) -> str | None:
+        """What is wrong with the database as a whole."""
+        return self.storage_trouble or self.source_trouble
+
+    @property
     def looking(self) -> bool:
         """Whether a look at the source is going on."""
-        return self._looking.locked()
+        return self._looks.running
 
     # The workflow
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Opens what is built, reports that it is served, then builds, switches and retires for ever."""
-        await self._open_built()
+        """Opens what is built, reports that it is served, then builds, switches and retires for ever.
+
+        While the system refuses to tell what was active, nothing is served: it might be older.
+        """
+        pauses = _pauses()
+        while not await self._open_built():
+            task_status.started()
+            task_status = trio.TASK_STATUS_IGNORED
+            await trio.sleep(next(pauses))
         async with trio.open_nursery() as nursery:
+            for name in self._refused:
+                nursery.start_soon(self._open_again, self.lives[name])
             decision = await self._settle(nursery)
             task_status.started()
             while True:
@@ -106,21 +135,13 @@ class Database:
                 decision = await self._settle(nursery)
 
     async def look(self) -> None:
-        """Lists the source; what is new is acted upon by `run`."""
-        async with self._looking:
-            try:
-                await self._look()
-            except SourceError as error:
-                self.trouble = error.message
-                self._notices.say("source_unreadable", error.message)
-            else:
-                self.trouble = None
-        self.wake()
+        """Lists the source, once for all who ask before it begins; what is new is acted upon by `run`."""
+        await self._looks.run()
 
     def vanish(self) -> None:
         """The source has no such database (any more)."""
         self.seen = ()
-        self.trouble = None
+        self.source_trouble = None
         for life in self.lives.values():
             life.source = None
         self.wake()
@@ -140,43 +161,116 @@ class Database:
 
     # Opening
 
-    async def _open_built(self) -> None:
+    async def _open_built(self) -> bool:
+        """Whether the system let us see what is here."""
         directory = self._shared.directory
-        names = await trio.to_thread.run_sync(directory.versions, self.name)
         try:
-            self.active = await trio.to_thread.run_sync(directory.active, self.name)
-        except Corrupt as error:
-            # Whatever was active, it was none of the versions newer than the newest that is built.
-            self.active = names[-1] if names else None
-            self._log.error("active_damaged", error=error.message, taken=self.active)
+            names = await trio.to_thread.run_sync(directory.versions, self.name)
+            self.active = await self._read_active(names)
+        except StorageError as error:
+            self.storage_trouble = error.message
+            self._notices.say("cannot_open", error.message)
+            return False
+        self.storage_trouble = None
         for name in names:
             await self._open(name)
         if self.active is not None and self.active not in self.lives:
-            self.lives[self.active] = Life(self.active, State.ERROR)
-            self.lives[self.active].trouble = Trouble("the version is not on the disk any more", lasting=False)
+            life = self._begin_life(self.active, State.ERROR)
+            life.trouble = Trouble("the version is not on the disk any more", lasting=False)
         for life in self.lives.values():
             if life.state is State.AVAILABLE and life.name == self.active:
                 life.take(Event.SWITCH)
         if self.versions:
             self._shared.on_change()
+        await self._clear_damaged(self.versions)
+        return True
+
+    async def _read_active(self, names: list[str]) -> str | None:
+        try:
+            return await trio.to_thread.run_sync(self._shared.directory.active, self.name)
+        except Corrupt as error:
+            # Whatever was active, it was none of the versions newer than the newest that is built.
+            taken = names[-1] if names else None
+            self._log.error("active_damaged", error=error.message, taken=taken)
+            return taken
+
+    def _begin_life(self, name: str, state: State) -> Life:
+        """A look at the source may have found it already."""
+        known = self.lives.get(name)
+        life = Life(name, state, source=None if known is None else known.source)
+        self.lives[name] = life
+        return life
+
+    async def _clear_damaged(self, whole: Collection[str] = ()) -> None:
+        """What was set aside goes when something newer serves, or it was built again before a crash."""
+        if self.active is None:
+            return
+        clear = partial(self._shared.directory.clear_damaged, self.name, before=self.active, whole=tuple(whole))
+        try:
+            await trio.to_thread.run_sync(clear)
+        except StorageError as error:
+            self._log.error("cannot_remove", error=error.message)
 
     async def _open(self, name: str) -> None:
+        try:
+            version = await self._open_version(name)
+        except (Corrupt, UnsupportedFormat) as error:
+            self._begin_life(name, State.ERROR).trouble = _trouble(error)
+        except StorageError as error:
+            self._log.error("cannot_open", version=name, error=error.message)
+            self._begin_life(name, State.ERROR).fail(_trouble(error), _now_ms())
+            self._refused.add(name)
+        else:
+            self.versions[name] = version
+            self._begin_life(name, State.AVAILABLE).held = True
+
+    async def _open_version(self, name: str) -> Version:
+        """One that is built; set aside if it is damaged."""
         directory = self._shared.directory
         path = directory.version_path(self.name, name)
         try:
-            version = await trio.to_thread.run_sync(open_version, directory.files, path, self.name, name)
+            return await trio.to_thread.run_sync(open_version, directory.files, path, self.name, name)
         except (Corrupt, UnsupportedFormat) as error:
             aside = await trio.to_thread.run_sync(directory.set_aside, self.name, name)
             self._log.error("damaged", version=name, error=error.message, set_aside=str(aside))
-            self.lives[name] = Life(name, State.ERROR, trouble=_trouble(error))
-        except StorageError as error:
-            self._log.error("cannot_open", version=name, error=error.message)
-            self.lives[name] = Life(name, State.ERROR, trouble=_trouble(error))
-        else:
-            self.versions[name] = version
-            self.lives[name] = Life(name, State.AVAILABLE)
+            raise
+
+    async def _open_again(self, life: Life) -> None:
+        """Until the system lets us, or it was built again, or is no longer wanted."""
+        for pause_s in _pauses():
+            await trio.sleep(pause_s)
+            if life.held or self.lives.get(life.name) is not life:
+                return
+            if not life.openable():
+                continue
+            try:
+                version = await self._open_version(life.name)
+            except StorageError:
+                continue  # It was said once.
+            except (Corrupt, UnsupportedFormat) as error:
+                life.trouble = _trouble(error)
+                return
+            if not life.openable() or self.lives.get(life.name) is not life:
+                await self._close(version)
+                continue
+            self.versions[life.name] = version
+            life.open()
+            self._log.info("opened", version=life.name)
+            self._shared.on_change()
+            self.wake()
+            return
 
     # Looking
+
+    async def _look_once(self) -> None:
+        try:
+            await self._look()
+        except SourceError as error:
+            self.source_trouble = error.message
+            self._notices.say("source_unreadable", error.message)
+        else:
+            self.source_trouble = None
+        self.wake()
 
     async def _look(self) -> None:
         """Newest first, down to one that can be built: what is older than that will be skipped."""
@@ -241,6 +335,7 @@ class Database:
                 self._let_go(name, Event.SKIP, nursery)
             if decision.switch is not None and _now_ms() >= self._switch_not_before_ms:
                 if await self._switch(decision.switch):
+                    await self._clear_damaged()
                     continue
             elif decision.switch is None:
                 for name in decision.supersede:
@@ -255,18 +350,21 @@ class Database:
         try:
             await trio.to_thread.run_sync(directory.set_active, self.name, name)
         except StorageError as error:
-            self.trouble = error.message
+            self.storage_trouble = error.message
             self._switch_not_before_ms = _now_ms() + 1_000
             self._log.error("cannot_switch", version=name, error=error.message)
             return False
         before, self.active = self.active, name
         self.lives[name].take(Event.SWITCH)
         for life in tuple(self.lives.values()):
-            if life.state in {State.ACTIVE, State.AVAILABLE} and life.name < name:
+            if life.superseded(name):
                 self._supersede(life.name)
-        self.trouble = None
+        self.storage_trouble = None
         self._shared.on_change()
-        self._log.info("switched", version=name, before=before)
+        if before == name:
+            self._log.info("serves_again", version=name)
+        else:
+            self._log.info("switched", version=name, before=before)
         return True
 
     def _supersede(self, name: str) -> None:

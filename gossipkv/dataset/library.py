@@ -15,6 +15,7 @@ import trio
 
 from gossipkv.dataset import report
 from gossipkv.dataset.build import Loads
+from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database, Shared
 from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.source import Source
@@ -80,6 +81,7 @@ class Library:
         self._notices = Notices(self._log)
         self._trouble: str | None = None
         self._wake = trio.Event()
+        self._root_scans = Coalesced(self._scan_root)
         self._root_thread = trio.CapacityLimiter(1)
         self._nursery: trio.Nursery | None = None
 
@@ -116,9 +118,9 @@ class Library:
     async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
         """Looks at the source now; returns the versions seen there, by database.
 
-        Builds and switches follow in their own time.
+        All who ask before a look begins share it.  Builds and switches follow in their own time.
         """
-        await self._scan_root()
+        await self._root_scans.run()
         wanted = [found for found in self._to_look_at() if database in {None, found.name}]
         async with trio.open_nursery() as nursery:
             for found in wanted:
@@ -127,7 +129,7 @@ class Library:
 
     async def _scan_quietly(self) -> None:
         """As `rescan`, but leaves a database alone whose last look is still going on."""
-        await self._scan_root()
+        await self._root_scans.run()
         async with trio.open_nursery() as nursery:
             for found in self._to_look_at():
                 if not found.looking:
@@ -234,4 +236,4 @@ class Library:
         return sorted((found for found in self._databases.values() if self._shows(found)), key=lambda d: d.name)
 
     def _shows(self, found: Database) -> bool:
-        return bool(found.lives) or found.name in self._at_source
+        return bool(found.lives) or found.storage_trouble is not None or found.name in self._at_source

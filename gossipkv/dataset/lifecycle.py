@@ -18,7 +18,8 @@ The rules, and the invariant that they keep (promise P2: answers go from N-1 to 
   goes on: a source that is faster than the builds would otherwise never be served.
 * A version in ERROR is tried again when its source has changed; if the trouble was ours (a full disk, a killed child)
   also after a pause that doubles.  Meanwhile an older one that is newer than the active one may be built.
-* A RETIRING version goes when no request has asked for it for `retire_after`.
+* A RETIRING version goes when no request has asked for it for `retire_after`; one in ERROR whose files are held, since
+  a read found damage in them, retires in the same way.
 * What vanishes at the source stays as it is here, unless it was not built yet.
 """
 
@@ -60,6 +61,7 @@ class Event(enum.StrEnum):
     SUPERSEDE = "supersede"  # a newer one did
     QUIET = "quiet"  # nobody has asked for it for long enough
     SKIP = "skip"  # it is older than the active one, or has vanished, and was never built
+    OPEN = "open"  # its files, which the system had refused to open, are open
     DAMAGE = "damage"  # a read found a file of it damaged; what is whole is served while it is built again
 
 
@@ -67,9 +69,12 @@ NEXT: dict[tuple[State, Event], State] = {
     (State.SEEN, Event.BEGIN): State.BUILDING,
     (State.SEEN, Event.SKIP): State.GONE,
     (State.SEEN, Event.FAIL): State.ERROR,
+    (State.SEEN, Event.SUPERSEDE): State.RETIRING,
     (State.ERROR, Event.BEGIN): State.BUILDING,
     (State.ERROR, Event.SKIP): State.GONE,
     (State.ERROR, Event.FAIL): State.ERROR,
+    (State.ERROR, Event.OPEN): State.AVAILABLE,
+    (State.ERROR, Event.SUPERSEDE): State.RETIRING,
     (State.BUILDING, Event.FINISH): State.AVAILABLE,
     (State.BUILDING, Event.INTERRUPT): State.SEEN,
     (State.BUILDING, Event.FAIL): State.ERROR,
@@ -102,6 +107,9 @@ class Life:
     tried: str | None = None  # The fingerprint of the source that the last build began with.
     failures: int = 0  # in a row
     not_before_ms: int = 0  # The pause after a failure.
+    held: bool = (
+        False  # Its files are open: requests that name it are served, in ERROR and while it is built again too.
+    )
     differs: bool = False  # The source shows other files than it was built from.
     asked_ms: int = 0  # When it began to retire, or was last asked for since.
 
@@ -129,9 +137,21 @@ class Life:
 
     def finish(self) -> None:
         """Built and open."""
-        self.trouble = None
-        self.failures = 0
-        self.take(Event.FINISH)
+        self._hold(Event.FINISH)
+
+    def open(self) -> None:
+        """Open after all; it need not be built again."""
+        self._hold(Event.OPEN)
+
+    def superseded(self, floor: str | None) -> bool:
+        """Whether it is to retire, once `floor` is the active version."""
+        if floor is None or self.name >= floor:
+            return False
+        return self.state in {State.AVAILABLE, State.ACTIVE} or (self.held and self.state in {State.SEEN, State.ERROR})
+
+    def openable(self) -> bool:
+        """Whether files of it that are on the disk are to be opened."""
+        return self.state is State.ERROR and not self.held
 
     def buildable(self, now_ms: int) -> bool:
         """Whether a build should be started, were it the only version."""
@@ -143,6 +163,12 @@ class Life:
             return False
         lasting = self.trouble is not None and self.trouble.lasting
         return not lasting or self.tried != self.source.fingerprint
+
+    def _hold(self, event: Event) -> None:
+        self.trouble = None
+        self.failures = 0
+        self.held = True
+        self.take(event)
 
     def _pause(self, now_ms: int) -> None:
         self.not_before_ms = now_ms + min(LAST_RETRY_MS, FIRST_RETRY_MS << min(self.failures, 16))
@@ -168,11 +194,7 @@ def decide(lives: Iterable[Life], *, active: str | None, now_ms: int, retire_aft
     switch = available[-1] if available and (active is None or available[-1] >= active) else None
     floor = switch if switch is not None else active
     skip = tuple(life.name for life in ordered if _is_skipped(life, floor))
-    supersede = tuple(
-        life.name
-        for life in ordered
-        if life.state in {State.AVAILABLE, State.ACTIVE} and floor is not None and life.name < floor
-    )
+    supersede = tuple(life.name for life in ordered if life.superseded(floor))
     retiring = [life for life in ordered if life.state is State.RETIRING]
     remove = tuple(life.name for life in retiring if life.asked_ms + retire_after_ms <= now_ms)
     waits = [life.asked_ms + retire_after_ms for life in retiring if life.name not in remove]
@@ -180,7 +202,7 @@ def decide(lives: Iterable[Life], *, active: str | None, now_ms: int, retire_aft
     candidates = [
         life
         for life in ordered
-        if life.state in {State.SEEN, State.ERROR} and life.name not in skip
+        if life.state in {State.SEEN, State.ERROR} and life.name not in skip + supersede
     ]  # fmt: skip
     if not any(life.state is State.BUILDING for life in ordered):
         ready = [life.name for life in candidates if life.buildable(now_ms)]
@@ -194,8 +216,8 @@ def decide(lives: Iterable[Life], *, active: str | None, now_ms: int, retire_aft
 
 
 def _is_skipped(life: Life, floor: str | None) -> bool:
-    """Older than what is active, or vanished; a damaged active version stays, to be built again."""
-    if life.state not in {State.SEEN, State.ERROR}:
+    """Older than what is active, or vanished, and not held; a lost active version stays, to be built again."""
+    if life.held or life.state not in {State.SEEN, State.ERROR}:
         return False
     if floor is not None and life.name < floor:
         return True

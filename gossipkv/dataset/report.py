@@ -36,6 +36,8 @@ def status(database: Database, now_ms: int) -> dict[str, Detail]:
 
 def unready(database: Database) -> str:
     """Why nothing is served, in words: what became of the newest version."""
+    if database.storage_trouble is not None:
+        return database.storage_trouble
     if not database.lives:
         return database.trouble or "the source shows no version of it"
     life = database.lives[max(database.lives)]

@@ -6,7 +6,7 @@
     datasets/<database>/<version>/    a built version: a manifest and its sorted files; whole, or not there
     building/<database>/<version>/    a build that is going on
     removing/<database>/<version>/    a version that is being deleted
-    damaged/<database>/<version>/     a version that was found damaged, kept until it has been built again
+    damaged/<database>/<version>/     a version found damaged, kept until it is built again or a newer one serves
 
 Invariants, across a crash at any point:
 
@@ -30,6 +30,7 @@ from gossipkv.storage.document import read_document, text, write_document
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Collection
     from types import TracebackType
 
     from gossipkv.environment import Entry, Files
@@ -217,6 +218,18 @@ class DataDirectory:
         except OSError as error:
             raise _storage_error(error, target, "cannot be set aside") from error
         return target
+
+    def clear_damaged(self, database: str, *, before: str, whole: Collection[str] = ()) -> None:
+        """Deletes what was set aside and is of no use any more: versions older than `before`, and those in `whole`."""
+        place = self.path / _DAMAGED / database
+        try:
+            for entry in self.files.list_directory(place):
+                if entry.name < before or entry.name in whole:
+                    _remove_tree(self.files, place / entry.name)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _storage_error(error, place, "cannot be cleared") from error
 
     def remove_version(self, database: str, version: str) -> None:
         """Deletes a version; after a crash it is there whole, or is not there."""

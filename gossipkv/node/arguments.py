@@ -32,6 +32,10 @@ def _text(value: Raw, where: str) -> str:
         raise BadRequest(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
+def _parameters(count: int) -> str:
+    return f"{count} parameter" if count == 1 else f"{count} parameters"
+
+
 @final
 class Arguments:
     """The parameters of one request.
@@ -88,11 +92,11 @@ class Arguments:
     def end(self) -> None:
         """There is no further parameter."""
         if self._at < len(self._values):
-            raise BadRequest(f"{self.method} takes {self._at} parameters, not {len(self._values)}")
+            raise BadRequest(f"{self.method} takes {_parameters(self._at)}, not {len(self._values)}")
 
     def _next(self, what: str) -> Raw:
         if self._at == len(self._values):
-            raise BadRequest(f"{self.method}: the {what} is missing; {self._at} parameters were given")
+            raise BadRequest(f"{self.method}: the {what} is missing; {_parameters(self._at)} given")
         self._at += 1
         return self._values[self._at - 1]
 

@@ -1,8 +1,11 @@
 """Requests that Python has yet to answer: each connection's in order, the connections in turn.
 
-An answer may take a millisecond (a page of a scan), and a connection may have a thousand requests on their way.  So the
+An answer may take milliseconds (a page of a scan), and a connection may have a thousand requests on their way.  So the
 pump answers for a moment at a time, and whoever asked for little waits for one answer of each other connection and not
 for all of them.
+
+The requests of a connection whose peer does not read its answers are parked: they keep their order, and come into
+turn again when the peer has read.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ HandOff = tuple[int, int, bytes, bytes]  # Handle of the connection, message id,
 
 @final
 class Backlog:
-    """The requests; true while there are any."""
+    """The requests; true while one of them can be taken."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, deque[HandOff]] = {}  # By connection, in the order of their turns.
-        self.size_bytes = 0  # of all parameters
+        self._parked: dict[int, deque[HandOff]] = {}
+        self.size_bytes = 0  # of the parameters of those that can be taken
+        self.parked_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -30,20 +35,50 @@ class Backlog:
     def add(self, hand_offs: Iterable[HandOff]) -> None:
         """They came in this order."""
         for hand_off in hand_offs:
-            self._waiting.setdefault(hand_off[0], deque()).append(hand_off)
-            self.size_bytes += len(hand_off[3])
+            handle, size_bytes = hand_off[0], len(hand_off[3])
+            if handle in self._parked:
+                self._parked[handle].append(hand_off)
+                self.parked_bytes += size_bytes
+            else:
+                self._waiting.setdefault(handle, deque()).append(hand_off)
+                self.size_bytes += size_bytes
+
+    @property
+    def turn(self) -> int:
+        """The connection whose turn it is.  Requires: there is one."""
+        return next(iter(self._waiting))
 
     def take(self) -> HandOff:
         """The oldest request of the connection whose turn it is.  Requires: there is one."""
-        handle, waiting = next(iter(self._waiting.items()))
+        handle = self.turn
+        waiting = self._waiting.pop(handle)
         hand_off = waiting.popleft()
         self.size_bytes -= len(hand_off[3])
-        del self._waiting[handle]
         if waiting:
             self._waiting[handle] = waiting
         return hand_off
 
+    def park(self, handle: int) -> None:
+        """Takes the requests of a connection out of turn.  Requires: it has some in turn."""
+        parked = self._waiting.pop(handle)
+        size_bytes = _size_bytes(parked)
+        self._parked[handle] = parked
+        self.size_bytes -= size_bytes
+        self.parked_bytes += size_bytes
+
+    def resume(self, handles: Iterable[int]) -> None:
+        """Those that were parked come into turn again, behind all others."""
+        for handle in handles:
+            parked = self._parked.pop(handle, None)
+            if parked is not None:
+                self.parked_bytes -= _size_bytes(parked)
+                self.add(parked)
+
     def forget(self, handle: int) -> None:
         """That connection is gone, and nobody awaits its answers."""
-        for hand_off in self._waiting.pop(handle, ()):
-            self.size_bytes -= len(hand_off[3])
+        self.size_bytes -= _size_bytes(self._waiting.pop(handle, ()))
+        self.parked_bytes -= _size_bytes(self._parked.pop(handle, ()))
+
+
+def _size_bytes(hand_offs: Iterable[HandOff]) -> int:
+    return sum(len(hand_off[3]) for hand_off in hand_offs)

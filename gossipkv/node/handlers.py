@@ -157,9 +157,12 @@ class Handlers:
         return self._datasets.databases()
 
     def _status(self, arguments: Arguments) -> Value:
-        # One node knows only itself, so the merged view and the local one are the same.
-        arguments.options("local").flag("local")
-        return self._datasets.status()
+        options = arguments.options("local", "database")
+        options.flag("local")  # One node knows only itself, so the merged view and the local one are the same.
+        database = options.text("database")
+        if database is not None:
+            self._check_known(database)
+        return self._datasets.status(database)
 
     def _refresh(self, arguments: Arguments) -> Waiting:
         database = arguments.text_or_nil("database")
@@ -167,12 +170,16 @@ class Handlers:
 
         async def look() -> Value:
             seen = await self._datasets.rescan(database)
-            if database is not None and database not in seen and not self._datasets.known(database):
-                raise UnknownDatabase(f"no database {database} here or at the source", {"database": database})
+            if database is not None and database not in seen:
+                self._check_known(database)
             result: dict[str, Value] = {name: list(versions) for name, versions in seen.items()}
             return result
 
         return Waiting(look)
+
+    def _check_known(self, database: str) -> None:
+        if not self._datasets.known(database):
+            raise UnknownDatabase(f"no database {database} here or at the source", {"database": database})
 
 
 def _unknown(arguments: Arguments) -> Value:

@@ -6,6 +6,8 @@ round; `flush`, which sends all replies of a connection at once.  There is no ta
 connection and none for a request (a task costs six times what a local read does); only a result that has to be
 waited for gets one.
 
+A peer that does not read is not answered: its requests are parked until what waits for it is below `max_queued`.
+
 Cancelling `run` closes every connection.  `drain` is the polite end.
 """
 
@@ -34,6 +36,9 @@ ANSWER_S = 0.001
 
 # Parameters of requests that wait for their turn; beyond, nothing more is taken in.  A step adds at most as much again.
 MAX_WAITING_BYTES = 16 * 1024 * 1024
+
+# Parameters of requests that are parked; beyond, a connection is closed rather than parked.
+MAX_PARKED_BYTES = 16 * 1024 * 1024
 
 # How exact time-outs are.  A look at 10,000 connections takes about 1 ms.
 EXPIRE_PERIOD_S = 0.5
@@ -118,6 +123,7 @@ class Pump:
                 await trio.lowlevel.wait_readable(descriptor)
             if self._backlog.size_bytes < MAX_WAITING_BYTES:
                 self._backlog.add(loop.step(STEP_US))
+            self._backlog.resume(self._core.reopened())
             if self._backlog:
                 self._answer_some()
             if self._draining and loop.connections == 0:
@@ -126,10 +132,19 @@ class Pump:
     def _answer_some(self) -> None:
         until = trio.current_time() + ANSWER_S
         while self._backlog:
-            self._answer(self._backlog.take())
+            if self._core.may_reply(self._backlog.turn):
+                self._answer(self._backlog.take())
+            else:
+                self._park(self._backlog.turn)
             if trio.current_time() > until:
                 break
         self._loop.flush()
+
+    def _park(self, handle: int) -> None:
+        self._backlog.park(handle)
+        if self._backlog.parked_bytes > MAX_PARKED_BYTES:
+            self._core.drop(handle)
+            self._backlog.forget(handle)
 
     def _answer(self, hand_off: HandOff) -> None:
         assert self._nursery is not None

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 Record = tuple[bytes, bytes]
 
-# A page holds up the loop while it is made and encoded: about a millisecond for this much.
+# A page holds up the loop while it is made and encoded: about 2 ms for this much of 100-byte records in one partition.
+# Each partition adds a search, about 2 µs, to every page, however small, and a merge of many costs 1 µs a record, so a
+# full page of 1,000 partitions takes 14 ms.  Scans that stayed open between pages would save the searches, and be
+# memory that a client pins by asking; so we pay.
 PAGE_BYTES = 1024 * 1024
 
 _CHECKSUM_BYTES = 4

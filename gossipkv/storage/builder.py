@@ -104,8 +104,6 @@ class SortedFileBuilder:
         self._sorter = RecordSorter(
             self._make_scratch, memory_bytes - _FIXED_BYTES - self._index_bytes, len(self._names)
         )
-        self.add = self._sorter.add
-        self.add_all = self._sorter.add_all
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +117,18 @@ class SortedFileBuilder:
     def added(self) -> int:
         """How many records were added so far, replaced ones among them."""
         return self._sorter.added
+
+    def add(self, key: bytes, value: bytes, group: int = 0) -> None:
+        """Add one record; a later one with the same key replaces it."""
+        try:
+            self._sorter.add(key, value, group)
+        except OSError as error:  # A run that could not be put aside.
+            raise self._refusal(error) from error
+
+    def add_all(self, records: Iterable[tuple[bytes, bytes]], group: int = 0) -> None:
+        """Add many records without a call for each."""
+        with self._refusals():
+            self._sorter.add_all(records, group)
 
     def finish(self) -> list[BuildReport]:
         """Sort, merge and write every file, sync them, and rename them into place; a report for each."""
@@ -186,15 +196,17 @@ class SortedFileBuilder:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Turn what the file system says into one error that names the place."""
         try:
             yield
         except OSError as error:
-            path = error.filename or self._directory
-            raise StorageError(
-                f"{path}: cannot build sorted files: {error.strerror or error}",
-                {"file": str(path), "errno": error.errno},
-            ) from error
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: OSError) -> StorageError:
+        """One error that names the place, for what the file system says."""
+        path = error.filename or self._directory
+        return StorageError(
+            f"{path}: cannot build sorted files: {error.strerror or error}", {"file": str(path), "errno": error.errno}
+        )
 
 
 def build(
@@ -215,6 +227,5 @@ def build(
     with SortedFileBuilder(
         directory or ".", [name], files=files, memory_bytes=memory_bytes, compression=compression, metadata=metadata
     ) as builder:
-        with builder._refusals():  # noqa: SLF001  The function is the class' own short form.
-            builder.add_all(records)
+        builder.add_all(records)
         return builder.finish()[0]

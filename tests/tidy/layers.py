@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # The shells: what waits.  Everything else is told the time and the bytes.
 TRIO_SHELLS: dict[str, str] = {
     "gossipkv.dataset.build": "waits for the child process that builds",
+    "gossipkv.dataset.coalesced": "waits for a look at the source that others share",
     "gossipkv.dataset.database": "one database's life: waits for scans, builds and retirements",
     "gossipkv.dataset.library": "all databases of a node",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",

@@ -58,6 +58,7 @@ cdef struct Connection:
     bint doomed  # to be closed at once, unsent answers included
     bint runnable
     bint dirty
+    bint shut  # its hand-offs are not to be answered until the peer has read; whoever asked is told then
     FrameState scan
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet
@@ -95,6 +96,7 @@ cdef class Core:
     cdef Buffer out  # answers of the connection being processed
     cdef Buffer runnable  # handles of those with held input that may go on
     cdef Buffer dirty  # handles of those with replies to send
+    cdef Buffer open_again  # handles of those that were shut
     cdef HandOff* hand_offs
     cdef Py_ssize_t hand_off_count
     cdef Buffer hand_off_bytes
@@ -117,6 +119,8 @@ cdef class Core:
     cdef bint wants_read(self, const Connection* connection) noexcept nogil
     cdef bint is_finished(self, const Connection* connection) noexcept nogil
     cdef void run_later(self, Connection* connection) noexcept nogil
+    cdef void flush_later(self, Connection* connection) noexcept nogil
+    cdef void reopen(self, Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1
     cdef list collect(self)

@@ -15,6 +15,7 @@ The invariants:
 * A connection is never read while it is `held`: while its answers wait for the peer beyond `max_queued`, its
   hand-offs are `max_in_flight`, or the step has no room for another hand-off.  What had arrived by then stays in
   `input`, so a connection holds at most one frame and one receive of input.
+* Nor are its hand-offs answered then (`may_reply`, `reopened`), so its output is `max_queued` and one answer at most.
 * Each request that was handed off is in `in_flight` until it is answered, and is answered at most once.
 * `held_bytes` is the sum of all inputs and outputs.  Over `max_held`, whoever wants more is closed.
 
@@ -84,37 +85,13 @@ cdef const char* NOT_BOUNDED = b"the request is too deep, too long or no Message
 cdef const char* STILL_IN_FLIGHT = b"a request with this id is still in flight"
 cdef const char* ASK_FOR_LESS = b"the answer is larger than a frame may be; ask for less"
 
-cdef tuple COUNTER_NAMES = (
-    "connections_accepted",
-    "connections_refused",
-    "accept_pauses",
-    "bytes_received",
-    "bytes_sent",
-    "pings",
-    "gets",
-    "get_manys",
-    "keys_read",
-    "handed_off",
-    "replies",
-    "replies_dropped",
-    "replies_too_large",
-    "notifications_ignored",
-    "duplicate_ids",
-    "bad_requests",
-    "paused_for_output",
-    "paused_for_hand_offs",
-    "closed_by_peer",
-    "closed_reset",
-    "closed_bad_frame",
-    "closed_bad_message",
-    "closed_unasked_response",
-    "closed_frame_timeout",
-    "closed_read_timeout",
-    "closed_idle",
-    "closed_memory",
-    "closed_drained",
-    "closed_cut",
-)
+cdef list COUNTER_NAMES = """
+    connections_accepted connections_refused accept_pauses bytes_received bytes_sent pings gets get_manys
+    keys_read handed_off replies replies_dropped replies_too_large notifications_ignored duplicate_ids
+    bad_requests paused_for_output paused_for_hand_offs closed_by_peer closed_reset closed_bad_frame
+    closed_bad_message closed_unasked_response closed_frame_timeout closed_read_timeout closed_idle
+    closed_memory closed_drained closed_cut
+""".split()
 
 
 cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
@@ -169,6 +146,7 @@ cdef class Core:
         buffer_release(&self.out)
         buffer_release(&self.runnable)
         buffer_release(&self.dirty)
+        buffer_release(&self.open_again)
         buffer_release(&self.hand_off_bytes)
 
     # Connections ------------------------------------------------------------------------------------------------
@@ -217,6 +195,7 @@ cdef class Core:
         connection.doomed = False
         connection.runnable = False
         connection.dirty = False
+        connection.shut = False
         connection.active_ms = self.now_ms
         connection.partial_ms = 0
         connection.blocked_ms = 0
@@ -240,6 +219,7 @@ cdef class Core:
         buffer_release(&connection.input)
         buffer_release(&connection.output)
         ids_release(&connection.in_flight)
+        self.reopen(connection)
         connection.state = FREE
         self.connection_count -= 1
         self.free_slots[self.free_count] = <uint32_t>connection.handle
@@ -296,6 +276,11 @@ cdef class Core:
         """Have the held input looked at in the next step."""
         if not connection.runnable:
             connection.runnable = push_handle(&self.runnable, connection.handle)
+
+    cdef void flush_later(self, Connection* connection) noexcept nogil:
+        """Have the next flush send its replies, or close it."""
+        if not connection.dirty:
+            connection.dirty = push_handle(&self.dirty, connection.handle)
 
     cdef Connection* next_runnable(self) noexcept nogil:
         """The next connection whose held input may go on; NULL after the last."""
@@ -516,6 +501,13 @@ cdef class Core:
             connection.blocked_ms = 0
         if connection.held and self.has_room(connection):
             self.run_later(connection)
+        if buffer_size(&connection.output) < self.max_queued:
+            self.reopen(connection)
+
+    cdef void reopen(self, Connection* connection) noexcept nogil:
+        """What was handed off may be answered again, or nobody awaits it any more."""
+        if connection.shut:
+            connection.shut = not push_handle(&self.open_again, connection.handle)
 
     # Time -------------------------------------------------------------------------------------------------------
 
@@ -555,6 +547,27 @@ cdef class Core:
             self.published = published
             older.release()
 
+    def may_reply(self, uint64_t handle):
+        """Whether to answer hand-offs of a connection now; if not, `reopened` names it when it has read enough."""
+        cdef Connection* connection = self.find(handle)
+        if connection == NULL or connection.doomed or buffer_size(&connection.output) < self.max_queued:
+            return True
+        connection.shut = True
+        return False
+
+    def reopened(self):
+        """The handles for which `may_reply` was false and now is true."""
+        cdef Py_ssize_t count = buffer_size(&self.open_again) // <Py_ssize_t>sizeof(uint64_t)
+        return [pop_handle(&self.open_again) for _ in range(count)]
+
+    def drop(self, uint64_t handle):
+        """Close a connection that takes too much memory, with the next flush."""
+        cdef Connection* connection = self.find(handle)
+        self.check_thread()
+        if connection != NULL:
+            self.doom(connection, CLOSED_MEMORY)
+            self.flush_later(connection)
+
     def reply(self, uint64_t handle, uint32_t msgid, const uint8_t[::1] frame):
         """Answer a hand-off with a whole frame; False when nobody waits for it any more.
 
@@ -574,8 +587,7 @@ cdef class Core:
         elif buffer_append(&self.out, &frame[0], frame.shape[0]) < 0:
             self.doom(connection, CLOSED_MEMORY)
         self.hold_output(connection, 0)
-        if not connection.dirty:
-            connection.dirty = push_handle(&self.dirty, connection.handle)
+        self.flush_later(connection)
         self.sent(connection, 0)
         return True
 

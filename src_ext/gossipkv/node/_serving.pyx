@@ -168,7 +168,11 @@ cdef class Loop:
     @property
     def has_work(self):
         """Whether a step has something to do although the descriptor may not be readable."""
-        return self.event_at < self.event_count or self.core.has_work()
+        return (
+            self.event_at < self.event_count
+            or self.core.has_work()
+            or buffer_size(&self.core.open_again) > 0
+        )
 
     @property
     def connections(self):

@@ -42,7 +42,7 @@ cdef dict FAULT_TEXT = {
 cdef class MappedFile:
     """The bytes of a sorted file and the regions that its footer names."""
 
-    def __cinit__(self, source, *, files=None, name=None, **_):
+    def __cinit__(self, source, *, files=None, name=None, cache_bytes=None):
         if isinstance(source, (str, os.PathLike)):
             self.name = os.fspath(source) if name is None else name
             source = map_file(RealFiles() if files is None else files, source, self.name)

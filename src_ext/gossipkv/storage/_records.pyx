@@ -23,7 +23,7 @@ DEFAULT_CACHE_BYTES = 256 * 1024
 cdef class RecordReader(MappedFile):
     """A mapped file and the cache in front of its compressed blocks."""
 
-    def __cinit__(self, source, *, uint64_t cache_bytes=DEFAULT_CACHE_BYTES, **_):
+    def __cinit__(self, source, *, files=None, name=None, uint64_t cache_bytes=DEFAULT_CACHE_BYTES):
         self.large_block = -1
         self.cache_slots = max(<uint32_t> 1, <uint32_t> (cache_bytes // PAGE_SIZE))
         if self.compression == COMPRESSION_LZ4:

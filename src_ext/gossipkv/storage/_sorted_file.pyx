@@ -45,7 +45,7 @@ cdef class SortedFile(RecordReader):
     Lifetime: values are copies.  `close` refuses with `BufferError` while a scan is under way or `pin` was called.
     """
 
-    def __cinit__(self, source, **_):
+    def __cinit__(self, source, *, files=None, name=None, cache_bytes=None):
         if self.record_count:
             self.record_lines = <int> min(
                 <uint64_t> VALUE_LINES, (self.key_bytes + self.value_bytes) // self.record_count // LINE + 2

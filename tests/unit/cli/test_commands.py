@@ -49,8 +49,8 @@ def answering(*results):
 
     def serve(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
-            message_id, method, _ = request
-            found = table[method]
+            message_id, method, params = request
+            found = table[method](*params) if callable(table[method]) else table[method]
             found = found.pop(0) if isinstance(found, list) and len(found) > 1 else found
             found = found[0] if isinstance(found, list) else found
             if isinstance(found, tuple):
@@ -229,10 +229,18 @@ STATUS = {
 INFO = {"node": "n1", "cluster": "c", "uptime_s": 3700.0, "source_error": "/src: gone"}
 
 
+def of_one_or_all(options=None):
+    """What a node tells of the database that the options name, or of all."""
+    if options is None:
+        return STATUS
+    name = options["database"]
+    return {name: STATUS[name]} if name in STATUS else ("UNKNOWN_DATABASE", f"no database {name} here", {})
+
+
 @pytest.mark.parametrize("database", [None, "geo", "new"])
 def test_status_for_people(run, database):
     """What is held, built, awaited and wrong is all to be seen."""
-    with FakeNode(answering(("status", STATUS), ("info", INFO))) as fake:
+    with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:
         done = run("status", *([database] if database else []), "--node", fake.address)
     text = done.out.decode()
     assert (done.status, done.err) == (0, "")
@@ -257,11 +265,11 @@ def test_status_for_people(run, database):
 
 def test_status_for_programs(run):
     """--json is what the node told, of one database or all."""
-    with FakeNode(answering(("status", STATUS), ("info", INFO))) as fake:
+    with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:
         assert json.loads(run("status", "--json", "--node", fake.address).out) == STATUS
         assert json.loads(run("status", "new", "--json", "--node", fake.address).out) == {"new": STATUS["new"]}
         done = run("status", "nope", "--node", fake.address)
-    assert (done.status, done.err) == (1, "gossipkv: no database nope\n")
+    assert (done.status, done.err) == (1, "gossipkv: no database nope here\n")
 
 
 def states(**versions):

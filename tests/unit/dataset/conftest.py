@@ -5,6 +5,7 @@ import pytest
 from gossipkv.dataset.build_job import BuildJob
 from gossipkv.environment import RealFiles
 from tests.unit.dataset.sources import put_version
+from tests.unit.dataset.world import World
 
 
 @pytest.fixture
@@ -28,3 +29,9 @@ def job(tmp_path, put):
         return BuildJob.of(put(name, contents), str(directory), **options)
 
     return job
+
+
+@pytest.fixture
+def world(tmp_path):
+    """One world a test."""
+    return World(tmp_path)

@@ -1,101 +1,20 @@
 """The datasets of a node, with real child processes and a real data directory."""
 
-import errno
 import os
-import random
 import shutil
 import signal
 import sys
 import threading
-from collections import Counter
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 import trio
 from structlog.testing import capture_logs
 
 from gossipkv.dataset import library as library_module
-from gossipkv.dataset.library import Library, LibrarySettings
-from gossipkv.dataset.store import DataDirectory
 from gossipkv.environment import RealFiles
-from gossipkv.errors import Corrupt
-from gossipkv.storage.document import encode, read_document
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
-from tests.unit.dataset.sources import lines, put_version
-
-
-class World:
-    """A source, a data directory, and a node's worth of datasets."""
-
-    def __init__(self, root):
-        self.root = root
-        self.source = root / "source"
-        self.source.mkdir()
-        self.files = RealFiles()
-        self.requests = Counter()
-        self.changes = []
-
-    def put(self, name, *contents, database="db"):
-        """A version appears in one step, as careful writers do it."""
-        place = self.root / "making"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        put_version(RealFiles(), place, name, contents or [lines(a=name)], database)
-        (self.source / database).mkdir(exist_ok=True)
-        (place / database / name).rename(self.source / database / name)
-
-    @asynccontextmanager
-    async def node(self, **settings):
-        """A running library; ends as a node does."""
-        chosen = {"source": str(self.source), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
-        with DataDirectory.open(self.root / "data", self.files, cluster="test", random=random.Random(1)) as directory:
-            library = Library(
-                directory,
-                LibrarySettings(**chosen),
-                on_change=lambda: self.changes.append(library.held()),
-                requests=lambda database, version: self.requests[database, version],
-            )
-            try:
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(library.run)
-                    yield library
-                    nursery.cancel_scope.cancel()
-            finally:
-                library.close()
-
-
-@pytest.fixture
-def world(tmp_path):
-    """One world a test."""
-    return World(tmp_path)
-
-
-async def until(condition):
-    """Waits until it holds; a test that hangs here has failed."""
-    with trio.fail_after(60):
-        while not condition():
-            await trio.sleep(0.01)
-
-
-async def active(library, name, database="db"):
-    """Waits until that version is active."""
-    await until(lambda: library.active(database) is not None and library.active(database).name == name)
-
-
-def state(library, name, database="db"):
-    """The state of a version, or None."""
-    version = library.status()[database]["versions"].get(name)
-    return None if version is None else version["state"]
-
-
-def get(library, key, database="db"):
-    """What the active version says."""
-    for file in library.active(database).files:
-        found = file.get(key)
-        if found is not None:
-            return found
-    return None
+from gossipkv.testing.faulty_files import FaultyFiles
+from tests.unit.dataset.sources import lines
+from tests.unit.dataset.world import active, get, state, until
 
 
 async def test_a_source_is_built_and_served(world):
@@ -186,6 +105,31 @@ async def test_new_versions_are_found_by_and_by(world):
         await active(library, "v1", "other")
 
 
+async def test_looks_that_are_asked_for_at_once_are_few(world):
+    """A thousand are one and one more, of all databases or of one, also of one that nobody has."""
+    world.put("v1")
+    world.files = FaultyFiles(RealFiles())
+    async with world.node() as library:
+        await active(library, "v1")
+        before = world.files.counts["list_directory"]
+        await library.rescan()
+        one = world.files.counts["list_directory"] - before
+        world.put("v2")
+        answers = []
+
+        async def ask(name):
+            answers.append(await library.rescan(name))
+
+        before = world.files.counts["list_directory"]
+        async with trio.open_nursery() as nursery:
+            for number in range(1000):
+                nursery.start_soon(ask, [None, "db", f"other-{number}"][number % 3])
+        await active(library, "v2")
+        assert all(answer.get("db", ["v1", "v2"]) == ["v1", "v2"] for answer in answers)
+        assert sum("db" in answer for answer in answers) == 667
+        assert world.files.counts["list_directory"] - before < 10 * one
+
+
 async def test_versions_between_are_skipped_and_older_ones_never_built(world):
     """Only the newest counts."""
     world.put("v2")
@@ -252,6 +196,7 @@ async def test_why_nothing_is_served_yet(world):
         await until(lambda: "is in error" in library.unready("db"))
         assert library.unready("db").startswith("version v2 is in error: ")
         assert library.unready("db").endswith("part-0: line 1, byte 0: no TAB in the line 'no record'")
+        await library.rescan()  # After that no other look is going on, which may find the next one first.
         world.put("v3")
         await library.rescan()
         assert library.unready("db") == "version v3 waits for its turn"
@@ -447,129 +392,6 @@ async def test_a_version_that_changes_after_it_was_built_is_served_as_built(worl
             await trio.sleep(0.2)
             assert get(library, b"a") == b"v1"
     assert [line["event"] for line in logs].count("source_changed") == 1
-
-
-@pytest.mark.parametrize("name", ["MANIFEST", "00000.gkv"])
-async def test_a_version_found_damaged_is_set_aside_and_built_again(world, name):
-    """Named, not served, and whole again after a while; then the damaged one is deleted."""
-    world.put("v1")
-    async with world.node() as library:
-        await active(library, "v1")
-    path = world.root / "data/datasets/db/v1" / name
-    path.write_bytes(path.read_bytes()[:-1])
-    with capture_logs() as logs:
-        async with world.node() as library:
-            await active(library, "v1")
-            assert get(library, b"a") == b"v1"
-            assert os.listdir(world.root / "data/damaged/db") == []
-    assert str(path) in next(line["error"] for line in logs if line["event"] == "damaged")
-
-
-async def test_a_damaged_version_without_a_source_stays_an_error_and_nothing_older_answers(world):
-    """Answers never go back, not even then; by name the older one is served."""
-    world.put("v1")
-    async with world.node() as library:
-        await active(library, "v1")
-        world.put("v2")
-        await library.rescan()
-        await active(library, "v2")
-    shutil.rmtree(world.source / "db/v2")
-    (world.root / "data/datasets/db/v2/MANIFEST").unlink()
-    async with world.node() as library:
-        await library.rescan()
-        assert library.active("db") is None
-        assert state(library, "v2") == "ERROR"
-        assert library.version("db", "v1").files[0].get(b"a") == b"v1"
-        assert (world.root / "data/damaged/db/v2").exists()
-        world.put("v3")
-        await library.rescan()
-        await active(library, "v3")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [b"", b"GOSSIPKV 1", b"\0" * 100, encode("NODE", {})],
-    ids=["empty", "another magic", "zeroed", "another document"],
-)
-async def test_a_damaged_active_document_does_not_lead_back(world, damage):
-    """The newest that is built is what was answered, or newer."""
-    world.put("v1")
-    async with world.node() as library:
-        await active(library, "v1")
-        world.put("v2")
-        await library.rescan()
-        await active(library, "v2")
-    (world.root / "data/active/db").write_bytes(damage)
-    with capture_logs() as logs:
-        async with world.node() as library:
-            assert library.active("db").name == "v2"
-            world.put("v3")
-            await library.rescan()
-            await active(library, "v3")
-    assert "active_damaged" in [line["event"] for line in logs]
-    assert read_document(RealFiles(), world.root / "data/active/db", "ACTIVE")["version"] == "v3"
-
-
-async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
-    """The status says so at once; what is whole is served until the new files are there."""
-    world.put("v1")
-    async with world.node(retire_after_ms=100) as library:
-        await active(library, "v1")
-        damaged = library.active("db")
-        library.damaged("db", "v1", Corrupt("00000.gkv", 4096, "checksum"))
-        assert library.active("db") is damaged
-        assert "4096" in str(library.status()["db"]["versions"]["v1"]["error"])
-        await until(lambda: library.active("db") is not damaged)
-        assert get(library, b"a") == b"v1"
-        assert "error" not in library.status()["db"]["versions"]["v1"]
-        await until(lambda: damaged.files == [None])
-
-
-async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
-    """A full disk: the old one answers, the error is told, and it happens when there is room."""
-    world.put("v1")
-    async with world.node() as library:
-        await active(library, "v1")
-    world.files = FaultyFiles(RealFiles())
-    async with world.node() as library:
-        refused = 0
-
-        class Full(RealFiles):
-            def rename(self, source, target):
-                """Refuses the active document three times."""
-                nonlocal refused
-                if "/active/" in str(target) and refused < 2:
-                    refused += 1
-                    raise OSError(28, os.strerror(28), str(target))
-                super().rename(source, target)
-
-        world.files.inner = Full()
-        world.put("v2")
-        await library.rescan()
-        await until(lambda: "No space left" in str(library.status()["db"]["error"]))
-        assert library.active("db").name == "v1"
-        await active(library, "v2")
-        assert library.status()["db"]["error"] is None
-        assert refused == 2
-
-
-@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EMFILE"])
-async def test_a_publication_that_fails_leaves_the_old_version(world, error):
-    """One error in the status, no leftover, and a retry that succeeds."""
-    number = getattr(errno, error)
-    world.put("v1")
-    async with world.node() as library:
-        await active(library, "v1")
-    world.files = FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={"rename"}, error=number))
-    async with world.node() as library:
-        world.put("v2")
-        await library.rescan()
-        await until(lambda: state(library, "v2") == "ERROR")
-        assert world.files.struck
-        assert os.strerror(number) in library.status()["db"]["versions"]["v2"]["error"]["message"]
-        assert get(library, b"a") == b"v1"
-        assert os.listdir(world.root / "data/building/db") == []
-        await active(library, "v2")
 
 
 async def test_what_is_ignored_at_the_source_is_said_once(world):

@@ -94,6 +94,17 @@ def test_a_damaged_active_version_is_built_again():
     assert what(life("v5", State.AVAILABLE), active="v5").switch == "v5"
 
 
+def test_a_damaged_version_whose_files_are_held_retires_as_others_do():
+    """Not at once, whatever became of its build; without files it is forgotten."""
+    for state in (State.ERROR, State.SEEN):
+        damaged = life("v5", state, held=True)
+        decision = what(damaged, life("v6", State.AVAILABLE), active="v5")
+        assert (decision.switch, decision.supersede, decision.skip) == ("v6", ("v5",), ())
+        assert decision.build is None
+        assert what(life("v5", state), life("v6", State.AVAILABLE), active="v5").skip == ("v5",)
+        assert what(life("v7", state, source=None, held=True), active="v5").skip == ()
+
+
 def test_what_has_vanished_unbuilt_is_forgotten_and_what_is_built_stays():
     """The source may do what it likes."""
     assert what(life("v1", source=None)).skip == ("v1",)
@@ -156,6 +167,7 @@ LIVES = st.lists(
         st.sampled_from([state for state in State if state is not State.GONE]),
         st.sampled_from([None, source("v", 1), source("v", 2), source("v", waiting_for="a data file")]),
         st.sampled_from([None, Trouble("x"), Trouble("y", lasting=False)]),
+        held=st.booleans(),
     ),
     unique_by=lambda one: one.name,
 )

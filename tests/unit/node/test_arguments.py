@@ -55,11 +55,11 @@ def test_missing_and_further_parameters() -> None:
     """Too few and too many are said with the numbers."""
     taken = arguments("db")
     taken.text("database")
-    with pytest.raises(BadRequest, match="m: the key is missing; 1 parameters were given"):
+    with pytest.raises(BadRequest, match="m: the key is missing; 1 parameter given"):
         taken.key("key", 10)
     taken = arguments("db", 1, 2)
     taken.text("database")
-    with pytest.raises(BadRequest, match="m takes 1 parameters, not 3"):
+    with pytest.raises(BadRequest, match="m takes 1 parameter, not 3"):
         taken.end()
 
 
@@ -128,7 +128,7 @@ def test_options_come_last_and_are_a_map() -> None:
     """Something else, or something behind, is refused."""
     with pytest.raises(BadRequest, match="the options must be a map, not an array"):
         arguments([]).options("a")
-    with pytest.raises(BadRequest, match="m takes 1 parameters, not 2"):
+    with pytest.raises(BadRequest, match="m takes 1 parameter, not 2"):
         arguments({}, 1).options("a")
 
 

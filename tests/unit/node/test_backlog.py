@@ -28,3 +28,30 @@ def test_a_connection_that_is_gone() -> None:
     assert (bool(backlog), backlog.size_bytes) == (True, 3)
     assert backlog.take() == (2, 0, b"scan", b"123")
     assert (bool(backlog), backlog.size_bytes) == (False, 0)
+
+
+def test_a_connection_that_is_parked() -> None:
+    """Its requests keep their order, also with those that come later, and take their turn when it goes on."""
+    backlog = Backlog()
+    backlog.add([(1, 0, b"scan", b"12345"), (2, 0, b"scan", b"123"), (1, 1, b"scan", b"12345")])
+    assert backlog.turn == 1
+    backlog.park(1)
+    backlog.add([(1, 2, b"scan", b"1")])
+    assert (backlog.turn, backlog.size_bytes, backlog.parked_bytes) == (2, 3, 11)
+    assert backlog.take()[:2] == (2, 0)
+    assert not backlog
+    backlog.add([(3, 0, b"scan", b"12")])
+    backlog.resume([1, 7])
+    assert (backlog.size_bytes, backlog.parked_bytes) == (13, 0)
+    assert [backlog.take()[:2] for _ in range(4)] == [(3, 0), (1, 0), (1, 1), (1, 2)]
+    assert (bool(backlog), backlog.size_bytes) == (False, 0)
+
+
+def test_a_parked_connection_that_is_gone() -> None:
+    """Nothing is left of it."""
+    backlog = Backlog()
+    backlog.add([(1, 0, b"scan", b"12345")])
+    backlog.park(1)
+    backlog.forget(1)
+    backlog.resume([1])
+    assert (bool(backlog), backlog.size_bytes, backlog.parked_bytes) == (False, 0, 0)

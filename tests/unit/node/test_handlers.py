@@ -270,6 +270,12 @@ def test_info_and_lists(node: Node) -> None:
     assert node.ask("ping") == "pong"
     assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
     assert node.ask("status", {"local": True}) == node.ask("status") == {"db": {"done": 0.5}, "empty": {"done": 0.5}}
+    assert node.ask("status", {"database": "db"}) == {"db": {"done": 0.5}}
+    assert node.ask("status", {"database": None}) == node.ask("status")
+    assert node.refusal("status", {"database": "nowhere"}) == (
+        "UNKNOWN_DATABASE",
+        "no database nowhere here or at the source",
+    )
 
 
 async def refresh(node: Node, *params: Value) -> rpc.Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -13,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from gossipkv.node import pump
 from gossipkv.node.handlers import Waiting
 from gossipkv.node.pump import Pump
 from gossipkv.wire import rpc
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 PATIENCE_S = 20
+LARGE = b"x" * 200_000
 
 
 class MadeUpAnswers:
-    """Answers with the method's name; `slow` waits until it is let go, `heavy` holds up the loop."""
+    """Answers with the method's name; `slow` waits until it is let go, `heavy` holds up the loop, `large` is large."""
 
     def __init__(self) -> None:
+        self.large = 0
         self.go = trio.Event()
         self.asked = trio.Event()
         self.heavy = 0
@@ -41,6 +45,9 @@ class MadeUpAnswers:
         if method == b"heavy":
             self.heavy += 1
             time.sleep(0.002)  # As a page of a scan does.
+        if method == b"large":
+            self.large += 1
+            return rpc.response(msgid, LARGE)
         if method != b"slow":
             return rpc.response(msgid, method)
 
@@ -158,6 +165,58 @@ async def test_nobody_awaits_the_answers_of_a_connection_that_is_gone(tmp_path: 
             await exchange(modest, rpc.request(1, "info", []), 1)
         await trio.testing.wait_all_tasks_blocked()
         assert running.answers.heavy < 400
+
+
+async def deaf(running: Running, requests: bytes) -> trio.SocketStream:
+    """A client that has sent requests and reads nothing; returns when the node answers no more of them."""
+    stream = await running.connect()
+    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+    with contextlib.suppress(trio.BrokenResourceError):  # It may be closed for them.
+        await stream.send_all(requests)
+    other = await running.connect()
+    before = -1
+    with trio.fail_after(PATIENCE_S):
+        while running.answers.large != before:
+            before = running.answers.large
+            for number in range(20):
+                await exchange(other, rpc.request(number, "info", []), 1)
+            await trio.sleep(0.05)
+    return stream
+
+
+async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None:
+    """It holds `max_queued` and one answer, others go on, and all its answers come in order once it reads."""
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=60_000) as running:
+        greedy = await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
+        assert running.answers.large < 100  # What the sockets' buffers take, and max_queued.
+        counters = running.core.counters()
+        assert 1_000_000 <= counters["held_bytes"] <= 1_000_000 + len(LARGE) + 100
+        assert [answer[1] for answer in await receive(greedy, 200)] == list(range(200))
+        assert counters["closed_memory"] == running.core.counters()["held_bytes"] == 0
+
+
+async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path: Path) -> None:
+    """After `frame_timeout`; nothing of what they have asked is answered after that."""
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=500) as running:
+        await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
+        with trio.fail_after(PATIENCE_S):
+            while running.core.counters()["closed_read_timeout"] == 0:
+                await trio.sleep(0.05)
+        await trio.testing.wait_all_tasks_blocked()
+        assert running.answers.large < 100
+        counters = running.core.counters()
+        assert (counters["held_bytes"], counters["in_flight"]) == (0, 0)
+
+
+async def test_what_parked_requests_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond, the connection that has most recently sent them is closed, and no other."""
+    monkeypatch.setattr(pump, "MAX_PARKED_BYTES", 100_000)
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=60_000) as running:
+        modest = await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
+        requests = b"".join(rpc.request(number, "large", ["x" * 2000]) for number in range(200))
+        await deaf(running, requests)
+        assert running.core.counters()["closed_memory"] == 1
+        assert len(await receive(modest, 200)) == 200
 
 
 async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:

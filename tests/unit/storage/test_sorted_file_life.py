@@ -356,3 +356,9 @@ def test_a_file_outlives_its_builder(tmp_path: Path) -> None:
     with SortedFile(tmp_path / "a.gkv") as after:
         assert (before.get(b"k"), after.get(b"k")) == (b"old", b"new")
     before.close()
+
+
+def test_an_unknown_option_is_refused(path: Path) -> None:
+    """A misspelt option is an error, not a default."""
+    with pytest.raises(TypeError, match="cache"):
+        SortedFile(path, cache=1)

@@ -1,0 +1,277 @@
+"""One database of a node when its files are damaged or the system refuses."""
+
+import errno
+import os
+import shutil
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from gossipkv.environment import READ, RealFiles
+from gossipkv.errors import Corrupt
+from gossipkv.storage.document import encode, read_document
+from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.unit.dataset.world import active, get, state, until
+
+
+@pytest.mark.parametrize("name", ["MANIFEST", "00000.gkv"])
+async def test_a_version_found_damaged_is_set_aside_and_built_again(world, name):
+    """Named, not served, and whole again after a while; then the damaged one is deleted."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    path = world.root / "data/datasets/db/v1" / name
+    path.write_bytes(path.read_bytes()[:-1])
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v1")
+            assert get(library, b"a") == b"v1"
+            assert os.listdir(world.root / "data/damaged/db") == []
+            await until(lambda: state(library, "v1") == "ACTIVE")
+    events = [line["event"] for line in logs]
+    assert ("serves_again" in events, "switched" in events) == (True, False)
+    assert str(path) in next(line["error"] for line in logs if line["event"] == "damaged")
+
+
+async def test_a_damaged_version_without_a_source_stays_an_error_and_nothing_older_answers(world):
+    """Answers never go back, not even then; by name the older one is served."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+    shutil.rmtree(world.source / "db/v2")
+    (world.root / "data/datasets/db/v2/MANIFEST").unlink()
+    async with world.node() as library:
+        await library.rescan()
+        assert library.active("db") is None
+        assert state(library, "v2") == "ERROR"
+        assert library.version("db", "v1").files[0].get(b"a") == b"v1"
+        assert (world.root / "data/damaged/db/v2").exists()
+        world.put("v3")
+        await library.rescan()
+        await active(library, "v3")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"GOSSIPKV 1", b"\0" * 100, encode("NODE", {})],
+    ids=["empty", "another magic", "zeroed", "another document"],
+)
+async def test_a_damaged_active_document_does_not_lead_back(world, damage):
+    """The newest that is built is what was answered, or newer."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+    (world.root / "data/active/db").write_bytes(damage)
+    with capture_logs() as logs:
+        async with world.node() as library:
+            assert library.active("db").name == "v2"
+            world.put("v3")
+            await library.rescan()
+            await active(library, "v3")
+    assert "active_damaged" in [line["event"] for line in logs]
+    assert read_document(RealFiles(), world.root / "data/active/db", "ACTIVE")["version"] == "v3"
+
+
+async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
+    """The status says so at once; what is whole is served until the new files are there."""
+    world.put("v1")
+    async with world.node(retire_after_ms=100) as library:
+        await active(library, "v1")
+        damaged = library.active("db")
+        library.damaged("db", "v1", Corrupt("00000.gkv", 4096, "checksum"))
+        assert library.active("db") is damaged
+        assert "4096" in str(library.status()["db"]["versions"]["v1"]["error"])
+        await until(lambda: library.active("db") is not damaged)
+        assert get(library, b"a") == b"v1"
+        assert "error" not in library.status()["db"]["versions"]["v1"]
+        await until(lambda: damaged.files == [None])
+
+
+async def test_a_damaged_version_that_is_superseded_retires_as_others_do(world):
+    """Whoever reads it by name goes on, though the source has it no more."""
+    world.put("v1")
+    async with world.node(retire_after_ms=600) as library:
+        await active(library, "v1")
+        shutil.rmtree(world.source / "db/v1")
+        await library.rescan()
+        damaged = library.active("db")
+        library.damaged("db", "v1", Corrupt("00000.gkv", 4096, "checksum"))
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+        for _ in range(10):
+            world.requests["db", "v1"] += 1
+            await trio.sleep(0.1)
+            assert library.version("db", "v1") is damaged
+        assert state(library, "v1") == "RETIRING"
+        await until(lambda: library.version("db", "v1") is None)
+
+
+async def test_what_was_set_aside_goes_when_something_newer_serves(world):
+    """It is kept for a person to look at until then."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    shutil.rmtree(world.source / "db/v1")
+    (world.root / "data/datasets/db/v1/MANIFEST").unlink()
+    aside = world.root / "data/damaged/db"
+    async with world.node() as library:
+        assert os.listdir(aside) == ["v1"]
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+        await until(lambda: os.listdir(aside) == [])
+
+
+async def test_what_was_set_aside_goes_at_the_next_start(world):
+    """What is older than the active version, and what was built again; not what is still missing."""
+    world.put("v2")
+    async with world.node() as library:
+        await active(library, "v2")
+    aside = world.root / "data/damaged/db"
+    for name in ("v1", "v2", "v3"):
+        (aside / name).mkdir(parents=True)
+    async with world.node():
+        assert os.listdir(aside) == ["v3"]
+
+
+async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
+    """A full disk: the old one answers, the error is told, and it happens when there is room."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    world.files = FaultyFiles(RealFiles())
+    async with world.node() as library:
+        refused = 0
+
+        class Full(RealFiles):
+            def rename(self, source, target):
+                """Refuses the active document three times."""
+                nonlocal refused
+                if "/active/" in str(target) and refused < 2:
+                    refused += 1
+                    raise OSError(28, os.strerror(28), str(target))
+                super().rename(source, target)
+
+        world.files.inner = Full()
+        world.put("v2")
+        await library.rescan()
+        await until(lambda: "No space left" in str(library.status()["db"]["error"]))
+        assert library.active("db").name == "v1"
+        await active(library, "v2")
+        assert library.status()["db"]["error"] is None
+        assert refused == 2
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EMFILE"])
+async def test_a_publication_that_fails_leaves_the_old_version(world, error):
+    """One error in the status, no leftover, and a retry that succeeds."""
+    number = getattr(errno, error)
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    world.files = FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={"rename"}, error=number))
+    async with world.node() as library:
+        world.put("v2")
+        await library.rescan()
+        await until(lambda: state(library, "v2") == "ERROR")
+        assert world.files.struck
+        assert os.strerror(number) in library.status()["db"]["versions"]["v2"]["error"]["message"]
+        assert get(library, b"a") == b"v1"
+        assert os.listdir(world.root / "data/building/db") == []
+        await active(library, "v2")
+
+
+class Refusing(RealFiles):
+    """Refuses to open what is below a path, for a while."""
+
+    def __init__(self, path, error):
+        self.path = str(path)
+        self.error = error
+
+    def refuse(self, path):
+        """Raises if it is."""
+        if self.error and str(path).startswith(self.path):
+            raise OSError(self.error, os.strerror(self.error), str(path))
+
+    def open(self, path, flags=READ, mode=0o644):
+        """Or not."""
+        self.refuse(path)
+        return super().open(path, flags, mode)
+
+    def list_directory(self, path):
+        """Or not."""
+        self.refuse(path)
+        return super().list_directory(path)
+
+
+@pytest.mark.parametrize("place", ["active/db", "datasets/db"])
+async def test_a_database_that_cannot_be_read_stops_nobody_else(world, place):
+    """It serves nothing, and says why; others are served, and so is it once it can be read; answers never go back."""
+    world.put("v1")
+    world.put("v1", database="other")
+    async with world.node() as library:
+        await active(library, "v1", "other")
+        await active(library, "v1")
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+    shutil.rmtree(world.source / "db")
+    world.files = Refusing(world.root / "data" / place, errno.EIO)
+    async with world.node() as library:
+        assert library.active("other").name == "v1"
+        await library.rescan()
+        assert library.known("db")
+        assert library.active("db") is None
+        assert "Input/output error" in library.status()["db"]["error"]
+        assert "Input/output error" in library.unready("db")
+        world.files.error = 0
+        await active(library, "v2")
+        assert library.status()["db"]["error"] is None
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+async def test_a_version_that_cannot_be_opened_is_tried_again(world, error):
+    """From the disk: there is no source to build it from."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    stamp = os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns
+    world.files = Refusing(world.root / "data/datasets/db/v1/00000.gkv", error)
+    async with world.node(source=None) as library:
+        assert state(library, "v1") == "ERROR"
+        world.files.error = 0
+        await active(library, "v1")
+        assert get(library, b"a") == b"v1"
+        await until(lambda: state(library, "v1") == "ACTIVE")
+    assert os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns == stamp
+
+
+async def test_a_version_that_can_never_be_opened_is_built_again(world):
+    """When the source has it."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+    first = world.root / "data/datasets/db/v1"
+
+    class FirstFile(Refusing):
+        def rename(self, source, target):
+            """The next one in its place is good."""
+            if str(source) == str(first):
+                self.error = 0
+            super().rename(source, target)
+
+    world.files = FirstFile(first / "00000.gkv", errno.EIO)
+    with capture_logs() as logs:
+        async with world.node() as library:
+            assert state(library, "v1") == "ERROR"
+            await active(library, "v1")
+            assert get(library, b"a") == b"v1"
+    assert "built" in [line["event"] for line in logs]

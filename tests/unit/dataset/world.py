@@ -1,0 +1,80 @@
+"""A source, a data directory and a node's datasets, for the tests of the library and its databases."""
+
+import random
+import shutil
+from collections import Counter
+from contextlib import asynccontextmanager
+
+import trio
+
+from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.store import DataDirectory
+from gossipkv.environment import RealFiles
+from tests.unit.dataset.sources import lines, put_version
+
+
+class World:
+    """A source, a data directory, and a node's worth of datasets."""
+
+    def __init__(self, root):
+        self.root = root
+        self.source = root / "source"
+        self.source.mkdir()
+        self.files = RealFiles()
+        self.requests = Counter()
+        self.changes = []
+
+    def put(self, name, *contents, database="db"):
+        """A version appears in one step, as careful writers do it."""
+        place = self.root / "making"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        put_version(RealFiles(), place, name, contents or [lines(a=name)], database)
+        (self.source / database).mkdir(exist_ok=True)
+        (place / database / name).rename(self.source / database / name)
+
+    @asynccontextmanager
+    async def node(self, **settings):
+        """A running library; ends as a node does."""
+        chosen = {"source": str(self.source), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
+        with DataDirectory.open(self.root / "data", self.files, cluster="test", random=random.Random(1)) as directory:
+            library = Library(
+                directory,
+                LibrarySettings(**chosen),
+                on_change=lambda: self.changes.append(library.held()),
+                requests=lambda database, version: self.requests[database, version],
+            )
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(library.run)
+                    yield library
+                    nursery.cancel_scope.cancel()
+            finally:
+                library.close()
+
+
+async def until(condition):
+    """Waits until it holds; a test that hangs here has failed."""
+    with trio.fail_after(60):
+        while not condition():
+            await trio.sleep(0.01)
+
+
+async def active(library, name, database="db"):
+    """Waits until that version is active."""
+    await until(lambda: library.active(database) is not None and library.active(database).name == name)
+
+
+def state(library, name, database="db"):
+    """The state of a version, or None."""
+    version = library.status()[database]["versions"].get(name)
+    return None if version is None else version["state"]
+
+
+def get(library, key, database="db"):
+    """What the active version says."""
+    for file in library.active(database).files:
+        found = file.get(key)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,129 @@
+"""A build that puts runs aside, struck at every operation: the old file or the new one, whole, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.environment import RealFiles
+from gossipkv.errors import StorageError
+from gossipkv.storage import builder
+from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
+    from gossipkv.environment import Files
+
+OLD = [(b"old", b"file")]
+KINDS = CHANGING - {"make_directory", "remove_directory"}
+
+
+class Unsynced(RealFiles):
+    """A killed process leaves what it wrote, synced or not; without syncs the test takes a tenth of the time."""
+
+    def sync(self, descriptor: int) -> None:
+        """Nothing."""
+
+    def sync_directory(self, path: str | os.PathLike[str]) -> None:
+        """Nothing."""
+
+
+@cache
+def records() -> list[tuple[bytes, bytes]]:
+    """Several times what the least memory holds."""
+    source = random.Random(36)
+    return [(source.randbytes(6), source.randbytes(1_000)) for _ in range(4_000)]
+
+
+def build(path: Path, files: Files) -> None:
+    """The build under test."""
+    builder.build(path, records(), files=files, memory_bytes=builder.MIN_MEMORY_BYTES)
+
+
+def content(path: Path) -> list[tuple[bytes, bytes]]:
+    """All records of a file that is whole."""
+    with SortedFile(path) as file:
+        file.verify()
+        return list(file.scan())
+
+
+def operations(path: Path) -> Counter[str]:
+    """How often the build performs each operation that changes the disk."""
+    calm = FaultyFiles(Unsynced())
+    build(path, calm)
+    path.unlink()
+    return Counter({kind: calm.counts[kind] for kind in KINDS})
+
+
+@pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
+def test_a_kill_at_every_operation(tmp_path: Path, action: Action) -> None:
+    """After each, the file of that name is the old one or the new one, and the next build clears up."""
+    new = sorted(dict(records()).items())
+    path = tmp_path / "a.gkv"
+    expected = operations(path)
+    assert min(expected.values()) > 0
+    assert expected["create"] >= 3, "runs were put aside"
+    struck: Counter[str] = Counter()
+    seen: Counter[bool] = Counter()
+    for at in range(expected.total()):
+        builder.build(path, OLD, files=Unsynced())
+        faulty = FaultyFiles(Unsynced(), Fault(at, action, kinds=KINDS))
+        with pytest.raises(Crash):
+            build(path, faulty)
+        struck[faulty.struck[0].split()[0]] += 1
+        found = content(path)
+        assert found in (OLD, new)
+        seen[found == new] += 1
+        builder.build(path, OLD, files=Unsynced())
+        assert [entry.name for entry in tmp_path.iterdir()] == ["a.gkv"]
+    assert struck == expected
+    assert min(seen[False], seen[True]) > 0
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_a_failure_at_every_operation(tmp_path: Path, error: int) -> None:
+    """One clear error that names the directory; the old file stays, and nothing beside it, unless it was renamed."""
+    new = sorted(dict(records()).items())
+    path = tmp_path / "a.gkv"
+    expected = operations(path)
+    struck: Counter[str] = Counter()
+    for at in range(expected.total()):
+        builder.build(path, OLD, files=Unsynced())
+        faulty = FaultyFiles(Unsynced(), Fault(at, Action.FAIL_HALFWAY, kinds=KINDS, error=error))
+        with pytest.raises(StorageError, match=r"cannot build sorted files") as refusal:
+            build(path, faulty)
+        assert str(tmp_path) in refusal.value.message
+        kind = faulty.struck[0].split()[0]
+        struck[kind] += 1
+        assert content(path) == (new if kind == "sync_directory" else OLD)
+        left = {entry.name for entry in tmp_path.iterdir()} - {"a.gkv"}
+        assert len(left) <= (kind == "unlink"), "only what could not be removed is left"
+        with contextlib.suppress(FileNotFoundError):
+            for name in left:
+                (tmp_path / name).unlink()
+    assert struck == expected
+
+
+def test_a_run_that_cannot_be_put_aside_while_adding(tmp_path: Path) -> None:
+    """`add` says it as `finish` would: one error that names the directory."""
+    faulty = FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={"pwrite"}, error=errno.ENOSPC))
+    with builder.SortedFileBuilder(
+        tmp_path, ["a.gkv"], files=faulty, memory_bytes=builder.MIN_MEMORY_BYTES
+    ) as building:
+
+        def add_all_one_by_one() -> None:
+            for key, value in records():
+                building.add(key, value)
+
+        with pytest.raises(StorageError, match=r"cannot build sorted files: No space left"):
+            add_all_one_by_one()
+    assert list(tmp_path.iterdir()) == []
