@@ -18,7 +18,7 @@ cdef extern from "Python.h":
     object PySequence_Fast(object sequence, const char* message)
 
 cdef enum:
-    STAGGER = 6            # Lookups between two stages of a batch; more than a core's outstanding misses gain nothing.
+    STAGGER = 6           # Lookups between two stages of a batch; more than a core's outstanding misses gain nothing.
     WINDOW = 32           # At least 3 * STAGGER + 1.
     LINE = 64
     FIRST_LINES = 3       # What a record of some 100 bytes lies in.
