@@ -64,7 +64,7 @@ class SortedFileBuilder:
         directory: where the files go; scratch files lie there meanwhile, up to the size of the records.
         names: one name a file.
         files: the file operations to use.
-        memory_bytes: bounds what the builder holds, from 8 MiB.
+        memory_bytes: bounds what the builder holds, from 8 MiB; three times the longest record where that is more.
         compression: "none" or "lz4" (4 KiB blocks; for data larger than memory).
         metadata: bytes kept with every file.
         on_progress: called with (records written, records added) now and then during `finish`.

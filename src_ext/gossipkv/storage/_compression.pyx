@@ -2,7 +2,7 @@
 
 The package ships no headers and a fresh machine has no liblz4, but the functions are in its extension module; their
 addresses are handed in by `gossipkv.storage.compression`.  Where they cannot be had, the package's Python functions do
-the same work under the GIL: slower, never different.
+the same work under the GIL: slower, with the same answers (compressed bytes may differ between versions of lz4).
 """
 
 from libc.stdint cimport uint8_t, uintptr_t

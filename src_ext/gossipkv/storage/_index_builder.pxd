@@ -36,7 +36,6 @@ cdef class BucketWriter:
 cdef class IndexBuilder:
     cdef object make_scratch
     cdef Item* items
-    cdef Item* spare
     cdef Py_ssize_t used, capacity, limit
     cdef readonly uint64_t count
     cdef list runs

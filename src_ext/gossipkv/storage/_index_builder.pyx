@@ -16,7 +16,6 @@ last home take what is still carried, so nothing ever wraps around and the index
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from gossipkv.storage._format cimport (
@@ -27,6 +26,10 @@ from gossipkv.storage._radix cimport Item, radix_sort
 from gossipkv.storage._scratch cimport Scratch
 
 from gossipkv.errors import LimitExceeded
+
+cdef extern from "gossipkv/storage/region.h" nogil:
+    void* region_resize "gkv_region_resize"(void* old, size_t old_size, size_t size)
+    void region_free "gkv_region_free"(void* region, size_t size)
 
 cdef enum:
     FIRST_CAPACITY = 1024
@@ -46,8 +49,7 @@ cdef class IndexBuilder:
         self.runs = []
 
     def __dealloc__(self):
-        free(self.items)
-        free(self.spare)
+        region_free(self.items, <size_t> self.capacity * sizeof(Item))
 
     cdef int add(self, uint64_t hash, uint32_t position) except -1:
         if self.used == self.capacity:
@@ -64,7 +66,9 @@ cdef class IndexBuilder:
 
     cdef int grow(self) except -1:
         cdef Py_ssize_t capacity = max(<Py_ssize_t> FIRST_CAPACITY, 2 * self.capacity)
-        cdef Item* grown = <Item*> realloc(self.items, <size_t> capacity * sizeof(Item))
+        cdef Item* grown = <Item*> region_resize(
+            self.items, <size_t> self.capacity * sizeof(Item), <size_t> capacity * sizeof(Item)
+        )
         if grown == NULL:
             raise MemoryError
         self.items = grown
@@ -72,12 +76,13 @@ cdef class IndexBuilder:
         return 0
 
     cdef int sort(self) except -1:
-        cdef Item* grown = <Item*> realloc(self.spare, <size_t> max(<Py_ssize_t> 1, self.used) * sizeof(Item))
-        if grown == NULL:
+        cdef size_t size = <size_t> max(<Py_ssize_t> 1, self.used) * sizeof(Item)
+        cdef Item* spare = <Item*> region_resize(NULL, 0, size)
+        if spare == NULL:
             raise MemoryError
-        self.spare = grown
         with nogil:
-            radix_sort(self.items, self.spare, self.used, 4)
+            radix_sort(self.items, spare, self.used, 4)
+        region_free(spare, size)
         return 0
 
     cdef int spill(self) except -1:

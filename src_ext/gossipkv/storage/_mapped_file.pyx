@@ -268,7 +268,7 @@ cdef object map_file(files, path, str name):
         StorageError: the file system refuses.
     """
     try:
-        descriptor = files.open(path, READ)
+        descriptor = files.open(path, READ | getattr(os, "O_NONBLOCK", 0))    # A pipe would wait for its writer.
         try:
             size = files.size(descriptor)
             if size == 0:

@@ -38,7 +38,6 @@ cdef class RecordSorter:
     cdef uint8_t* arena
     cdef uint64_t used, capacity
     cdef Item* items
-    cdef Item* spare
     cdef Py_ssize_t count, item_capacity
     cdef Py_ssize_t shared            # All keys in memory agree in this many leading bytes.
 

@@ -29,6 +29,10 @@ from gossipkv.storage._sorted_file_writer cimport SortedFileWriter
 
 from gossipkv.errors import LimitExceeded
 
+cdef extern from "gossipkv/storage/region.h" nogil:
+    void* region_resize "gkv_region_resize"(void* old, size_t old_size, size_t size)
+    void region_free "gkv_region_free"(void* region, size_t size)
+
 cdef enum:
     RECORD_HEADER_SIZE = 12
     FIRST_ARENA = 65536
@@ -65,9 +69,7 @@ cdef class RecordSorter:
             self.prefixes[group].size = -1
 
     def __dealloc__(self):
-        free(self.arena)
-        free(self.items)
-        free(self.spare)
+        self.release_memory()
         free(self.duplicates)
         free(self.prefixes)
         free(self.last_key)
@@ -104,7 +106,7 @@ cdef class RecordSorter:
         cdef uint8_t* at
         if key_size > MAX_KEY_SIZE or value_size > MAX_VALUE_SIZE or group >= self.group_count:
             self.refuse(group, key_size, value_size)
-        if self.used + size > self.capacity or self.count == self.item_capacity:
+        if self.used + size > self.capacity or self.count == self.item_capacity or self.finished:
             self.grow(size)
         if self.count == 0:
             self.shared = key_size
@@ -177,14 +179,16 @@ cdef class RecordSorter:
             if wanted > self.memory_bytes:
                 wanted = max(self.capacity, self.memory_bytes)
             wanted = max(wanted, self.used + size)
-            grown = realloc(self.arena, <size_t> wanted)
+            grown = region_resize(self.arena, <size_t> self.capacity, <size_t> wanted)
             if grown == NULL:
                 raise MemoryError
             self.arena = <uint8_t*> grown
             self.capacity = wanted
         if self.count == self.item_capacity:
             wanted = max(<uint64_t> FIRST_ITEMS, 2 * <uint64_t> self.item_capacity)
-            grown = realloc(self.items, <size_t> wanted * sizeof(Item))
+            grown = region_resize(
+                self.items, <size_t> self.item_capacity * sizeof(Item), <size_t> wanted * sizeof(Item)
+            )
             if grown == NULL:
                 raise MemoryError
             self.items = <Item*> grown
@@ -253,14 +257,13 @@ cdef class RecordSorter:
             start = stop
 
     cdef int sort(self) except -1:
-        cdef void* grown = realloc(self.spare, <size_t> max(<Py_ssize_t> 1, self.count) * sizeof(Item))
-        if grown == NULL:
+        cdef size_t size = <size_t> max(<Py_ssize_t> 1, self.count) * sizeof(Item)
+        cdef Item* spare = <Item*> region_resize(NULL, 0, size)
+        if spare == NULL:
             raise MemoryError
-        self.spare = <Item*> grown
         with nogil:
-            self.sort_range(self.items, self.spare, self.count, 0)
-        free(self.spare)
-        self.spare = NULL
+            self.sort_range(self.items, spare, self.count, 0)
+        region_free(spare, size)
         self.next_item = 0
         return 0
 
@@ -457,7 +460,6 @@ cdef class RecordSorter:
         if self.finished:
             raise ValueError("the build is finished already")
         self.finished = True
-        self.item_capacity = self.count     # So that an `add` comes by `grow`, which refuses it.
         if not self.runs:
             self.sort()
             return
@@ -514,8 +516,8 @@ cdef class RecordSorter:
 
     cdef void release_memory(self) noexcept:
         """Give the arena and the items back."""
-        free(self.arena)
-        free(self.items)
+        region_free(self.arena, <size_t> self.capacity)
+        region_free(self.items, <size_t> self.item_capacity * sizeof(Item))
         self.arena = NULL
         self.items = NULL
         self.used = self.capacity = 0

@@ -12,6 +12,7 @@ cdef class SortedFile(RecordReader):
     cdef int locate(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
     ) noexcept nogil
+    cdef int verify_anchor(self, uint64_t anchor, uint64_t position, bytes key) except -1
     cdef uint64_t place_in_file(self, uint64_t position)
     cdef int place_of(self, bytes key, uint64_t* position) except -1
 

@@ -214,6 +214,11 @@ cdef class SortedFile(RecordReader):
         cdef list answers
         cdef bint long_values
         self.ensure_open()
+        if self.compression != COMPRESSION_NONE:
+            # Python's own lz4 may let other threads run, and one of them may change a list.
+            sequence = tuple(keys)
+            items = PySequence_Fast_ITEMS(sequence)
+            count = PySequence_Fast_GET_SIZE(sequence)
         long_values = self.record_count > 0 and self.value_bytes // self.record_count > 2 * LINE
         answers = PyList_New(count)
         for i in range(count + 3 * STAGGER):
@@ -289,12 +294,12 @@ cdef class SortedFile(RecordReader):
         return 0
 
     def verify(self):
-        """Check every byte: all checksums, then that keys ascend and that the index finds each of them.
+        """Check every byte: all checksums, then that keys ascend and that index and anchors lead to each of them.
 
         Raises:
             Corrupt: the first damage found.
         """
-        cdef uint64_t page, position = 0, seen = 0
+        cdef uint64_t page, position = 0, seen = 0, anchors = 0, stretch = <uint64_t> -1
         cdef Record record
         cdef Slice value
         cdef bytes before = None, key
@@ -308,14 +313,37 @@ cdef class SortedFile(RecordReader):
             key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
             if before is not None and before >= key:
                 self.refuse(self.place_in_file(position), f"keys do not ascend: {key!r} after {before!r}")
-            position = record.next
+            if not key.startswith(self.common_prefix[:self.common_size]):
+                self.refuse(self.size - FOOTER_SIZE + 160, f"the key {key!r} does not begin as the footer says")
+            if position // PAGE_SIZE != stretch:
+                stretch = position // PAGE_SIZE
+                self.verify_anchor(anchors, position, key)
+                anchors += 1
             if self.find(<const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &value) <= 0:
                 self.refuse(self.place_in_file(position), f"the index does not find the key {key!r}")
+            position = record.next
             before = key
             seen += 1
         if seen != self.record_count:
             self.refuse(self.size - FOOTER_SIZE + 24, "another number of records than the footer says",
                         self.record_count, seen)
+        if anchors != self.anchor_count:
+            self.refuse(self.size - FOOTER_SIZE + 88, "another number of anchors than the records need",
+                        anchors, self.anchor_count)
+
+    cdef int verify_anchor(self, uint64_t anchor, uint64_t position, bytes key) except -1:
+        """The anchor of a stretch names its first record."""
+        cdef uint64_t words = <uint64_t> (self.anchor_words - self.base) + 8 * anchor
+        cdef uint64_t places = <uint64_t> (self.anchor_positions - self.base) + 4 * anchor
+        if anchor >= self.anchor_count:
+            return 0    # Too few of them; the number is compared at the end.
+        if load32(self.base + places) != position // 8 + 1:
+            self.refuse(places, "an anchor leads to another record than the first of its stretch")
+        if load64(self.base + words) != word_of(
+            <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), self.common_size
+        ):
+            self.refuse(words, f"an anchor's word is not that of its key {key!r}")
+        return 0
 
     cdef uint64_t place_in_file(self, uint64_t position):
         """Where in the file a position is, for an error."""

@@ -40,11 +40,9 @@ BUILDS = {
     "tiny records": Build(16 * MIB, 2_500_000, 1),  # Some 60 bytes each while they are sorted.
     "tiny records, least memory": Build(8 * MIB, 2_500_000, 1),
 }
-HELD_BACK = pytest.mark.xfail(strict=True, reason="malloc's moving mmap threshold keeps what is freed between runs")
-MARKS = {"tiny records, least memory": [HELD_BACK]}
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, [])) for name in BUILDS])
+@pytest.mark.parametrize("name", BUILDS)
 def test_peak_within_the_budget(tmp_path: Path, name: str) -> None:
     """The peak of the resident memory rises by no more than the budget, whatever the records are like."""
     build = BUILDS[name]

@@ -484,6 +484,28 @@ def test_offsets_lie_in_the_file(image: bytes, question: str) -> None:
 # Lies that only `verify` can find ------------------------------------------------------------------------------------
 
 
+def test_anchors_and_prefixes_that_lie() -> None:
+    """Another record's place, another word, too few or too many, and a prefix that the keys do not have."""
+    good = Forgery.of(oracle.NONE)
+    at, count = good.footer.anchors, good.footer.anchor_count
+    numbers = struct.unpack_from(f"<{count}Q{count}I", good.body, at)
+    words, places = list(numbers[:count]), list(numbers[count:])
+    assert count > 1
+    fewer = Forgery.of(oracle.NONE).poke(at, struct.pack(f"<{count - 1}Q{count - 1}I", *words[:-1], *places[:-1]))
+    lies = {
+        "another record than the first": with_anchors(Forgery.of(oracle.NONE), words, [*places[:-1], places[-1] - 4]),
+        "word is not that of its key": with_anchors(Forgery.of(oracle.NONE), [*words[:-1], words[-1] ^ 1], places),
+        "does not begin as the footer says": good.image(prefix=b"kez"),
+        "another number of anchors": fewer.image(anchor_count=count - 1),
+    }
+    with SortedFile(good.image()) as file:
+        file.verify()
+    for reason, image in lies.items():
+        with SortedFile(image) as file, pytest.raises(Corrupt, match=reason) as refusal:
+            file.verify()
+        assert 0 <= refusal.value.offset <= len(image)
+
+
 def test_keys_that_do_not_ascend() -> None:
     """Records in another order, and one twice."""
     for records in (RECORDS[::-1], [*RECORDS, RECORDS[-1]], [RECORDS[1], RECORDS[0], *RECORDS[2:]]):

@@ -362,3 +362,10 @@ def test_an_unknown_option_is_refused(path: Path) -> None:
     """A misspelt option is an error, not a default."""
     with pytest.raises(TypeError, match="cache"):
         SortedFile(path, cache=1)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    """A named pipe without a writer is no sorted file, and not waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Corrupt, match=r"pipe.*empty"):
+        SortedFile(tmp_path / "pipe")

@@ -1,0 +1,44 @@
+/* Large buffers that grow, straight from the kernel.
+ *
+ * glibc moves its threshold for such buffers up each time one is freed, and then carves the next ones out of a heap
+ * that it cannot give back: a build within its budget would hold half as much again. */
+#ifndef GOSSIPKV_REGION_H
+#define GOSSIPKV_REGION_H
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#if defined(__linux__)
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sys/mman.h>
+/* The headers declare mremap only when _GNU_SOURCE came before any of them. */
+extern void *mremap(void *old, size_t old_size, size_t size, int flags, ...);
+#ifndef MREMAP_MAYMOVE
+#define MREMAP_MAYMOVE 1
+#endif
+
+/* The region with another size, possibly elsewhere; `old` NULL: a new one.  NULL: no memory, and `old` is as it was. */
+static inline void *gkv_region_resize(void *old, size_t old_size, size_t size) {
+    void *region = old == NULL ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                               : mremap(old, old_size, size, MREMAP_MAYMOVE);
+    return region == MAP_FAILED ? NULL : region;
+}
+
+static inline void gkv_region_free(void *region, size_t size) {
+    if (region != NULL) munmap(region, size);
+}
+#else
+static inline void *gkv_region_resize(void *old, size_t old_size, size_t size) {
+    (void)old_size;
+    return realloc(old, size);
+}
+
+static inline void gkv_region_free(void *region, size_t size) {
+    (void)size;
+    free(region);
+}
+#endif
+
+#endif
