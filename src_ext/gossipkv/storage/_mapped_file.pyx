@@ -24,6 +24,9 @@ import os
 from gossipkv.environment import READ, RealFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 
+cdef extern from "gossipkv/storage/region.h" nogil:
+    void wish_large_pages "gkv_wish_large_pages"(const void* region, size_t size)
+
 HEADER_MAGIC = b"GKVSORT\n"
 FOOTER_MAGIC = b"\nGKVEND\n"
 
@@ -43,7 +46,8 @@ cdef class MappedFile:
     """The bytes of a sorted file and the regions that its footer names."""
 
     def __cinit__(self, source, *, files=None, name=None, cache_bytes=None):
-        if isinstance(source, (str, os.PathLike)):
+        cdef bint mapped = isinstance(source, (str, os.PathLike))
+        if mapped:
             self.name = os.fspath(source) if name is None else name
             source = map_file(RealFiles() if files is None else files, source, self.name)
         else:
@@ -59,6 +63,9 @@ cdef class MappedFile:
             PyBuffer_Release(&self.buffer)
             self.holds_buffer = False
             raise
+        if mapped and self.compression == COMPRESSION_NONE:
+            # Uncompressed files are for data that fits into memory: they are read, and mapped, in large pieces.
+            wish_large_pages(self.base, <size_t> self.size)
 
     def __dealloc__(self):
         free(self.checked_pages)

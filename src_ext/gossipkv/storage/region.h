@@ -29,7 +29,17 @@ static inline void *gkv_region_resize(void *old, size_t old_size, size_t size) {
 static inline void gkv_region_free(void *region, size_t size) {
     if (region != NULL) munmap(region, size);
 }
+
+/* Ask for large pages under a mapped file.  A wish: kernels and file systems that have none refuse, and that is fine. */
+static inline void gkv_wish_large_pages(const void *region, size_t size) {
+    (void)madvise((void *)region, size, MADV_HUGEPAGE);
+}
 #else
+static inline void gkv_wish_large_pages(const void *region, size_t size) {
+    (void)region;
+    (void)size;
+}
+
 static inline void *gkv_region_resize(void *old, size_t old_size, size_t size) {
     (void)old_size;
     return realloc(old, size);
