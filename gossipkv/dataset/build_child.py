@@ -30,6 +30,7 @@ from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes
 from gossipkv.dataset.tab_separated import MAX_VALUE_BYTES
 from gossipkv.environment import RealFiles
 from gossipkv.errors import ConfigError, GossipKVError
+from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 # Reads come first: beside a busy reader, a process of this niceness gets about a thirtieth of a core.
 NICENESS = 15
 REPORT_EVERY_NS = 100_000_000
-# Below this the builder's runs become so many and small that merging them is most of the work.
-LEAST_BUILDER_BYTES = 8 << 20
 # What the allocator keeps for itself, and the manifest.
 SLACK_BYTES = 4 << 20
 
@@ -115,8 +114,8 @@ def builder_bytes(order: Order, baseline_bytes: int) -> int:
         ConfigError: nothing useful is left.
     """
     left = order.memory_bytes - baseline_bytes - reader_bytes(order.job, max_value_bytes(order)) - SLACK_BYTES
-    if left < LEAST_BUILDER_BYTES:
-        fixed = baseline_bytes + reader_bytes(order.job, 0) + SLACK_BYTES + LEAST_BUILDER_BYTES
+    if left < MIN_MEMORY_BYTES:
+        fixed = baseline_bytes + reader_bytes(order.job, 0) + SLACK_BYTES + MIN_MEMORY_BYTES
         # Of each byte more, a quarter goes to the longest value (`max_value_bytes`), until that is long enough.
         needed = min(fixed * 4 // 3 + 8, fixed - reader_bytes(order.job, 0) + reader_bytes(order.job, MAX_VALUE_BYTES))
         raise ConfigError(

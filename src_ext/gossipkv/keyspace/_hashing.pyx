@@ -296,17 +296,21 @@ def text(bytes key not None, /):
     return writable_hash(bytes_of(key), PyBytes_GET_SIZE(key))
 
 
+cdef int32_t hash_of_text(bytes key) except? -1:
+    cdef int32_t h = 0
+    cdef Py_ssize_t bad = string_hash(bytes_of(key), PyBytes_GET_SIZE(key), &h)
+    if bad >= 0:
+        raise not_text(key, bad)
+    return h
+
+
 def string(bytes key not None, /):
     """`String.hashCode` of the text that the key is the UTF-8 of.
 
     Raises:
         ValueError: the key is not UTF-8.
     """
-    cdef int32_t h = 0
-    cdef Py_ssize_t bad = string_hash(bytes_of(key), PyBytes_GET_SIZE(key), &h)
-    if bad >= 0:
-        raise not_text(key, bad)
-    return h
+    return hash_of_text(key)
 
 
 def cascading(bytes key not None, /):
@@ -315,11 +319,7 @@ def cascading(bytes key not None, /):
     Raises:
         ValueError: the key is not UTF-8.
     """
-    cdef int32_t h = 0
-    cdef Py_ssize_t bad = string_hash(bytes_of(key), PyBytes_GET_SIZE(key), &h)
-    if bad >= 0:
-        raise not_text(key, bad)
-    return <int32_t>(<uint32_t>h + TUPLE_START)
+    return <int32_t>(<uint32_t>hash_of_text(key) + TUPLE_START)
 
 
 def partition(int function, bytes key not None, count, /):
