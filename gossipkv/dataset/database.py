@@ -11,7 +11,7 @@ change what is served, in one step, and tell the node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from gossipkv.database_settings import DatabaseSettings
     from gossipkv.dataset.source import Source
     from gossipkv.dataset.store import DataDirectory
 
@@ -74,8 +75,9 @@ def _pauses() -> Iterator[float]:
 class Database:
     """The versions of one database."""
 
-    def __init__(self, name: str, shared: Shared) -> None:
+    def __init__(self, name: str, shared: Shared, settings: DatabaseSettings) -> None:
         self.name = name
+        self.settings = settings
         self.lives: dict[str, Life] = {}
         self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.active: str | None = None  # The newest that was ever active, served or not.
@@ -144,6 +146,14 @@ class Database:
         self.source_trouble = None
         for life in self.lives.values():
             life.source = None
+        self.wake()
+
+    def reconfigure(self, settings: DatabaseSettings) -> None:
+        """From now on it has these settings; what they may mend is tried again."""
+        if replace(settings, hold=None) != replace(self.settings, hold=None):
+            for life in self.lives.values():
+                life.tried = None
+        self.settings = settings
         self.wake()
 
     def wake(self) -> None:

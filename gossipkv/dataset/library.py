@@ -7,12 +7,14 @@ bytes a second (`Loads`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
+from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import report
 from gossipkv.dataset.build import Loads
 from gossipkv.dataset.coalesced import Coalesced
@@ -22,14 +24,17 @@ from gossipkv.dataset.source import Source
 from gossipkv.errors import Corrupt, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gossipkv.dataset.store import DataDirectory
     from gossipkv.dataset.version import Version
     from gossipkv.errors import Detail
+    from gossipkv.masking import Option
 
 # A source that hangs does not keep a node from serving what it has.
 FIRST_SCAN_S = 30.0
+
+_NO_SETTINGS = DatabaseSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,9 @@ class LibrarySettings:
     require_success_file: bool = False
     build_memory: int = 256 << 20  # bytes
     compression: str = "none"
+    presharded: str = "probe"
+    storage_options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Library:
@@ -77,6 +85,7 @@ class Library:
             log=self._log,
         )
         self._databases: dict[str, Database] = {}
+        self._named = settings.databases
         self._at_source: frozenset[str] = frozenset()
         self._notices = Notices(self._log)
         self._trouble: str | None = None
@@ -106,6 +115,12 @@ class Library:
             while True:
                 await self._rest()
                 nursery.start_soon(self._scan_quietly)
+
+    def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
+        """From now on the databases have these settings."""
+        self._named = databases
+        for found in self._databases.values():
+            found.reconfigure(databases.get(found.name, _NO_SETTINGS))
 
     def refresh(self, database: str | None = None) -> None:
         """Looks at the source soon; of one database, or of all."""
@@ -167,7 +182,7 @@ class Library:
     async def _start(self, name: str) -> None:
         if name not in self._databases:
             assert self._nursery is not None
-            self._databases[name] = Database(name, self._shared)
+            self._databases[name] = Database(name, self._shared, self._named.get(name, _NO_SETTINGS))
             await self._nursery.start(self._databases[name].run)
 
     async def _rest(self) -> None:

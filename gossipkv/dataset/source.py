@@ -13,11 +13,11 @@ a worker thread runs, and every refusal is an error that names the path, after w
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from gossipkv.database_settings import is_name
 from gossipkv.dataset.identity import digest
 from gossipkv.environment import READ
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gossipkv.environment import Entry, Files
-
-# Room for a suffix below the 255 bytes that file systems allow.
-MAX_NAME_CHARACTERS = 200
 
 # Each file of a version is one mapping; Linux allows a process 65,530 (vm.max_map_count), and during an upgrade a
 # database has three versions at most: retiring, active, and the one just built.
@@ -39,7 +36,6 @@ CHUNK_BYTES = 256 << 10
 
 SUCCESS_FILE = "_SUCCESS"
 
-_NAME = re.compile(r"[-_a-zA-Z0-9]+")
 # Never waits for a fifo's writer, never follows a link that was put there after the look.
 _READ_SOURCE = READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
@@ -86,11 +82,6 @@ class Listing:
 
     names: tuple[str, ...]
     ignored: tuple[str, ...]
-
-
-def is_name(name: str) -> bool:
-    """Whether a database or version may be called that."""
-    return _NAME.fullmatch(name) is not None and len(name) <= MAX_NAME_CHARACTERS
 
 
 class Source:

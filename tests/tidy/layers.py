@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.tidy.source import Import, Source
 
-GROUND = {"errors", "environment", "config"}
+GROUND = {"errors", "environment", "masking", "database_settings", "config"}
 
 # part: the parts it may import, itself always among them.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -20,7 +20,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "environment": {"errors"},
     "address": {"errors"},
     "quantity": {"errors"},
-    "config": {"errors", "environment", "address", "quantity"},
+    "masking": set(),
+    "toml_lines": set(),
+    "database_settings": {"errors", "masking"},
+    "config": {"errors", "environment", "address", "quantity", "masking", "toml_lines", "database_settings"},
     "wire": {"errors"},
     "keyspace": {"errors"},
     "storage": GROUND,

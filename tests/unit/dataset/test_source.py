@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from gossipkv.database_settings import is_name
 from gossipkv.dataset import source as module
-from gossipkv.dataset.source import CHUNK_BYTES, MAX_FILES, Source, chunks, is_name
+from gossipkv.dataset.source import CHUNK_BYTES, MAX_FILES, Source, chunks
 from gossipkv.environment import Entry, RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
