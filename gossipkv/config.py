@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.address import Address, parse_address
 from gossipkv.database_settings import PRESHARDED, DatabaseSettings, nearest, read_databases, read_options
 from gossipkv.errors import ConfigError
-from gossipkv.masking import Option, mask_url
+from gossipkv.masking import Option, is_url, mask_url
 from gossipkv.quantity import DURATION, RATE, SIZE, parse, show
 from gossipkv.toml_lines import line_of
 
@@ -49,8 +49,6 @@ _UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 _NAME: Final = re.compile(r"[-_.a-zA-Z0-9]{1,64}")
-# As fsspec writes them, chains (`simplecache::s3://`) included.
-_URL: Final = re.compile(r"[a-zA-Z][-+.:a-zA-Z0-9]*://")
 
 
 @final
@@ -184,11 +182,12 @@ def _read_path(text: str) -> Path:
 
 def _read_source(text: str) -> str:
     """A URL as it is; a path with its home."""
-    if _URL.match(text):
-        if "\0" in text or not text.isprintable():
-            raise ValueError("expected a URL")
-        return text
-    return str(_read_path(text))
+    local = text.removeprefix("file://").removeprefix("local://")
+    if not is_url(local):
+        return str(_read_path(local))
+    if not text.isprintable():
+        raise ValueError("expected a URL")
+    return text
 
 
 def _default_data() -> Path:

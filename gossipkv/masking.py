@@ -21,10 +21,18 @@ MASK: Final = "***"
 # What stands between `//` and the last `@` before the path: `user:password`.
 _USER: Final = re.compile(r"(?<=://)[^/\s]*@")
 
+# As fsspec writes them, chains (`simplecache::s3://`) included.
+_URL: Final = re.compile(r"[a-zA-Z][-+.:a-zA-Z0-9]*://")
+
 # A shorter one would be found in every second word, and tell nothing.
 _SHORTEST_SECRET: Final = 4
 # These say where, and what is not reached is to be named.
 _PLACES: Final = frozenset({"endpoint_url", "region_name", "host", "port", "protocol", "anon", "addressing_style"})
+
+
+def is_url(text: str) -> bool:
+    """Whether it is a URL and not a path."""
+    return _URL.match(text) is not None
 
 
 def mask_url(text: str) -> str:

@@ -13,14 +13,16 @@ Duplicates: files are read in the order of their names as bytes, and the last re
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset import tab_separated
 from gossipkv.dataset.identity import Identity
 from gossipkv.dataset.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
-from gossipkv.dataset.source import SourceFile, SourceVersion, chunks
+from gossipkv.dataset.remote import REMOTE_BYTES, RemoteRoot, files_of
+from gossipkv.dataset.source import SourceFile, SourceFiles, SourceVersion
+from gossipkv.dataset.source_reader import SourceReader
 from gossipkv.errors import StorageError
 from gossipkv.keyspace.partitioner import hash_function
 from gossipkv.storage.builder import SortedFileBuilder
@@ -51,6 +53,7 @@ class BuildJob:
     partitions: int
     function: str = "sequins"
     compression: str = "none"
+    remote: RemoteRoot | None = field(default=None, repr=False)  # None: the files are this machine's.
 
     @property
     def source_bytes(self) -> int:
@@ -64,7 +67,13 @@ class BuildJob:
 
     @classmethod
     def of(
-        cls, version: SourceVersion, directory: str, *, partitions: int | None = None, compression: str = "none"
+        cls,
+        version: SourceVersion,
+        directory: str,
+        *,
+        partitions: int | None = None,
+        compression: str = "none",
+        remote: RemoteRoot | None = None,
     ) -> BuildJob:
         """The job that builds a listed version; as many partitions as it has files unless told."""
         return cls(
@@ -75,6 +84,7 @@ class BuildJob:
             directory,
             partitions or len(version.files),
             compression=compression,
+            remote=remote,
         )
 
     def to_json(self) -> str:
@@ -85,7 +95,9 @@ class BuildJob:
     def from_json(cls, line: str | bytes) -> BuildJob:
         """Back from `to_json`."""
         fields = json.loads(line)
-        fields["files"] = tuple(SourceFile(**file) for file in fields["files"])
+        fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
+        remote = fields["remote"]
+        fields["remote"] = None if remote is None else RemoteRoot(**remote)
         return cls(**fields)
 
 
@@ -114,13 +126,14 @@ def space_needed_bytes(job: BuildJob) -> int:
 def reader_bytes(job: BuildJob, max_value_bytes: int) -> int:
     """What reading holds beside the builder: grows with the longest line, which no file exceeds."""
     longest = min(max_value_bytes, max((file.size_bytes for file in job.files), default=0))
-    return READER_BYTES + 2 * longest
+    return READER_BYTES + 2 * longest + (REMOTE_BYTES if job.remote is not None else 0)
 
 
 def perform(
     job: BuildJob,
     files: Files,
     *,
+    origin: SourceFiles | None = None,
     memory_bytes: int,
     max_value_bytes: int = tab_separated.MAX_VALUE_BYTES,
     on_progress: Callable[[Progress], None] = lambda _: None,
@@ -128,7 +141,7 @@ def perform(
 ) -> Manifest:
     """Builds; returns when the result is durable in `job.directory`.
 
-    `memory_bytes` is the builder's; `pace` is called with the size of each chunk before it is used, and may sleep.
+    The source is read with `origin`; `memory_bytes` is the builder's; `pace` gets each chunk's size, and may sleep.
 
     Raises:
         SourceError: a line of a file is no record.
@@ -137,14 +150,15 @@ def perform(
     """
     _check_space(job, files)
     read_bytes = read_records = 0
+    origin = origin or files_of(job.remote, files)
 
     def counted(file: SourceFile) -> Iterator[bytes]:
         nonlocal read_bytes
-        for chunk in chunks(files, file):
-            pace(len(chunk))
-            read_bytes += len(chunk)
-            yield chunk
-            on_progress(Progress(read_bytes, job.source_bytes, read_records, 0))
+        with SourceReader(origin, file, pace=pace) as reader:
+            for chunk in reader.chunks():
+                read_bytes += len(chunk)
+                yield chunk
+                on_progress(Progress(read_bytes, job.source_bytes, read_records, 0))
 
     def written(done: int, total: int) -> None:
         on_progress(Progress(read_bytes, job.source_bytes, total, done))
