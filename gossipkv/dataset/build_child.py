@@ -29,12 +29,15 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes
 from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.remote import RemoteFiles
 from gossipkv.environment import RealFiles
 from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gossipkv.dataset.source import SourceFiles
 
 # Reads come first: beside a busy reader, a process of this niceness gets about a thirtieth of a core.
 NICENESS = 15
@@ -198,6 +201,16 @@ def _say(message: object) -> None:
         data = data[os.write(1, data) :]
 
 
+def _connect(job: BuildJob) -> SourceFiles:
+    """What the source is read with."""
+    if job.remote is None:
+        return RealFiles()
+    origin = RemoteFiles(job.remote)
+    with contextlib.suppress(OSError):  # The reader says better which file cannot be read.
+        origin.stat(job.files[0].path)
+    return origin
+
+
 def main() -> int:
     """Builds what standard input orders; 0 when it is done, 1 when an error was reported."""
     orders = _Orders()
@@ -205,9 +218,11 @@ def main() -> int:
     obey_leash(order.leash)
     os.nice(NICENESS)
     try:
+        origin = _connect(order.job)  # Before memory is measured: packages of stores are large.
         perform(
             replace(order.job, reading=limits(order.job, order.memory_bytes)),
             RealFiles(),
+            origin=origin,
             memory_bytes=builder_bytes(order, peak_bytes()),
             on_progress=_Reporter(),
             pace=_pacer(orders, Pace(order.bytes_per_second)),

@@ -25,6 +25,7 @@ from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.identity import Identity
 from gossipkv.dataset.intake import Rule, Strayed, Taken, take_in
 from gossipkv.dataset.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
+from gossipkv.dataset.remote import REMOTE_BYTES, RemoteRoot, files_of
 from gossipkv.dataset.source import SourceFile, SourceVersion
 from gossipkv.dataset.survey import find_format, recognise_function
 from gossipkv.errors import StorageError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gossipkv.dataset.recognition import Recognition
+    from gossipkv.dataset.source import SourceFiles
     from gossipkv.environment import Files
     from gossipkv.storage.builder import BuildReport
 
@@ -66,6 +68,7 @@ class BuildJob:
     wanted: tuple[int, ...] | None = None  # The partitions to build; None: all.
     presharded: str = "probe"  # Whether a file of an unwanted partition may be skipped: probe, declared, never.
     declared: str | None = None  # The function that stands in a manifest beside the data.
+    remote: RemoteRoot | None = field(default=None, repr=False)  # None: the files are this machine's.
 
     @property
     def source_bytes(self) -> int:
@@ -91,7 +94,13 @@ class BuildJob:
 
     @classmethod
     def of(
-        cls, version: SourceVersion, directory: str, *, partitions: int | None = None, compression: str = "none"
+        cls,
+        version: SourceVersion,
+        directory: str,
+        *,
+        partitions: int | None = None,
+        compression: str = "none",
+        remote: RemoteRoot | None = None,
     ) -> BuildJob:
         """The job that builds a listed version; as many partitions as it has files unless told."""
         return cls(
@@ -102,6 +111,7 @@ class BuildJob:
             directory,
             partitions or len(version.files),
             compression=compression,
+            remote=remote,
         )
 
     def to_json(self) -> str:
@@ -112,10 +122,12 @@ class BuildJob:
     def from_json(cls, line: str | bytes) -> BuildJob:
         """Back from `to_json`."""
         fields = json.loads(line)
-        fields["files"] = tuple(SourceFile(**file) for file in fields["files"])
+        fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
         fields["reading"] = Reading(**fields["reading"])
         if fields["wanted"] is not None:
             fields["wanted"] = tuple(fields["wanted"])
+        remote = fields["remote"]
+        fields["remote"] = None if remote is None else RemoteRoot(**remote)
         return cls(**fields)
 
 
@@ -145,20 +157,22 @@ def reader_bytes(job: BuildJob, reading: Reading) -> int:
     """What reading holds beside the builder: a block with what it was made from, or the longest line, twice."""
     longest = max(reading.max_block_bytes, reading.max_value_bytes)
     largest = max((file.size_bytes for file in job.files), default=0)
-    return READER_BYTES + longest + min(longest, largest)
+    remote = REMOTE_BYTES if job.remote is not None else 0
+    return READER_BYTES + longest + min(longest, largest) + remote
 
 
 def perform(
     job: BuildJob,
     files: Files,
     *,
+    origin: SourceFiles | None = None,
     memory_bytes: int,
     on_progress: Callable[[Progress], None] = lambda _: None,
     pace: Callable[[int], None] = lambda _: None,
 ) -> Manifest:
     """Builds; returns when the result is durable in `job.directory`.
 
-    `memory_bytes` is the builder's; `pace` is called with the size of each chunk before it is used, and may sleep.
+    The source is read with `origin`; `memory_bytes` is the builder's; `pace` gets each chunk's size, and may sleep.
 
     Raises:
         SourceError: a file is not of its format.
@@ -166,11 +180,12 @@ def perform(
         StorageError: not enough space, or the system refused.
     """
     _check_space(job, files)
+    origin = origin or files_of(job.remote, files)
     try:
         if job.format is None:
-            job = replace(job, format=find_format(job, files))
-        attempt = _Attempt(job, files, memory_bytes, on_progress, pace)
-        manifest = _by_the_right_function(job, attempt, recognise_function(job, files))
+            job = replace(job, format=find_format(job, origin))
+        attempt = _Attempt(job, files, origin, memory_bytes, on_progress, pace)
+        manifest = _by_the_right_function(job, attempt, recognise_function(job, origin))
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -199,6 +214,7 @@ class _Attempt:
 
     job: BuildJob
     files: Files
+    origin: SourceFiles
     memory_bytes: int
     on_progress: Callable[[Progress], None]
     pace: Callable[[int], None]
@@ -232,7 +248,7 @@ class _Attempt:
             on_progress=written,
         ) as builder:
             taken = take_in(
-                job, range(len(job.files)), rule, builder, self.files, pace=count_bytes, on_records=count_records
+                job, range(len(job.files)), rule, builder, self.origin, pace=count_bytes, on_records=count_records
             )
             reports = builder.finish()
         written(taken.records, taken.records)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.build_job import BuildJob
     from gossipkv.dataset.recognition import Claim
-    from gossipkv.environment import Files
+    from gossipkv.dataset.source import SourceFiles
     from gossipkv.storage.batch import Batch
     from gossipkv.storage.builder import SortedFileBuilder
 
@@ -87,7 +87,7 @@ def take_in(
     places: Iterable[int],
     rule: Rule,
     builder: SortedFileBuilder,
-    files: Files,
+    files: SourceFiles,
     *,
     pace: Callable[[int], None] = lambda _: None,
     on_records: Callable[[int], None] = lambda _: None,

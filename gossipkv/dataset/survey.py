@@ -12,11 +12,10 @@ from gossipkv.errors import SourceError
 
 if TYPE_CHECKING:
     from gossipkv.dataset.build_job import BuildJob
-    from gossipkv.dataset.source import SourceFile
-    from gossipkv.environment import Files
+    from gossipkv.dataset.source import SourceFile, SourceFiles
 
 
-def find_format(job: BuildJob, files: Files) -> str:
+def find_format(job: BuildJob, files: SourceFiles) -> str:
     """The one format of all files; an empty file is of any.
 
     Raises:
@@ -40,14 +39,14 @@ def find_format(job: BuildJob, files: Files) -> str:
     return "tsv" if first is None else first[0]
 
 
-def recognise_function(job: BuildJob, files: Files) -> Recognition:
+def recognise_function(job: BuildJob, files: SourceFiles) -> Recognition:
     """Which functions the first keys of every file fit.  Raises what reading raises."""
     if job.function is not None or job.partitions != len(job.files):
         return Recognition(())
     return recognise([_first_keys(job, file, files) for file in job.files], job.partitions, prefer=job.declared)
 
 
-def _first_keys(job: BuildJob, file: SourceFile, files: Files) -> list[bytes]:
+def _first_keys(job: BuildJob, file: SourceFile, files: SourceFiles) -> list[bytes]:
     keys: list[bytes] = []
     assert job.format is not None
     with SourceReader(files, file) as reader, contextlib.closing(batches(job.format, reader, job.reading)) as found:
