@@ -94,9 +94,8 @@ class Cursor:
             end = self.start + len(self.window)
             wanted = self.offset + size_bytes
             until = min(self.reader.size_bytes, wanted + -wanted % WINDOW_BYTES)
-            kept = self.window[self.at :]
-            self.start, self.at = self.offset, 0
-            self.window = kept + self.reader.read_at(end, until - end)
+            self.start, self.window, self.at = self.offset, self.window[self.at :], 0
+            self.window += self.reader.read_at(end, until - end)
         return True
 
     def take(self, size_bytes: int, what: str) -> memoryview:
@@ -160,7 +159,7 @@ def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
     """
     cursor = Cursor(reader)
     header = read_header(cursor)
-    return _in_blocks(cursor, header, options) if header.in_blocks else _one_by_one(cursor, header, options)
+    yield from _in_blocks(cursor, header, options) if header.in_blocks else _one_by_one(cursor, header, options)
 
 
 def read_header(cursor: Cursor) -> Header:
@@ -171,6 +170,8 @@ def read_header(cursor: Cursor) -> Header:
     """
     name = cursor.reader.name
     magic = bytes(cursor.take(min(len(MAGIC), cursor.left), "the magic"))
+    if not magic:
+        raise refusal(name, 0, "an empty file, which is no SequenceFile")
     if magic != MAGIC:
         raise refusal(name, 0, f"no SequenceFile: those begin with {MAGIC!r}, and this with {magic!r}")
     version = cursor.take(1, "the version")[0]
