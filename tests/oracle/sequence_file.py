@@ -144,7 +144,9 @@ DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
     CODECS + "Lz4Codec": functools.partial(chunked, lz4_chunk),
     CODECS + "ZStandardCodec": zstd_frames,
 }
-DAMAGE = (zlib.error, OSError, EOFError, ValueError, IndexError, struct.error, RuntimeError, cramjam.DecompressionError)
+DAMAGE = (
+    zlib.error, lz4.block.LZ4BlockError, cramjam.DecompressionError, OSError, ValueError, IndexError, struct.error
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ def read_header(data: bytes) -> Header:
     return Header(version, key_class, value_class, compression, codec, metadata, sync, cursor.at)
 
 
-def read(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def read(data: bytes, *, max_value_bytes: int = MAX_VALUE_BYTES) -> Iterator[tuple[bytes, bytes]]:
     """The records of a file in order.
 
     Raises:
@@ -239,7 +241,11 @@ def read(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """
     try:
         header = read_header(data)
-        yield from read_blocks(data, header) if header.compression == BLOCK else read_records(data, header)
+        records = read_blocks if header.compression == BLOCK else read_records
+        for key, value in records(data, header):
+            if len(key) > MAX_KEY_BYTES or len(value) > max_value_bytes:
+                raise Malformed("a key or a value over the limit")
+            yield key, value
     except DAMAGE as error:
         raise Malformed(str(error)) from error
 
@@ -262,7 +268,7 @@ def read_records(data: bytes, header: Header) -> Iterator[tuple[bytes, bytes]]:
         value = data[start + key_size : at]
         if decompress is not None:
             value = decompress(value)
-        yield checked(read_key(data[start : start + key_size]), read_value(value))
+        yield read_key(data[start : start + key_size]), read_value(value)
 
 
 def read_blocks(data: bytes, header: Header) -> Iterator[tuple[bytes, bytes]]:
@@ -281,7 +287,7 @@ def read_blocks(data: bytes, header: Header) -> Iterator[tuple[bytes, bytes]]:
         key_lengths, keys, value_lengths, values = (decompress(cursor.take(cursor.vint())) for _ in range(4))
         pairs = zip(split(key_lengths, keys, count), split(value_lengths, values, count), strict=True)
         for key, value in pairs:
-            yield checked(read_key(key), read_value(value))
+            yield read_key(key), read_value(value)
 
 
 def split(lengths: bytes, fields: bytes, count: int) -> Iterator[bytes]:
@@ -302,13 +308,6 @@ def check_sync(found: bytes, header: Header) -> None:
     """Every sync mark is that of the header."""
     if found != header.sync:
         raise Malformed("a wrong sync mark")
-
-
-def checked(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """The record, if a store can hold it."""
-    if len(key) > MAX_KEY_BYTES or len(value) > MAX_VALUE_BYTES:
-        raise Malformed("a key or a value over the limit")
-    return key, value
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------

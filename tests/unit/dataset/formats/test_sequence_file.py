@@ -120,13 +120,6 @@ def test_many_records_come_in_several_batches(compression):
             assert data[offset + 8 : offset + 9 + len(key)] == bytes([len(key)]) + key
 
 
-def test_windows_of_a_large_file_are_let_go():
-    """What a batch held is free when the next is asked for, else a file would be held whole."""
-    batches = sequence_file.batches(MemoryReader(oracle.write(RECORDS * 1000, PLAIN)), Reading())
-    seen = {id(batch) for batch in batches}
-    assert len(seen) == 1
-
-
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
 @pytest.mark.parametrize("kind_class", CLASSES)
 def test_records_at_the_limits_are_read_and_over_them_refused(compression, kind_class):
