@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gossipkv.environment import WRITE_NEW, RealFiles
 from gossipkv.errors import StorageError
+from gossipkv.storage.label import OpenFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -145,7 +146,7 @@ class LocalDestination:
         with self._refusals():
             descriptor = self._files.open(path)
             try:
-                yield _OpenFile(self._files, descriptor, path)
+                yield OpenFile(self._files, descriptor, path)
             finally:
                 self._files.close(descriptor)
 
@@ -184,22 +185,6 @@ class LocalDestination:
             raise StorageError(
                 f"{path}: cannot write a version: {error.strerror or error}", {"file": path, "errno": error.errno}
             ) from error
-
-
-class _OpenFile:
-    """A `Readable` over a descriptor."""
-
-    def __init__(self, files: Files, descriptor: int, name: str) -> None:
-        self.name = name
-        self.size_bytes = files.size(descriptor)
-        self._files = files
-        self._descriptor = descriptor
-
-    def read_at(self, offset: int, size_bytes: int) -> bytes:
-        data = self._files.pread(self._descriptor, size_bytes, offset)
-        if len(data) != size_bytes:
-            raise StorageError(f"{self.name}: it became shorter while it was read", {"file": self.name})
-        return data
 
 
 def attempt_name() -> str:

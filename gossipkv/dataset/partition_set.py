@@ -35,7 +35,7 @@ class Claim:
 
     function: str
     partitions: int
-    partition: int | None  # Files of older builds do not say.
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def claim_of(label: Label) -> Claim | None:
         return None
     if not _is_below(partitions, MAX_FILES + 1) or not partitions:
         return None
-    if partition is not None and not _is_below(partition, partitions):
+    if not _is_below(partition, partitions):
         return None
     return Claim(function, partitions, partition)
 
@@ -151,8 +151,7 @@ def _some(names: list[str]) -> str:
 
 
 def _in_words(claim: Claim) -> str:
-    which = "a partition" if claim.partition is None else f"partition {claim.partition}"
-    return f"{which} of {claim.partitions} by {claim.function!r}"
+    return f"partition {claim.partition} of {claim.partitions} by {claim.function!r}"
 
 
 def _wrong(name: str, reason: str) -> SourceError:
