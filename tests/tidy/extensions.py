@@ -27,6 +27,9 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.dataset.formats._lines": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
     ),
+    "gossipkv.dataset.formats._sorted_files": Proof(
+        "tests/unit/dataset/formats/test_sorted_files.py", "tests.oracle.sorted_file"
+    ),
     "gossipkv.dataset.formats._tab_separated": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
     ),
