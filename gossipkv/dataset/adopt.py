@@ -5,8 +5,8 @@ function.  When the files of a version fit together (one function, one number, e
 checks them and sorts nothing.
 
 Invariant: what is taken over is as good as what this node would have built: every page's checksum holds, keys ascend,
-and every key belongs to its partition.  A file may be whole and wrong: its checksums say that its bytes are as they were
-written, and not that its writer was right.
+and every key belongs to its partition.  A file may be whole and wrong: its checksums say that its bytes are as they
+were written, and not that its writer was right.
 
     fit together                               taken over
     a key in a partition that is not its       `NotAdoptable`, with the stray: read in full, partitioned anew
@@ -27,9 +27,8 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.dataset.formats._sorted_files import Placement
 from gossipkv.dataset.formats.excerpt import excerpt
-from gossipkv.dataset.formats.sorted_files import PIECE_BYTES, walk
+from gossipkv.dataset.formats.sorted_files import PIECE_BYTES, Placement, walk
 from gossipkv.dataset.manifest import PartitionFile, partition_name
 from gossipkv.dataset.partition_set import Claim, claim_of
 from gossipkv.environment import READ, WRITE_NEW
@@ -314,8 +313,8 @@ def _refuse_place(batch: Batch, number: int, name: str, claim: Claim) -> None:
     try:
         partition = partitioner.partition(claim.function, key, claim.partitions)
         belongs = f"belongs to partition {partition} of {claim.partitions} by {claim.function!r}"
-    except ValueError as error:
-        partition, belongs = -1, f"has no partition by {claim.function!r}: {error}"
+    except ValueError:
+        partition, belongs = -1, f"has no partition by {claim.function!r}, which hashes UTF-8 text"
     if partition == claim.partition:
         raise Corrupt(name, offset, f"keys do not ascend: {excerpt(key)} is not above the key before it")
     raise NotAdoptable(

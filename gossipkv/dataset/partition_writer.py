@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gossipkv.dataset.destination import destination
+from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace import partitioner
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from gossipkv.environment import Files
 
 Bytes = bytes | bytearray | memoryview
-
-_SHOWN_BYTES: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ def _checked(
         try:
             belongs = of(function, found, partitions)
         except ValueError as error:
-            raise _misplaced(name, found, None, f"has no partition by {function!r}: {error}") from error
+            raise _misplaced(name, found, None, f"has no partition by {function!r}, which hashes UTF-8 text") from error
         if belongs != partition:
             reason = f"belongs to partition {belongs} of {partitions} by {function!r}, not to {partition}"
             raise _misplaced(name, found, belongs, reason)
@@ -156,7 +155,7 @@ def _checked(
 
 def _misplaced(name: str, key: bytes, partition: int | None, reason: str) -> SourceError:
     return SourceError(
-        f"{name}: the key {_shown(key)} {reason}; partition the records by gossipkv.dataset.partition_of first",
+        f"{name}: the key {excerpt(key)} {reason}; partition the records by gossipkv.dataset.partition_of first",
         {"file": name, "key": key, "partition": partition, "reason": reason},
     )
 
@@ -168,7 +167,3 @@ def _bytes(data: Bytes, what: str) -> bytes:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     raise TypeError(f"{what} must be bytes, not {type(data).__name__}; encode text, for example as UTF-8")
-
-
-def _shown(key: bytes) -> str:
-    return repr(key) if len(key) <= _SHOWN_BYTES else f"{key[:_SHOWN_BYTES]!r}..."

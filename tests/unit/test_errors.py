@@ -6,7 +6,6 @@ import pytest
 
 from gossipkv import errors
 
-
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
 
 

@@ -14,7 +14,7 @@ import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.dataset.formats._sorted_files import decompress, fill, first_longer, span
+from gossipkv.dataset.formats._sorted_files import Placement, decompress, fill, first_longer, span
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.storage.batch import Batch
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.formats.reading import Reading
     from gossipkv.storage.label import Label, Readable
+
+__all__ = ["PIECE_BYTES", "Placement", "batches", "walk"]
 
 # A piece of records, in whole pages: large enough for a store that answers slowly, small enough to be held twice.
 PIECE_BYTES: Final = 1 << 20

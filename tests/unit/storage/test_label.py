@@ -45,7 +45,7 @@ def test_what_is_no_sorted_file_is_told_apart_from_what_is_damaged():
     """Another kind, a newer format, an empty file, one that was cut off."""
     data = oracle.write(RECORDS, metadata=b"{}")
     for wrong in (b"SEQ\x06", b"SEQ\x06" * 200, b"GKV", data[:0] + b"\0" * 5000):
-        with pytest.raises(UnsupportedFormat, match="a.gkv: not a sorted file"):
+        with pytest.raises(UnsupportedFormat, match=r"a\.gkv: not a sorted file"):
             read_label(CutReader(wrong, name="a.gkv"))
     newer = data[:8] + struct.pack("<I", 2) + data[12:-1]
     with pytest.raises(UnsupportedFormat, match="format 2; this program reads format 1"):
