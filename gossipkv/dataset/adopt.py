@@ -229,9 +229,10 @@ class _Taking:
                 raise Corrupt(source_name, label.size_bytes, "another footer than a moment before")
             claim = Claim(self.plan.function, self.plan.partitions, partition)
             check_records(copy, label, claim, self.progress.check)
+            # The regions that its footer names; no page is touched.
+            SortedFile(files.map(descriptor, label.size_bytes), name=source_name).close()
         finally:
             files.close(descriptor)
-        SortedFile(path, files=files, name=source_name).close()  # The regions that its footer names.
         return PartitionFile(path.name, label.records, label.duplicates, label.size_bytes, label.seal)
 
     def _copy_ranges(self, file: SourceFile, target: int) -> bool:
