@@ -35,6 +35,8 @@ PROOFS: dict[str, Proof] = {
     ),
     "gossipkv.dataset.formats._sequence_file": Proof(
         "tests/unit/dataset/formats/test_sequence_file.py", "tests.oracle.sequence_file"
+    "gossipkv.dataset.formats._sorted_files": Proof(
+        "tests/unit/dataset/formats/test_sorted_files.py", "tests.oracle.sorted_file"
     ),
     "gossipkv.dataset.formats._tab_separated": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
