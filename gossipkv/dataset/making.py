@@ -1,0 +1,130 @@
+"""From a version that the source lists to one that is built, published and open.
+
+The build itself runs in a child process (`build`); here stands what surrounds it: room on the disk, the directory, the
+second look at the source, the publication.  Whatever ends it before that, nothing is left of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.dataset.build import BuildError, build_in_child
+from gossipkv.dataset.build_job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.room import NoRoom, after_refusal, is_full
+from gossipkv.dataset.version import Version, open_version
+from gossipkv.errors import SourceChanged, SourceError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.dataset.database import Shared
+    from gossipkv.dataset.source import SourceVersion
+
+
+class Making:
+    """The builds of one database, one at a time."""
+
+    def __init__(self, database: str, shared: Shared, look_thread: trio.CapacityLimiter) -> None:
+        self.progress: Progress | None = None
+        self.began_ms = 0
+        self._database = database
+        self._shared = shared
+        self._look_thread = look_thread
+        self._scope = trio.CancelScope()
+
+    def stop(self) -> None:
+        """Breaks the build off; `make` returns None then."""
+        self._scope.cancel()
+
+    async def make(
+        self, source: SourceVersion, needed_bytes: int, removal: trio.Event | None
+    ) -> tuple[Version, int] | None:
+        """An open version, and the most memory that its build has had.
+
+        It takes at least `needed_bytes` on the disk; `removal` is the end of an earlier version of the same name.
+
+        Raises:
+            NoRoom: the disk has less, or less than the estimate, or was full in the middle.
+            SourceChanged: the source shows another version than it did.
+            BuildError, StorageError: what the child or the system said.
+            OSError: no child can be started.
+        """
+        self.began_ms = int(trio.current_time() * 1000)
+        with trio.CancelScope() as self._scope:
+            try:
+                if removal is not None:
+                    await removal.wait()
+                return await self._make(source, needed_bytes)
+            finally:
+                self.progress = None
+        return None
+
+    async def free_bytes(self) -> int:
+        """What the disk has.
+
+        Raises:
+            StorageError: it does not tell.
+        """
+        directory = self._shared.directory
+        try:
+            return await trio.to_thread.run_sync(directory.free_bytes)
+        except OSError as error:
+            raise StorageError(f"{directory.path}: {error.strerror}", {"file": str(directory.path)}) from error
+
+    async def _make(self, source: SourceVersion, needed_bytes: int) -> tuple[Version, int]:
+        path = str(self._shared.directory.build_path(self._database, source.name))
+        job = BuildJob.of(source, path, compression=self._shared.compression)
+        needed_bytes = max(needed_bytes, space_needed_bytes(job))
+        with self._shared.loads.room.claim(needed_bytes, await self.free_bytes()) as claim:
+
+            def note(progress: Progress) -> None:
+                self.progress = claim.progress = progress
+
+            try:
+                return await self._build(job, source, note)
+            except (BuildError, StorageError) as error:
+                if not is_full(error.details):
+                    raise
+                raise NoRoom(after_refusal(error.details, claim, await self.free_bytes())) from error
+
+    async def _build(
+        self, job: BuildJob, source: SourceVersion, note: Callable[[Progress], None]
+    ) -> tuple[Version, int]:
+        shared, database, name = self._shared, self._database, source.name
+        directory = shared.directory
+        try:
+            await trio.to_thread.run_sync(directory.begin_build, database, name)
+            peak_bytes = await build_in_child(
+                job, memory_bytes=shared.build_memory_bytes, loads=shared.loads, on_progress=note
+            )
+            await self._check_source(source)
+            with trio.CancelScope(shield=True):  # What is published is opened, too.
+                place = await trio.to_thread.run_sync(directory.publish, database, name)
+                version = await trio.to_thread.run_sync(open_version, directory.files, place, database, name)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(directory.discard_build, database, name)
+            raise
+        return version, peak_bytes
+
+    async def _check_source(self, built: SourceVersion) -> None:
+        """A file that was added while the others were read is noticed here.
+
+        Raises:
+            SourceChanged: it shows another version now.
+        """
+        source = self._shared.source
+        assert source is not None
+        try:
+            now = await trio.to_thread.run_sync(
+                source.version, self._database, built.name, limiter=self._look_thread, abandon_on_cancel=True
+            )
+        except SourceError:
+            return  # It vanished after it was read whole, which is no reason to throw it away.
+        if now.fingerprint != built.fingerprint:
+            raise SourceChanged(
+                f"{source.root / self._database / built.name}: changed while it was read: {len(built.files)} files, "
+                f"{built.size_bytes:,} bytes before, {len(now.files)} files, {now.size_bytes:,} bytes after"
+            )
