@@ -537,4 +537,4 @@ class Database:
             with contextlib.suppress(StorageError):
                 free_bytes = await self.making.free_bytes() - self._shared.loads.room.outstanding_bytes
                 for life in waiting:
-                    life.find_room(free_bytes)
+                    life.find_room(free_bytes, _now_ms())

@@ -187,10 +187,10 @@ class Life:
         self.tried = None
         self.take(Event.WAIT)
 
-    def find_room(self, free_bytes: int) -> None:
-        """What it waits for may be there."""
+    def find_room(self, free_bytes: int, now_ms: int) -> None:
+        """What it waits for may be there; the pause after a refusal is kept nevertheless."""
         if self.room is not None:
-            enough = free_bytes >= self.room.needed_bytes
+            enough = free_bytes >= self.room.needed_bytes and now_ms >= self.not_before_ms
             self.room = None if enough else replace(self.room, free_bytes=free_bytes)
 
     def finish(self) -> None:
