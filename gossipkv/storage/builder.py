@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gossipkv.environment import Files
+    from gossipkv.storage.batch import Batch
 
 COMPRESSIONS = {"none": 0, "lz4": 1}
 TEMPORARY_SUFFIX = ".tmp"
@@ -129,6 +130,11 @@ class SortedFileBuilder:
         """Add many records without a call for each."""
         with self._refusals():
             self._sorter.add_all(records, group)
+
+    def add_batch(self, batch: Batch) -> None:
+        """Add the records of a batch, each to its group."""
+        with self._refusals():
+            self._sorter.add_batch(batch)
 
     def finish(self) -> list[BuildReport]:
         """Sort, merge and write every file, sync them, and rename them into place; a report for each."""

@@ -20,6 +20,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
+from gossipkv.storage._batch cimport Batch, Record
 from gossipkv.storage._format cimport (
     MAX_COMMON_PREFIX, MAX_KEY_SIZE, MAX_VALUE_SIZE, compare_keys, hash64_of, load32, mix, prefetch, store32, word_of,
 )
@@ -98,6 +99,14 @@ cdef class RecordSorter:
                 group, <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key),
                 <const uint8_t*> PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value),
             )
+
+    def add_batch(self, Batch batch not None):
+        """Add the records of a batch, each to its group."""
+        cdef Record* record
+        cdef Py_ssize_t number
+        for number in range(batch.count):
+            record = &batch.records[number]
+            self.add_record(record.group, record.key, record.key_size, record.value, record.value_size)
 
     cdef int add_record(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size

@@ -1,0 +1,104 @@
+"""A batch of records, and its way through the sorter into a file."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import LimitExceeded
+from gossipkv.storage._record_sorter import RecordSorter
+from gossipkv.storage._scratch import Scratch
+from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage.batch import Batch, batched
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.memory_files import MemoryFiles
+from tests.unit.storage.records import KEYS, VALUES
+
+ROOMY = 1 << 30
+BATCH_RECORDS = 16_384
+
+
+@given(st.lists(st.tuples(KEYS, VALUES, st.integers(0, 2**64 - 1))))
+def test_what_goes_in_comes_out(records):
+    """Keys, values and offsets, in the order in which they were put in."""
+    batch = Batch()
+    assert all(batch.append(*record) for record in records)
+    assert len(batch) == batch.count == len(records)
+    assert list(batch) == [(key, value) for key, value, _ in records]
+    assert batch.keys() == [key for key, _, _ in records]
+    assert batch.keys(2) == [key for key, _, _ in records[:2]]
+    assert batch.offsets() == [offset for _, _, offset in records]
+    assert batch.groups() == [0] * len(records)
+
+
+def test_a_full_batch_takes_no_more():
+    """The record that found no room is not there, and after a clear there is room again."""
+    batch = Batch()
+    for number in range(BATCH_RECORDS):
+        assert not batch.full
+        assert batch.append(b"%d" % number, b"v")
+    assert batch.full
+    assert not batch.append(b"late", b"v")
+    assert len(batch) == BATCH_RECORDS
+    assert batch.keys()[-1] == b"%d" % (BATCH_RECORDS - 1)
+    batch.clear()
+    assert not batch.full
+    assert list(batch) == []
+
+
+def test_a_batch_holds_what_it_points_at():
+    """The buffers live as long as the records."""
+    batch = Batch()
+    key = b"%d" % 12_345
+    before = sys.getrefcount(key)
+    batch.append(key, b"value")
+    assert sys.getrefcount(key) == before + 1
+    batch.clear()
+    assert sys.getrefcount(key) == before
+
+
+@pytest.mark.parametrize("count", [0, 1, BATCH_RECORDS, BATCH_RECORDS + 1, 3 * BATCH_RECORDS])
+def test_batched_leaves_nothing_out(count):
+    """Whatever the number of records."""
+    records = [(b"k%d" % number, b"v%d" % number, number) for number in range(count)]
+    found = []
+    for batch in batched(records):
+        assert len(batch) > 0
+        found += [(key, value, offset) for (key, value), offset in zip(batch, batch.offsets(), strict=True)]
+    assert found == records
+
+
+@given(st.lists(st.tuples(KEYS, VALUES), max_size=60))
+def test_a_file_of_batches_is_the_oracles(records):
+    """The sorter makes the same of a batch as the oracle's writer makes of its records."""
+    files = MemoryFiles()
+    sorter = RecordSorter(lambda: Scratch(files, "run.tmp"), ROOMY)
+    for batch in batched((key, value, 0) for key, value in records):
+        sorter.add_batch(batch)
+    assert sorter.added == len(records)
+    sorter.finish_adding()
+    writer = SortedFileWriter(
+        files,
+        "0.gkv",
+        memory_bytes=ROOMY,
+        compression=oracle.NONE,
+        seed=sorter.seed,
+        common_prefix=sorter.common_prefix(0),
+        metadata=b"",
+    )
+    sorter.write_group(writer, 0, ROOMY)
+    writer.finish(sorter.group_duplicates(0))
+    assert bytes(files.named["0.gkv"]) == oracle.write(records, seed=oracle.seed_of(key for key, _ in records))
+
+
+def test_a_batch_with_a_long_key_is_refused():
+    """By the sorter's one error, as a single record is."""
+    files = MemoryFiles()
+    sorter = RecordSorter(lambda: Scratch(files, "run.tmp"), ROOMY)
+    batch = Batch()
+    batch.append(bytes(65_536), b"")
+    with pytest.raises(LimitExceeded, match="65535 bytes"):
+        sorter.add_batch(batch)
