@@ -70,7 +70,7 @@ class Served:
         """Wait until each version serves or is in error."""
         give_up_s = time.monotonic() + PATIENCE_S
         while True:
-            self.databases = self.client.status()["databases"]
+            self.databases = self.client.status()
             states = [version["state"] for told in self.databases.values() for version in told["versions"].values()]
             if states and set(states) <= {"ACTIVE", "ERROR"}:
                 return
