@@ -34,9 +34,15 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.dataset.formats._lines": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
     ),
+    "gossipkv.dataset.formats._sequence_file": Proof(
+        "tests/unit/dataset/formats/test_sequence_file.py", "tests.oracle.sequence_file"
+    "gossipkv.dataset.formats._sorted_files": Proof(
+        "tests/unit/dataset/formats/test_sorted_files.py", "tests.oracle.sorted_file"
+    ),
     "gossipkv.dataset.formats._tab_separated": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
     ),
+    "gossipkv.dataset._assigner": Proof("tests/unit/dataset/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
     "gossipkv.storage._batch": Proof("tests/unit/storage/test_batch.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._checksum": Proof("tests/unit/storage/test_checksum.py", "tests.oracle.sorted_file"),

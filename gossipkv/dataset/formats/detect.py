@@ -21,10 +21,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.dataset.formats import text
-from gossipkv.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterator
 
     from gossipkv.dataset.formats.reading import Readable, Reading
     from gossipkv.storage.batch import Batch
@@ -58,15 +57,73 @@ class Format(Protocol):
 
 
 def detect(name: str, head: bytes) -> str:
-    """The format of a file that begins so; of a compressed file of text, its text begins so."""
-    return _told(name, head) or "tsv"
+    """The format of a file by its first bytes, as many as there are; `detect_file` sees more of a compressed one."""
+    told = _told(name, head)
+    return "tsv" if told is None else told
+
+
+def detect_file(reader: Readable, options: Reading) -> str | None:
+    """The format of a file; None when it says nothing, as an empty one does.
+
+    Raises:
+        SourceError: it is compressed, and damaged where it begins.
+    """
+    head = reader.read_at(0, min(HEAD_BYTES, reader.size_bytes))
+    if text.compression(reader.name) is not None and _magic(head) is None:
+        head = b"".join(itertools.islice(text.chunks(reader, options), 1))[:HEAD_BYTES]
+    return _told(reader.name, head)
+
+
+def _magic(head: bytes) -> str | None:
+    return next((found for magic, found in _MAGIC if magic.match(head)), None)
 
 
 def _told(name: str, head: bytes) -> str | None:
     """The format, if the file says anything about it."""
-    for magic, found in _MAGIC:
-        if magic.match(head):
-            return found
+    found = _magic(head)
+    if found is not None:
+        return found
+    path = PurePosixPath(name.lower())
+    if text.compression(name) is not None:
+        path = path.with_suffix("")
+    if path.suffix in _EXTENSIONS:
+        return _EXTENSIONS[path.suffix]
+    if _JSON.match(head):
+        return "json"
+    return "tsv" if head.strip() else None
+
+
+def batches(self, reader: Readable, options: Reading) -> Iterator[Batch]:
+        """The records of a file, in order."""
+
+
+def detect(name: str, head: bytes) -> str:
+    """The format of a file by its first bytes, as many as there are; `detect_file` sees more of a compressed one."""
+    told = _told(name, head)
+    return "tsv" if told is None else told
+
+
+def detect_file(reader: Readable, options: Reading) -> str | None:
+    """The format of a file; None when it says nothing, as an empty one does.
+
+    Raises:
+        SourceError: it is compressed, and damaged where it begins.
+    """
+    head = reader.read_at(0, min(HEAD_BYTES, reader.size_bytes))
+    if text.compression(reader.name) is not None and _magic(head) is None:
+        head = b"".join(itertools.islice(text.chunks(reader, options), 1))[:HEAD_BYTES]
+    return _told(reader.name, head)
+
+
+def _magic(head: bytes) -> str | None:
+    return next((found for magic, found in _MAGIC if magic.match(head)), None)
+
+
+def _told(name: str, head: bytes) -> str | None:
+    """The format, if the file says anything about it."""
+    found = _magic(head)
+    if found is not None:
+        return found
     path = PurePosixPath(name.lower())
     if text.compression(name) is not None:
         path = path.with_suffix("")
@@ -108,13 +165,13 @@ def detect_all(files: Iterable[tuple[str, bytes]]) -> str:
     return "tsv" if first is None else first[1]
 
 
-def batches(name: str, reader: Readable, options: Reading) -> Iterator[Batch]:
-    """The records of a file of the format called `name`, one of `FORMATS`.
+def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
+    """The records of a file of a format, one of `FORMATS`.
 
     What reads a format is imported when the first file of it is read: pyarrow takes 60 MB.
 
     Raises:
         SourceError: the file cannot be read as that.
     """
-    module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[name]}")
-    return module.batches(reader, options)
+    module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[form]}")
+    yield from module.batches(reader, options)

@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail
 
-# The limit of the sorted file.
+# The limits of the sorted file.
 MAX_KEY_BYTES = 65_535
+MAX_VALUE_BYTES = 16 << 20
+
+# Jobs write blocks of 1 MiB or less, some up to 64 MiB.
+MAX_BLOCK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,8 @@ class Reading:
 
     key: str = "key"  # The fields, for formats that name theirs.
     value: str = "value"
-    max_value_bytes: int = 16 << 20
-    max_block_bytes: int = 64 << 20  # What one compressed block may become: all of it is in memory at once.
+    max_value_bytes: int = MAX_VALUE_BYTES
+    max_block_bytes: int = MAX_BLOCK_BYTES  # What one compressed block may become: all of it is in memory at once.
 
 
 class Readable(Protocol):
