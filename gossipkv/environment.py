@@ -95,6 +95,13 @@ class Files(Protocol):
         """All of `data` at `offset`; after an error any part of it may be there."""
         ...
 
+    def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
+        """Copies up to `size_bytes` at `offset` of one open file to the same place of another: how many, 0 at the end.
+
+        The bytes do not pass through here, and file systems that can let both files share them.  Others refuse.
+        """
+        ...
+
     def sync(self, descriptor: int) -> None:
         """Returns when the file's data and size are on the disk; its name is `sync_directory`'s business."""
         ...
@@ -197,6 +204,11 @@ class RealFiles:
             done = 0
             while done < view.nbytes:
                 done += os.pwrite(descriptor, view[done:], offset + done)
+
+    def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
+        if not hasattr(os, "copy_file_range"):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        return os.copy_file_range(source, target, size_bytes, offset, offset)
 
     def sync(self, descriptor: int) -> None:
         os.fdatasync(descriptor)
