@@ -36,6 +36,16 @@ READ_WRITE_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
+# Four for each file that a version may have (its `.crc` and two to spare): a directory with more is a mistake, and
+# listing all of a million takes seconds and half a gigabyte.
+MOST_ENTRIES = 65_536
+
+
+def too_many_entries(path: Path) -> OSError:
+    """What listing a directory with more than `MOST_ENTRIES` raises."""
+    return OSError(errno.E2BIG, f"more than {MOST_ENTRIES:,} entries; write fewer, larger files", os.fspath(path))
+
+
 class Clock(Protocol):
     """Two clocks: one that only goes forward, one that people read."""
 
@@ -56,6 +66,7 @@ class Entry:
     kind: str  # "file", "directory", "link" or "other" (a socket, a fifo, a device)
     size_bytes: int
     modified_ns: int
+    tag: str = ""  # What else changes with the content, where a store has such a thing: an ETag, a checksum.
 
 
 class Files(Protocol):
@@ -124,7 +135,10 @@ class Files(Protocol):
         ...
 
     def list_directory(self, path: Path) -> list[Entry]:
-        """The entries, sorted by name as bytes; links are not followed."""
+        """The entries, sorted by name as bytes; links are not followed.
+
+        Raises E2BIG, soon, when there are more than `MOST_ENTRIES`.
+        """
         ...
 
     def stat(self, path: Path) -> Entry:
@@ -226,9 +240,11 @@ class RealFiles:
         os.rmdir(path)
 
     def list_directory(self, path: Path) -> list[Entry]:
-        entries = []
+        entries: list[Entry] = []
         with os.scandir(path) as found:
             for item in found:
+                if len(entries) == MOST_ENTRIES:
+                    raise too_many_entries(path)
                 with contextlib.suppress(FileNotFoundError):  # Gone between the listing and the look.
                     entries.append(self._entry(item.name, item.stat(follow_symlinks=False)))
         return sorted(entries, key=lambda entry: os.fsencode(entry.name))

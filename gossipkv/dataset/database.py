@@ -11,7 +11,7 @@ change what is served, in one step, and tell the node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from gossipkv.database_settings import DatabaseSettings
+    from gossipkv.dataset.looks import Looks
     from gossipkv.dataset.source import Source
     from gossipkv.dataset.store import DataDirectory
 
@@ -49,7 +51,8 @@ class Shared:
     """What the databases of a node have in common."""
 
     directory: DataDirectory
-    source: Source | None
+    source: Callable[[DatabaseSettings], Source | None]
+    looks: Looks
     loads: Loads
     retire_after_ms: int
     build_memory_bytes: int
@@ -74,8 +77,9 @@ def _pauses() -> Iterator[float]:
 class Database:
     """The versions of one database."""
 
-    def __init__(self, name: str, shared: Shared) -> None:
+    def __init__(self, name: str, shared: Shared, settings: DatabaseSettings) -> None:
         self.name = name
+        self.settings = settings
         self.lives: dict[str, Life] = {}
         self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.active: str | None = None  # The newest that was ever active, served or not.
@@ -85,6 +89,7 @@ class Database:
         self.progress: Progress | None = None
         self.build_began_ms = 0
         self._shared = shared
+        self._source = shared.source(settings)
         self._log = shared.log.bind(database=name)
         self._notices = Notices(self._log)
         self._wake = trio.Event()
@@ -144,6 +149,15 @@ class Database:
         self.source_trouble = None
         for life in self.lives.values():
             life.source = None
+        self.wake()
+
+    def reconfigure(self, settings: DatabaseSettings) -> None:
+        """From now on it has these settings; what they may mend is tried again."""
+        if replace(settings, hold=None) != replace(self.settings, hold=None):
+            for life in self.lives.values():
+                life.tried = None
+            self._source = self._shared.source(settings)
+        self.settings = settings
         self.wake()
 
     def wake(self) -> None:
@@ -274,12 +288,10 @@ class Database:
 
     async def _look(self) -> None:
         """Newest first, down to one that can be built: what is older than that will be skipped."""
-        source = self._shared.source
+        source = self._source
         if source is None:
             return
-        listing = await trio.to_thread.run_sync(
-            source.versions, self.name, limiter=self._look_thread, abandon_on_cancel=True
-        )
+        listing = await self._shared.looks.run(self._look_thread, partial(source.versions, self.name))
         for line in listing.ignored:
             self._notices.say("ignored", line)
         for life in self.lives.values():
@@ -295,9 +307,7 @@ class Database:
     async def _look_at(self, source: Source, name: str) -> bool:
         """Whether this version is, or can be made, one to serve."""
         try:
-            found = await trio.to_thread.run_sync(
-                source.version, self.name, name, limiter=self._look_thread, abandon_on_cancel=True
-            )
+            found = await self._shared.looks.run(self._look_thread, partial(source.version, self.name, name))
         except SourceError as error:
             life = self.lives.setdefault(name, Life(name))
             life.source = SourceVersion(self.name, name, (), waiting_for="another source")
@@ -473,7 +483,12 @@ class Database:
         try:
             path = await trio.to_thread.run_sync(directory.begin_build, self.name, name)
             peak_bytes = await build_in_child(
-                BuildJob.of(source, str(path), compression=shared.compression),
+                BuildJob.of(
+                    source,
+                    str(path),
+                    compression=shared.compression,
+                    remote=None if self._source is None else self._source.remote,
+                ),
                 memory_bytes=shared.build_memory_bytes,
                 loads=shared.loads,
                 on_progress=self._note,
@@ -496,17 +511,15 @@ class Database:
         Raises:
             SourceChanged: it shows another version now.
         """
-        source = self._shared.source
+        source = self._source
         assert source is not None
         try:
-            now = await trio.to_thread.run_sync(
-                source.version, self.name, built.name, limiter=self._look_thread, abandon_on_cancel=True
-            )
+            now = await self._shared.looks.run(self._look_thread, partial(source.version, self.name, built.name))
         except SourceError:
             return  # It vanished after it was read whole, which is no reason to throw it away.
         if now.fingerprint != built.fingerprint:
             raise SourceChanged(
-                f"{source.root / self.name / built.name}: changed while it was read: {len(built.files)} files, "
+                f"{source.place(self.name, built.name)}: changed while it was read: {len(built.files)} files, "
                 f"{built.size_bytes:,} bytes before, {len(now.files)} files, {now.size_bytes:,} bytes after"
             )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes, space_needed_bytes
+from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.manifest import read_manifest
-from gossipkv.dataset.tab_separated import MAX_VALUE_BYTES
 from gossipkv.dataset.version import open_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -31,7 +31,7 @@ def opened(job):
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_every_record_is_in_its_partition(job, compression):
     """By Sequins' function, computed by the oracle; nothing is lost and nothing is made up."""
-    contents = [b"".join(b"k%d\t%d\n" % (n, n * n) for n in range(at, 3000, 3)) for at in range(3)]
+    contents = [b"".join(b"k%d\t%d\n" % (n, n * n) for n in range(1000 * at, 1000 * at + 1000)) for at in range(3)]
     one = job(contents, compression=compression)
     manifest = build(one)
     version = opened(one)
@@ -139,13 +139,14 @@ def test_a_full_disk_is_told_before_anything_is_written(job):
     assert os.listdir(one.directory) == []
 
 
-def test_what_reading_takes_grows_with_the_longest_line_that_can_be(job):
-    """And no further than the limit."""
+def test_what_reading_takes_grows_with_the_largest_block_that_can_be(job):
+    """Twice the largest block or value, of which the compressed form is no longer than its file."""
     small, huge = job([b"a\tb\n"]), job([b"a\tb\n"], name="v2")
     huge = BuildJob.from_json(huge.to_json().replace('"size_bytes": 4', '"size_bytes": 100000000000'))
-    assert reader_bytes(small, MAX_VALUE_BYTES) == (10 << 20) + 2 * 4
-    assert reader_bytes(huge, MAX_VALUE_BYTES) == (10 << 20) + 2 * MAX_VALUE_BYTES
-    assert reader_bytes(huge, 100) == (10 << 20) + 2 * 100
+    reading = Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=1000)
+    assert reader_bytes(small, reading) == (10 << 20) + MAX_VALUE_BYTES + 4
+    assert reader_bytes(huge, reading) == (10 << 20) + 2 * MAX_VALUE_BYTES
+    assert reader_bytes(huge, Reading(max_value_bytes=100, max_block_bytes=200)) == (10 << 20) + 2 * 200
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
@@ -164,7 +165,7 @@ def test_every_operation_that_fails_is_one_clear_error(job, error):
         except StorageError as caught:
             assert os.strerror(error) in caught.message
             assert one.directory in caught.message or "source" in caught.message
-            assert "MANIFEST" not in os.listdir(one.directory) or faulty.struck[0].startswith("sync_directory")
+            assert "_MANIFEST" not in os.listdir(one.directory) or faulty.struck[0].startswith("sync_directory")
             for name in os.listdir(one.directory):
                 (Path(one.directory) / name).unlink()
             build(one)
