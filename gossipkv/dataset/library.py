@@ -7,7 +7,7 @@ bytes a second (`Loads`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,7 +22,7 @@ from gossipkv.dataset.source import Source
 from gossipkv.errors import Corrupt, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gossipkv.dataset.store import DataDirectory
     from gossipkv.dataset.version import Version
@@ -44,6 +44,7 @@ class LibrarySettings:
     require_success_file: bool = False
     build_memory: int = 256 << 20  # bytes
     compression: str = "none"
+    holds: Mapping[str, str] = field(default_factory=dict)
 
 
 class Library:
@@ -168,6 +169,7 @@ class Library:
         if name not in self._databases:
             assert self._nursery is not None
             self._databases[name] = Database(name, self._shared)
+            self._databases[name].hold = self._settings.holds.get(name)
             await self._nursery.start(self._databases[name].run)
 
     async def _rest(self) -> None:
