@@ -347,11 +347,12 @@ class Database:
         self.looked = True
         if self.hold in listing.names:
             await self._look_at(source, self.hold)
+        enough = False
         for name in reversed(listing.names):
             if self.active is not None and name < self.active:
                 break
-            if await self._look_at(source, name):
-                break
+            if not enough or name in self.versions:
+                enough |= await self._look_at(source, name)
 
     async def _look_at(self, source: Source, name: str) -> bool:
         """Whether this version is, or can be made, one to serve."""
