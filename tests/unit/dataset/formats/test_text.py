@@ -161,7 +161,7 @@ def test_formats_read_compressed_lines():
         assert len(records) == 3000
         assert all(TEXT.startswith(key + b"\t" + value, at) for (key, value), at in zip(records, offsets, strict=True))
     stored = gzip.compress(b'{"key":"a","value":1}\n{"key":"b"}')
-    with pytest.raises(SourceError, match="part.json.gz: line 2, byte 22: no field 'value'"):
+    with pytest.raises(SourceError, match=r"part\.json\.gz: line 2, byte 22: no field 'value'"):
         everything(json_lines.batches(CutReader(stored, name="part.json.gz"), Reading()))
 
 
