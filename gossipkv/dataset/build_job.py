@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.identity import Identity
 from gossipkv.dataset.intake import Rule, Strayed, Taken, take_in
@@ -101,8 +102,14 @@ class BuildJob:
         partitions: int | None = None,
         compression: str = "none",
         remote: RemoteRoot | None = None,
+        settings: DatabaseSettings | None = None,
+        presharded: str = "probe",
     ) -> BuildJob:
-        """The job that builds a listed version; as many partitions as it has files unless told."""
+        """The job that builds a listed version; as many partitions as it has files unless told.
+
+        What the database's `settings` leave open is told from the files, or as the node has it.
+        """
+        settings = settings or DatabaseSettings()
         return cls(
             version.database,
             version.name,
@@ -111,6 +118,9 @@ class BuildJob:
             directory,
             partitions or len(version.files),
             compression=compression,
+            format=settings.format,
+            reading=Reading(settings.key, settings.value),
+            presharded=settings.presharded or presharded,
             remote=remote,
         )
 

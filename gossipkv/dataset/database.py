@@ -57,6 +57,7 @@ class Shared:
     retire_after_ms: int
     build_memory_bytes: int
     compression: str
+    presharded: str
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
     on_change: Callable[[], None]
     log: FilteringBoundLogger
@@ -488,6 +489,8 @@ class Database:
                     str(path),
                     compression=shared.compression,
                     remote=None if self._source is None else self._source.remote,
+                    settings=self.settings,
+                    presharded=shared.presharded,
                 ),
                 memory_bytes=shared.build_memory_bytes,
                 loads=shared.loads,
