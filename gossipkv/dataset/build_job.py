@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.identity import Identity
 from gossipkv.dataset.intake import Rule, Strayed, Taken, take_in
@@ -102,14 +101,8 @@ class BuildJob:
         partitions: int | None = None,
         compression: str = "none",
         remote: RemoteRoot | None = None,
-        settings: DatabaseSettings | None = None,
-        presharded: str = "probe",
     ) -> BuildJob:
-        """The job that builds a listed version; as many partitions as it has files unless told.
-
-        What the database's `settings` leave open is told from the files, or as the node has it.
-        """
-        settings = settings or DatabaseSettings()
+        """The job that builds a listed version; as many partitions as it has files unless told."""
         return cls(
             version.database,
             version.name,
@@ -118,9 +111,6 @@ class BuildJob:
             directory,
             partitions or len(version.files),
             compression=compression,
-            format=settings.format,
-            reading=Reading(settings.key, settings.value),
-            presharded=settings.presharded or presharded,
             remote=remote,
         )
 
@@ -210,7 +200,7 @@ def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recogn
     claims, strayed_from = recognition.claims, recognition.nearly
     while claims:
         try:
-            return attempt(Rule(claims[0].function, claims))
+            return attempt(Rule(claims[0].function, claims, relies=True))
         except Strayed as error:
             strayed_from = claims[0]
             claims = tuple(claim for claim in claims if claim.function in error.possible)
