@@ -51,9 +51,14 @@ _SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize
 
 
 def memory_bytes(options: Reading) -> int:
-    """What reading a file holds at most."""
-    value = options.max_value_bytes + options.max_value_bytes // 64
-    return 4 * WINDOW_BYTES + max(2 * options.max_block_bytes + options.max_block_bytes // 4, 3 * value)
+    """What reading a file holds at most.
+
+    A block: compressed, in a window; decompressed; and what zstd keeps of its output to refer to, which a frame may
+    demand to be all of it.  A value that is compressed by itself: the same, and a copy.  Some windows for the rest.
+    """
+    of_block = options.max_block_bytes * 13 // 4
+    of_value = options.max_value_bytes * 17 // 4
+    return 8 * WINDOW_BYTES + max(of_block, of_value)
 
 
 @dataclass(frozen=True, slots=True)
