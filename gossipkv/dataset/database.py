@@ -12,7 +12,7 @@ change what is served, in one step, and tell the node.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ import trio
 from gossipkv.dataset.build import Loads, trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
-from gossipkv.dataset.making import Making
+from gossipkv.dataset.making import Making, Order
 from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.room import POLL_MS, NoRoom
 from gossipkv.dataset.source import SourceVersion
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from gossipkv.database_settings import DatabaseSettings
+    from gossipkv.dataset.looks import Looks
     from gossipkv.dataset.source import Source
     from gossipkv.dataset.store import DataDirectory
 
@@ -51,11 +53,13 @@ class Shared:
     """What the databases of a node have in common."""
 
     directory: DataDirectory
-    source: Source | None
+    source: Callable[[DatabaseSettings], Source | None]
+    looks: Looks
     loads: Loads
     retire_after_ms: int
     build_memory_bytes: int
     compression: str
+    presharded: str
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
     on_change: Callable[[], None]
     log: FilteringBoundLogger
@@ -76,18 +80,19 @@ def _pauses() -> Iterator[float]:
 class Database:
     """The versions of one database."""
 
-    def __init__(self, name: str, shared: Shared) -> None:
+    def __init__(self, name: str, shared: Shared, settings: DatabaseSettings) -> None:
         self.name = name
+        self.settings = settings
         self.lives: dict[str, Life] = {}
         self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.active: str | None = None  # The one that was made active last, served or not.
         self.newest: str | None = None  # The newest that ever was active; newer than `active` only after a hold.
-        self.hold: str | None = None  # The one that is to be active, and no other.
         self.source_trouble: str | None = None  # of the database as a whole
         self.storage_trouble: str | None = None  # likewise: its directory, its ACTIVE document
         self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
         self.looked = False  # There was one.
         self._shared = shared
+        self._source = shared.source(settings)
         self._log = shared.log.bind(database=name)
         self._notices = Notices(self._log)
         self._wake = trio.Event()
@@ -113,11 +118,16 @@ class Database:
         return self.storage_trouble or self.hold_trouble or self.source_trouble
 
     @property
+    def hold(self) -> str | None:
+        """The version that is to be active, and no other."""
+        return self.settings.hold
+
+    @property
     def hold_trouble(self) -> str | None:
         """That the version that is held is nowhere to be found."""
         if self.hold is None or self.hold in self.lives or self.hold in self.seen:
             return None
-        if self._shared.source is None:
+        if self._source is None:
             where = "is not here, and there is no source to build it from"
         elif self.source_trouble is not None:
             where = f"is not here, and the source cannot be read: {self.source_trouble}"
@@ -166,14 +176,6 @@ class Database:
         """Lists the source, once for all who ask before it begins; what is new is acted upon by `run`."""
         await self._looks.run()
 
-    def pin(self, hold: str | None) -> None:
-        """Holds a version, or lets the newest serve again; takes effect soon, in `run`."""
-        if hold != self.hold:
-            self._log.info("hold", version=hold, before=self.hold)
-            self.hold = hold
-            self._look_wanted = True
-            self.wake()
-
     def vanish(self) -> None:
         """The source has no such database (any more)."""
         self.seen = ()
@@ -181,6 +183,18 @@ class Database:
         self.source_trouble = None
         for life in self.lives.values():
             life.source = None
+        self.wake()
+
+    def reconfigure(self, settings: DatabaseSettings) -> None:
+        """From now on it has these settings; what they may mend is tried again."""
+        if replace(settings, hold=None) != replace(self.settings, hold=None):
+            for life in self.lives.values():
+                life.tried = None
+            self._source = self._shared.source(settings)
+        if settings.hold != self.hold:
+            self._log.info("hold", version=settings.hold, before=self.hold)
+            self._look_wanted = True
+        self.settings = settings
         self.wake()
 
     def wake(self) -> None:
@@ -320,12 +334,10 @@ class Database:
 
     async def _look(self) -> None:
         """Newest first, down to one that can be built: what is older than that will be skipped."""
-        source = self._shared.source
+        source = self._source
         if source is None:
             return
-        listing = await trio.to_thread.run_sync(
-            source.versions, self.name, limiter=self._look_thread, abandon_on_cancel=True
-        )
+        listing = await self._shared.looks.run(self._look_thread, partial(source.versions, self.name))
         for line in listing.ignored:
             self._notices.say("ignored", line)
         for life in self.lives.values():
@@ -345,9 +357,7 @@ class Database:
     async def _look_at(self, source: Source, name: str) -> bool:
         """Whether this version is, or can be made, one to serve."""
         try:
-            found = await trio.to_thread.run_sync(
-                source.version, self.name, name, limiter=self._look_thread, abandon_on_cancel=True
-            )
+            found = await self._shared.looks.run(self._look_thread, partial(source.version, self.name, name))
         except SourceError as error:
             life = self.lives.setdefault(name, Life(name))
             life.source = SourceVersion(self.name, name, (), waiting_for="another source")
@@ -498,10 +508,12 @@ class Database:
     async def _build_version(self, life: Life, nursery: trio.Nursery) -> None:
         life.begin()
         assert life.source is not None
+        assert self._source is not None
         source = life.source
+        order = Order(self._source, self.settings, source, life.needed_bytes)
         self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
         try:
-            made = await self.making.make(source, life.needed_bytes, self._removals.get(life.name))
+            made = await self.making.make(order, self._removals.get(life.name))
         except NoRoom as error:
             self._log.warning("no_room", version=life.name, reason=error.message)
             life.wait(error.room, _now_ms())

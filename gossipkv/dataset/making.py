@@ -6,12 +6,15 @@ second look at the source, the publication.  Whatever ends it before that, nothi
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from gossipkv.dataset.build import BuildError, build_in_child
 from gossipkv.dataset.build_job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.room import NoRoom, after_refusal, is_full
 from gossipkv.dataset.version import Version, open_version
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -19,8 +22,19 @@ from gossipkv.errors import SourceChanged, SourceError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gossipkv.database_settings import DatabaseSettings
     from gossipkv.dataset.database import Shared
-    from gossipkv.dataset.source import SourceVersion
+    from gossipkv.dataset.source import Source, SourceVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be built."""
+
+    source: Source
+    settings: DatabaseSettings
+    version: SourceVersion
+    needed_bytes: int  # on the disk, at least
 
 
 class Making:
@@ -38,12 +52,10 @@ class Making:
         """Breaks the build off; `make` returns None then."""
         self._scope.cancel()
 
-    async def make(
-        self, source: SourceVersion, needed_bytes: int, removal: trio.Event | None
-    ) -> tuple[Version, int] | None:
+    async def make(self, order: Order, removal: trio.Event | None) -> tuple[Version, int] | None:
         """An open version, and the most memory that its build has had.
 
-        It takes at least `needed_bytes` on the disk; `removal` is the end of an earlier version of the same name.
+        `removal` is the end of an earlier version of the same name.
 
         Raises:
             NoRoom: the disk has less, or less than the estimate, or was full in the middle.
@@ -56,7 +68,7 @@ class Making:
             try:
                 if removal is not None:
                     await removal.wait()
-                return await self._make(source, needed_bytes)
+                return await self._make(order)
             finally:
                 self.progress = None
         return None
@@ -73,33 +85,45 @@ class Making:
         except OSError as error:
             raise StorageError(f"{directory.path}: {error.strerror}", {"file": str(directory.path)}) from error
 
-    async def _make(self, source: SourceVersion, needed_bytes: int) -> tuple[Version, int]:
-        path = str(self._shared.directory.build_path(self._database, source.name))
-        job = BuildJob.of(source, path, compression=self._shared.compression)
-        needed_bytes = max(needed_bytes, space_needed_bytes(job))
+    async def _make(self, order: Order) -> tuple[Version, int]:
+        job = self._job(order)
+        needed_bytes = max(order.needed_bytes, space_needed_bytes(job))
         with self._shared.loads.room.claim(needed_bytes, await self.free_bytes()) as claim:
 
             def note(progress: Progress) -> None:
                 self.progress = claim.progress = progress
 
             try:
-                return await self._build(job, source, note)
+                return await self._build(job, order, note)
             except (BuildError, StorageError) as error:
                 if not is_full(error.details):
                     raise
                 raise NoRoom(after_refusal(error.details, claim, await self.free_bytes())) from error
 
-    async def _build(
-        self, job: BuildJob, source: SourceVersion, note: Callable[[Progress], None]
-    ) -> tuple[Version, int]:
-        shared, database, name = self._shared, self._database, source.name
+    def _job(self, order: Order) -> BuildJob:
+        shared, settings = self._shared, order.settings
+        job = BuildJob.of(
+            order.version,
+            str(shared.directory.build_path(self._database, order.version.name)),
+            compression=shared.compression,
+            remote=order.source.remote,
+        )
+        return replace(
+            job,
+            format=settings.format,
+            reading=Reading(settings.key, settings.value),
+            presharded=settings.presharded or shared.presharded,
+        )
+
+    async def _build(self, job: BuildJob, order: Order, note: Callable[[Progress], None]) -> tuple[Version, int]:
+        shared, database, name = self._shared, self._database, order.version.name
         directory = shared.directory
         try:
             await trio.to_thread.run_sync(directory.begin_build, database, name)
             peak_bytes = await build_in_child(
                 job, memory_bytes=shared.build_memory_bytes, loads=shared.loads, on_progress=note
             )
-            await self._check_source(source)
+            await self._check_source(order)
             with trio.CancelScope(shield=True):  # What is published is opened, too.
                 place = await trio.to_thread.run_sync(directory.publish, database, name)
                 version = await trio.to_thread.run_sync(open_version, directory.files, place, database, name)
@@ -109,22 +133,19 @@ class Making:
             raise
         return version, peak_bytes
 
-    async def _check_source(self, built: SourceVersion) -> None:
+    async def _check_source(self, order: Order) -> None:
         """A file that was added while the others were read is noticed here.
 
         Raises:
             SourceChanged: it shows another version now.
         """
-        source = self._shared.source
-        assert source is not None
+        source, built = order.source, order.version
         try:
-            now = await trio.to_thread.run_sync(
-                source.version, self._database, built.name, limiter=self._look_thread, abandon_on_cancel=True
-            )
+            now = await self._shared.looks.run(self._look_thread, partial(source.version, self._database, built.name))
         except SourceError:
             return  # It vanished after it was read whole, which is no reason to throw it away.
         if now.fingerprint != built.fingerprint:
             raise SourceChanged(
-                f"{source.root / self._database / built.name}: changed while it was read: {len(built.files)} files, "
+                f"{source.place(self._database, built.name)}: changed while it was read: {len(built.files)} files, "
                 f"{built.size_bytes:,} bytes before, {len(now.files)} files, {now.size_bytes:,} bytes after"
             )

@@ -100,6 +100,7 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
                     "size_bytes": file.size_bytes,
                 }
                 for partition, file in enumerate(version.manifest.files)
+                if file is not None
             ],
         }
     return told

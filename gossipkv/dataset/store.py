@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Self, final
 
-from gossipkv.dataset.source import is_name
+from gossipkv.database_settings import is_name
 from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.storage.document import read_document, text, write_document
 
