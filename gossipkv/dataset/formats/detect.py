@@ -57,7 +57,7 @@ class Format(Protocol):
 
 
 def detect(name: str, head: bytes) -> str:
-    """The format of a file by its first bytes, as many as there are; `detect_file` sees more of a compressed one."""
+    """The format of a file by its name and first bytes; `detect_file` looks into a compressed one, too."""
     told = _told(name, head)
     return "tsv" if told is None else told
 
@@ -72,97 +72,6 @@ def detect_file(reader: Readable, options: Reading) -> str | None:
     if text.compression(reader.name) is not None and _magic(head) is None:
         head = b"".join(itertools.islice(text.chunks(reader, options), 1))[:HEAD_BYTES]
     return _told(reader.name, head)
-
-
-def _magic(head: bytes) -> str | None:
-    return next((found for magic, found in _MAGIC if magic.match(head)), None)
-
-
-def _told(name: str, head: bytes) -> str | None:
-    """The format, if the file says anything about it."""
-    found = _magic(head)
-    if found is not None:
-        return found
-    path = PurePosixPath(name.lower())
-    if text.compression(name) is not None:
-        path = path.with_suffix("")
-    if path.suffix in _EXTENSIONS:
-        return _EXTENSIONS[path.suffix]
-    if _JSON.match(head):
-        return "json"
-    return "tsv" if head.strip() else None
-
-
-def batches(self, reader: Readable, options: Reading) -> Iterator[Batch]:
-        """The records of a file, in order."""
-
-
-def detect(name: str, head: bytes) -> str:
-    """The format of a file by its first bytes, as many as there are; `detect_file` sees more of a compressed one."""
-    told = _told(name, head)
-    return "tsv" if told is None else told
-
-
-def detect_file(reader: Readable, options: Reading) -> str | None:
-    """The format of a file; None when it says nothing, as an empty one does.
-
-    Raises:
-        SourceError: it is compressed, and damaged where it begins.
-    """
-    head = reader.read_at(0, min(HEAD_BYTES, reader.size_bytes))
-    if text.compression(reader.name) is not None and _magic(head) is None:
-        head = b"".join(itertools.islice(text.chunks(reader, options), 1))[:HEAD_BYTES]
-    return _told(reader.name, head)
-
-
-def _magic(head: bytes) -> str | None:
-    return next((found for magic, found in _MAGIC if magic.match(head)), None)
-
-
-def _told(name: str, head: bytes) -> str | None:
-    """The format, if the file says anything about it."""
-    found = _magic(head)
-    if found is not None:
-        return found
-    path = PurePosixPath(name.lower())
-    if text.compression(name) is not None:
-        path = path.with_suffix("")
-    if path.suffix in _EXTENSIONS:
-        return _EXTENSIONS[path.suffix]
-    if _JSON.match(head):
-        return "json"
-    return "tsv" if head.strip() else None
-
-
-def beginning(reader: Readable, options: Reading) -> bytes:
-    """The first bytes of a file, or of its text if it is compressed text.
-
-    Raises:
-        SourceError: it is compressed, and damaged where it begins.
-    """
-    head = reader.read_at(0, min(HEAD_BYTES, reader.size_bytes))
-    if text.compression(reader.name) is None or any(magic.match(head) for magic, _ in _MAGIC):
-        return head
-    return b"".join(itertools.islice(text.chunks(reader, options), 1))[:HEAD_BYTES]
-
-
-def detect_all(files: Iterable[tuple[str, bytes]]) -> str:
-    """The format of a version's files: of each its name and how it begins.
-
-    Raises:
-        SourceError: they differ; names two of them.
-    """
-    first: tuple[str, str] | None = None
-    for name, head in files:
-        found = _told(name, head)
-        if found is None:
-            continue
-        if first is None:
-            first = (name, found)
-        if found != first[1]:
-            reason = f"{found}, but {first[0]} is {first[1]}: all files of a version have one format; set `format`"
-            raise SourceError(f"{name}: {reason}", {"file": name, "offset": 0, "reason": reason, "other": first[0]})
-    return "tsv" if first is None else first[1]
 
 
 def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
@@ -175,3 +84,22 @@ def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
     """
     module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[form]}")
     yield from module.batches(reader, options)
+
+
+def _magic(head: bytes) -> str | None:
+    return next((found for magic, found in _MAGIC if magic.match(head)), None)
+
+
+def _told(name: str, head: bytes) -> str | None:
+    """The format, if the file says anything about it."""
+    found = _magic(head)
+    if found is not None:
+        return found
+    path = PurePosixPath(name.lower())
+    if text.compression(name) is not None:
+        path = path.with_suffix("")
+    if path.suffix in _EXTENSIONS:
+        return _EXTENSIONS[path.suffix]
+    if _JSON.match(head):
+        return "json"
+    return "tsv" if head.strip() else None
