@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from gossipkv.dataset.declared import DECLARED_FILE, Declared, write_declared
 from gossipkv.dataset.destination import destination
-from gossipkv.dataset.partition_writer import part_name
+from gossipkv.dataset.manifest import partition_name
 from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE
 from gossipkv.errors import SourceError
 from gossipkv.keyspace.partitioner import FUNCTIONS
@@ -99,7 +99,7 @@ def finish_version(
     if not 0 < partitions <= MAX_FILES:
         raise ValueError(f"partitions must be from 1 to {MAX_FILES:,}, got {partitions}")
     place = destination(directory, storage_options, files=files)
-    names = [part_name(partition) for partition in range(partitions)]
+    names = [partition_name(partition) for partition in range(partitions)]
     _check_names(place, names)
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as looks:
         labels = list(looks.map(lambda name: _label(place, name), names))

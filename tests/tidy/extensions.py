@@ -35,6 +35,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "gossipkv.dataset.formats._sequence_file": Proof(
         "tests/unit/dataset/formats/test_sequence_file.py", "tests.oracle.sequence_file"
+    ),
     "gossipkv.dataset.formats._sorted_files": Proof(
         "tests/unit/dataset/formats/test_sorted_files.py", "tests.oracle.sorted_file"
     ),
