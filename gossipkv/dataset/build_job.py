@@ -219,7 +219,7 @@ def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recogn
     claims, strayed_from = recognition.claims, recognition.nearly
     while claims:
         try:
-            return attempt(Rule(claims[0].function, claims))
+            return attempt(Rule(claims[0].function, claims, relies=True))
         except Strayed as error:
             strayed_from = claims[0]
             claims = tuple(claim for claim in claims if claim.function in error.possible)

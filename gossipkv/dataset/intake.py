@@ -48,16 +48,13 @@ class Strayed(LocalError):
 class Rule:
     """By which function records are grouped, and which claims about the files are verified.
 
-    Where the first claim is about that same function, it is relied upon: a key that strays from it ends the reading.
+    Where it relies on them, the first claim is about that same function, and a key that strays from it ends the
+    reading; else the one claim has failed, and its strays are counted.
     """
 
     function: str
     claims: tuple[Claim, ...] = ()
-
-    @property
-    def relies(self) -> bool:
-        """Whether the files are taken to hold what the first claim says."""
-        return bool(self.claims) and self.claims[0].function == self.function
+    relies: bool = False
 
 
 @dataclass(frozen=True, slots=True)

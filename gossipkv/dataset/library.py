@@ -79,6 +79,7 @@ class Library:
             retire_after_ms=settings.retire_after_ms,
             build_memory_bytes=settings.build_memory,
             compression=settings.compression,
+            presharded=settings.presharded,
             requests=requests,
             on_change=on_change,
             log=self._log,

@@ -22,7 +22,7 @@ import itertools
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.environment import MOST_ENTRIES, READ, Entry, too_many_entries
@@ -45,6 +45,7 @@ MOST_SAID: Final = 300
 # Where stores have what changes with the content, and the time of the last change; the first that is there counts.
 _TAGS: Final = ("ETag", "etag", "checksum", "md5Hash", "content_md5", "generation", "version_id")
 _TIMES: Final = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Extras of this package; what others need is called by its own name.
 _EXTRAS: Final = {"s3": "gossipkv[s3]", "s3a": "gossipkv[s3]"}
@@ -198,6 +199,8 @@ class RemoteFiles:
 
     def _refusal(self, number: int, error: Exception, path: Path) -> OSError:
         said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        if number == errno.ENOENT and " " not in said:  # Many stores say no more than the path.
+            said = "no such file or directory"
         line = " ".join(said.split())[:MOST_SAID]
         return OSError(number, scrub(line, self._root.url, self._root.options), str(path))
 
@@ -275,5 +278,6 @@ def _time_ns(value: object) -> int:
             return 0
     if isinstance(value, datetime):
         whole = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        return int(whole.timestamp()) * 1_000_000_000 + whole.microsecond * 1_000
-    return int(value * 1e9) if isinstance(value, int | float) else 0
+        return (whole - _EPOCH) // timedelta(microseconds=1) * 1_000
+    # A number of seconds; its microseconds are as a `datetime` would have them, since some stores tell either.
+    return round(value * 1_000_000) * 1_000 if isinstance(value, int | float) else 0

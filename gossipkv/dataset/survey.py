@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.formats.detect import HEAD_BYTES, batches, detect
+from gossipkv.dataset.formats.detect import batches, detect_file
 from gossipkv.dataset.recognition import SAMPLE_KEYS, Recognition, recognise
 from gossipkv.dataset.source_reader import SourceReader
 from gossipkv.errors import SourceError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_format(job: BuildJob, files: SourceFiles) -> str:
-    """The one format of all files; an empty file is of any.
+    """The one format of all files; a file that says nothing, as an empty one does, is of any.
 
     Raises:
         SourceError: two files are of different formats.
@@ -24,10 +24,10 @@ def find_format(job: BuildJob, files: SourceFiles) -> str:
     """
     first: tuple[str, str] | None = None
     for file in job.files:
-        if not file.size_bytes:
-            continue
         with SourceReader(files, file) as reader:
-            found = detect(file.name, reader.read_at(0, min(HEAD_BYTES, file.size_bytes)))
+            found = detect_file(reader, job.reading)
+        if found is None:
+            continue
         if first is None:
             first = (found, file.path)
         elif found != first[0]:

@@ -24,6 +24,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._serving": Proof("tests/unit/node/test_serving.py", "tests.oracle.connection"),
+    "gossipkv.dataset.formats._columns": Proof("tests/unit/dataset/formats/test_columns.py", "tests.oracle.columns"),
     "gossipkv.dataset.formats._json_lines": Proof(
         "tests/unit/dataset/formats/test_json_lines.py", "tests.oracle.json_lines"
     ),

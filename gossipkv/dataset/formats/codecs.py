@@ -22,6 +22,7 @@ Rejected: `cramjam` for all of them, which ignores what follows a zlib stream, a
 from __future__ import annotations
 
 import bz2
+import contextlib
 import functools
 import zlib
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ LAST_PIECE_BYTES = 256 << 10
 # Output is asked for in steps, so that what a step holds beside the whole is small.
 STEP_BYTES = 1 << 20
 # The first guess at what zstd frames become, which Hadoop's do not say; a wrong one is tried again, GROWTH longer.
-GUESS_BYTES = 64 << 10
+GUESS_BYTES = 16 << 10
 GROWTH = 16
 
 _GZIP = zlib.MAX_WBITS | 16
@@ -60,8 +61,14 @@ def _cut(size_bytes: int) -> DamagedError:
     return DamagedError(f"their stream has not ended after {size_bytes:,} bytes")
 
 
-def _zlib(window_bits: int, data: Bytes, limit: int) -> bytearray:
+def _zlib(window_bits: int, data: Bytes, limit: int) -> bytes | bytearray:
     """One or more zlib streams or gzip members."""
+    if len(data) <= FIRST_PIECE_BYTES:  # One stream most likely: a value by itself, of which there are many.
+        stream = zlib.decompressobj(window_bits)
+        with contextlib.suppress(zlib.error):
+            whole = stream.decompress(data, limit + 1)
+            if stream.eof and len(whole) <= limit and not stream.unused_data:
+                return whole
     found = bytearray()
     view = memoryview(data)
     at = 0
@@ -138,10 +145,25 @@ def _word(data: memoryview, at: int) -> int:
     return int.from_bytes(data[at : at + _WORD_BYTES], "big")
 
 
-def _chunks(decompress_into: Callable[[Bytes, memoryview], int], data: Bytes, limit: int) -> bytearray:
+def _one_chunk(decompress_into: Callable[[Bytes, Bytes], int], view: memoryview, limit: int) -> bytearray | None:
+    """What a single chunk became, if that is all there is and nothing is wrong."""
+    if len(view) > 2 * _WORD_BYTES:
+        raw, size = _word(view, 0), _word(view, _WORD_BYTES)
+        if 0 < raw <= limit and size == len(view) - 2 * _WORD_BYTES:
+            found = bytearray(raw)
+            with contextlib.suppress(cramjam.DecompressionError):
+                if decompress_into(view[2 * _WORD_BYTES :], found) == raw:
+                    return found
+    return None
+
+
+def _chunks(decompress_into: Callable[[Bytes, Bytes], int], data: Bytes, limit: int) -> bytearray:
     """Hadoop's block stream around chunks of a codec; `decompress_into` says how much a chunk became."""
-    found = bytearray()
     view = memoryview(data)
+    whole = _one_chunk(decompress_into, view, limit)
+    if whole is not None:
+        return whole
+    found = bytearray()
     at = filled = 0
     while at < len(view):
         raw = _word(view, at)
@@ -170,7 +192,7 @@ def _chunks(decompress_into: Callable[[Bytes, memoryview], int], data: Bytes, li
     return found
 
 
-def _lz4_chunk(chunk: Bytes, room: memoryview) -> int:
+def _lz4_chunk(chunk: Bytes, room: Bytes) -> int:
     # Without the length of the output, cramjam may take the first bytes for one.
     return cramjam.lz4.decompress_block_into(chunk, room, output_len=len(room))
 

@@ -198,7 +198,8 @@ cdef class JsonLines(Lines):
         key, value = self.key_name.decode(), self.value_name.decode()
         column = f"column {self.wrong_at + 1:,}"
         if self.wrong == NOTHING_WRONG:
-            return f"a line of {len(line):,} bytes or more, beginning {excerpt(line)}; the limit is {self.max_line_bytes:,}"
+            limit = f"the limit is {self.max_line_bytes:,}"
+            return f"a line of {len(line):,} bytes or more, beginning {excerpt(line)}; {limit}"
         if self.wrong == ENDS:
             return "the line ends within its JSON text; each object is one line"
         if self.wrong == KEY_SIZE:

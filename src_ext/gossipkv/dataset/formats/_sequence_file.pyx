@@ -14,6 +14,7 @@ All numbers here are 32 bits wide, so that more than 4 bytes never follow one th
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -157,6 +158,21 @@ cdef inline Region region_of(const uint8_t[::1] buffer) noexcept:
         region.at = &buffer[0]
         region.end = region.at + buffer.shape[0]
     return region
+
+
+cdef Py_ssize_t content_of(found, Region* region) except -1:
+    """Set `region` to what was decompressed, which nobody else has; how much it is."""
+    cdef Py_ssize_t size
+    if isinstance(found, bytes):
+        region.at = <const uint8_t*> PyBytes_AS_STRING(found)
+        size = PyBytes_GET_SIZE(found)
+    elif isinstance(found, bytearray):
+        region.at = <const uint8_t*> PyByteArray_AS_STRING(found)
+        size = PyByteArray_GET_SIZE(found)
+    else:
+        raise TypeError(f"decompressed bytes, got {type(found).__name__}")
+    region.end = region.at + size
+    return size
 
 
 cdef object explain(const Trouble* trouble):
@@ -364,7 +380,6 @@ cdef class RecordDecoder:
         cdef uint64_t place = offset
         cdef bytes packed
         cdef object found
-        cdef const uint8_t[::1] unpacked
         cdef const uint8_t* end
         cdef Py_ssize_t held = 0
         self.wanted = 0
@@ -381,14 +396,12 @@ cdef class RecordDecoder:
                     found = self.decompress(packed, self.shape.max_value_size + MAX_FIELD_HEADER)
                 except DamagedError as error:
                     raise refusal(self.name, place, f"the compressed bytes of a value: {error}") from error
-                unpacked = found
-                value = region_of(unpacked)
+                held += content_of(found, &value)
                 open_value(&value, &self.shape, &trouble)
             if trouble.fault != FINE:
                 raise refusal(self.name, place, explain(&trouble))
             batch.hold(found)
             batch.put(key.at, key.end - key.at, value.at, value.end - value.at, place)
-            held += unpacked.shape[0]
             region.at = end
         return 0
 

@@ -77,11 +77,13 @@ def joined(draw, parts, brackets):
 
 @st.composite
 def lists(draw, inner):
+    """A list of some values."""
     return joined(draw, draw(st.lists(inner, max_size=3)), "[]")
 
 
 @st.composite
 def objects(draw, inner, names=None):
+    """An object with some members."""
     members = draw(st.lists(st.tuples(strings() if names is None else names, inner), max_size=4))
     return joined(draw, [f"{name}{draw(SPACES)}:{draw(SPACES)}{value}" for name, value in members], "{}")
 
