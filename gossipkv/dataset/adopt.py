@@ -32,7 +32,7 @@ from gossipkv.dataset import recognition
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.formats.sorted_files import PIECE_BYTES, Placement, walk
 from gossipkv.dataset.manifest import Manifest, PartitionFile, Stray, partition_name
-from gossipkv.dataset.partition_set import Claim, claim_of
+from gossipkv.dataset.partition_claim import Claim, claim_of
 from gossipkv.dataset.source_reader import READ_SOURCE, SourceReader
 from gossipkv.environment import READ, WRITE_NEW
 from gossipkv.errors import Corrupt, LocalError, SourceError
