@@ -67,7 +67,7 @@ class SortedFileBuilder:
         files: the file operations to use.
         memory_bytes: bounds what the builder holds, from 8 MiB; three times the longest record where that is more.
         compression: "none" or "lz4" (4 KiB blocks; for data larger than memory).
-        metadata: bytes kept with every file.
+        metadata: bytes kept with every file, or for each file its own.
         on_progress: called with (records written, records added) now and then during `finish`.
 
     Raises:
@@ -83,7 +83,7 @@ class SortedFileBuilder:
         files: Files | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         compression: str = "none",
-        metadata: bytes = b"",
+        metadata: bytes | Sequence[bytes] = b"",
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         if compression not in COMPRESSIONS:
@@ -172,7 +172,7 @@ class SortedFileBuilder:
             compression=self._compression,
             seed=self._sorter.seed,
             common_prefix=self._sorter.common_prefix(group),
-            metadata=self._metadata,
+            metadata=self._metadata if isinstance(self._metadata, bytes) else self._metadata[group],
         )
         records = 0
         while True:

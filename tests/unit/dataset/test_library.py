@@ -43,7 +43,7 @@ async def test_a_restart_serves_at_once_and_builds_nothing(world):
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
-    stamp = os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns
+    stamp = os.stat(world.root / "data/datasets/db/v1/part-00000.gkv").st_mtime_ns
     shutil.rmtree(world.source)
     with capture_logs() as logs:
         async with world.node() as library:
@@ -51,7 +51,7 @@ async def test_a_restart_serves_at_once_and_builds_nothing(world):
             assert state(library, "v1") == "ACTIVE"
             assert "No such file" in library.trouble()
     assert [line["event"] for line in logs] == ["source_unreadable"]
-    assert os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns == stamp
+    assert os.stat(world.root / "data/datasets/db/v1/part-00000.gkv").st_mtime_ns == stamp
 
 
 async def test_a_node_without_a_source_serves_what_it_has(world):
