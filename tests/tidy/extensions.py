@@ -24,6 +24,12 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._serving": Proof("tests/unit/node/test_serving.py", "tests.oracle.connection"),
+    "gossipkv.dataset.formats._lines": Proof(
+        "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
+    ),
+    "gossipkv.dataset.formats._tab_separated": Proof(
+        "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
+    ),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
     "gossipkv.storage._batch": Proof("tests/unit/storage/test_batch.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._checksum": Proof("tests/unit/storage/test_checksum.py", "tests.oracle.sorted_file"),

@@ -1,0 +1,36 @@
+"""Formats of lines: chunks of text in, batches out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.storage.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from gossipkv.dataset.formats._lines import Lines
+
+
+def batches(lines: Lines, chunks: Iterable[bytes]) -> Iterator[Batch]:
+    """The records of the chunks in order: one batch, used again and again.
+
+    A batch ends with its chunk, so that what it holds is a chunk and at most one line that began before it.
+
+    Raises:
+        SourceError: a line is no record.
+    """
+    batch = Batch()
+    for chunk in chunks:
+        lines.feed(chunk)
+        yield from _filled(lines.fill, batch)
+    yield from _filled(lines.finish, batch)
+
+
+def _filled(fill: Callable[[Batch], bool], batch: Batch) -> Iterator[Batch]:
+    done = False
+    while not done:
+        done = fill(batch)
+        if batch:
+            yield batch
+            batch.clear()

@@ -1,0 +1,42 @@
+"""A source file in memory whose chunks are cut where a test wants them."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+
+class CutReader:
+    """What a format sees of a file."""
+
+    def __init__(self, data, sizes=(1 << 18,), name="file"):
+        self.name = name
+        self.data = data
+        self.sizes = sizes
+        self.size_bytes = len(data)
+        self.largest_read = 0
+        self.taken = 0
+
+    def read_at(self, offset, size_bytes):
+        """Exactly so many bytes."""
+        assert 0 <= offset <= offset + size_bytes <= self.size_bytes
+        self.largest_read = max(self.largest_read, size_bytes)
+        return bytes(self.data[offset : offset + size_bytes])
+
+    def chunks(self, start=0):
+        """The rest of the file in chunks of the given sizes, over and over."""
+        for size in cycle(self.sizes):
+            if start >= self.size_bytes:
+                return
+            yield bytes(self.data[start : start + size])
+            start += size
+            self.taken = start
+
+
+def everything(batches):
+    """Records and offsets of all batches."""
+    records, offsets = [], []
+    for batch in batches:
+        assert len(batch) > 0
+        records += list(batch)
+        offsets += batch.offsets()
+    return records, offsets

@@ -1,0 +1,157 @@
+"""Tab-separated text against a five-line oracle, and its limits."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gossipkv.dataset.formats._tab_separated import TabSeparatedLines
+from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.formats.tab_separated import batches
+from gossipkv.errors import SourceError
+from gossipkv.storage.batch import Batch
+from tests.oracle import tab_separated as oracle
+from tests.unit.dataset.formats.cut_reader import CutReader, everything
+
+BATCH_RECORDS = 16_384
+MAX_LINE_BYTES = MAX_KEY_BYTES + 1 + MAX_VALUE_BYTES
+
+
+def records(data, sizes=(1 << 18,), name="x", **options):
+    """All records, after a look at their offsets."""
+    found, offsets = everything(batches(CutReader(data, sizes, name), Reading(**options)))
+    for (key, value), offset in zip(found, offsets, strict=True):
+        assert data[offset : offset + len(key) + 1] == key + b"\t"
+        assert offset == 0 or data[offset - 1 : offset] == b"\n"
+        assert data[offset + len(key) + 1 :].startswith(value)
+    return found
+
+
+TEXT = st.lists(st.sampled_from([b"\t", b"\n", b"\r", b"a", b"bc", b"\0", b"\xff", b"d\te\n"]), max_size=60).map(
+    b"".join
+)
+
+
+@given(TEXT, st.lists(st.integers(1, 9), min_size=1, max_size=4))
+@example(b"a\tb", [1])
+@example(b"a\tb\n\n\n", [2])
+@example(b"\t\n\t\n", [1])
+@example(b"a\tb\r\nc\td\te", [3])
+def test_it_reads_what_the_oracle_reads(data, sizes):
+    """Whatever the bytes and wherever the chunks are cut; a wrong line is the same line."""
+    try:
+        expected = oracle.records(data)
+    except ValueError as error:
+        with pytest.raises(SourceError) as caught:
+            records(data, sizes)
+        assert caught.value.details["line"] == error.args[0]
+        lines = data.split(b"\n")[: error.args[0] - 1]
+        assert caught.value.details["offset"] == sum(len(line) + 1 for line in lines)
+    else:
+        assert records(data, sizes) == expected
+
+
+def test_the_choices_of_the_format():
+    """No LF at the end, CR kept, empty lines skipped, an empty key, an empty value, further TABs in the value."""
+    data = b"a\t1\n\nb\t2\r\n\t3\nc\t\nd\te\tf"
+    assert records(data) == [
+        (b"a", b"1"), (b"b", b"2\r"), (b"", b"3"), (b"c", b""), (b"d", b"e\tf"),
+    ]  # fmt: skip
+
+
+def test_no_chunks_are_no_records():
+    """An empty file is a file."""
+    assert records(b"") == []
+
+
+def test_a_line_without_a_tab_is_named():
+    """File, line, offset and what stands there."""
+    with pytest.raises(SourceError) as caught:
+        records(b"a\t1\nb\t2\nwhat is this\n", [8, 13], "part-3")
+    assert str(caught.value) == "part-3: line 3, byte 8: no TAB in the line 'what is this'"
+    assert caught.value.details == {
+        "file": "part-3", "line": 3, "offset": 8, "reason": "no TAB in the line 'what is this'",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1 << 12, 1 << 18, 1 << 26])
+@pytest.mark.parametrize("before", [b"", b"a\tb\n", b"\n"])
+def test_records_at_the_limits_are_read(size, before):
+    """The longest key with the longest value, first in a chunk or not."""
+    key, value = b"k" * MAX_KEY_BYTES, b"v" * MAX_VALUE_BYTES
+    data = before + key + b"\t" + value + b"\nz\tz\n"
+    assert records(data, [size])[-2:] == [(key, value), (b"z", b"z")]
+
+
+@pytest.mark.parametrize("size", [1 << 12, 1 << 18, 1 << 26])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"k" * (MAX_KEY_BYTES + 1) + b"\tv", "a key of 65,536 bytes or more"),
+        (b"k" * (MAX_KEY_BYTES + 1), "no TAB, or a key"),
+        (b"k\t" + b"v" * (MAX_VALUE_BYTES + 1), "the value of key 'k' has 16,777,217 bytes"),
+        (b"k" * (2 * MAX_LINE_BYTES), "no TAB, or a key"),
+        (b"k\t" + b"v" * (2 * MAX_LINE_BYTES), "the value of key 'k' has"),
+    ],
+)
+def test_records_over_the_limits_are_named(size, line, words):
+    """Also when the line has not ended yet, before it fills the memory."""
+    data = b"a\tb\n" + line + b"\nz\tz\n"
+    with pytest.raises(SourceError, match=words) as caught:
+        records(data, [size])
+    assert (caught.value.details["line"], caught.value.details["offset"]) == (2, 4)
+
+
+def test_an_endless_line_ends_soon():
+    """Memory is bounded: not much more than the limit is ever taken from the source."""
+    reader = CutReader(memoryview(bytes(1 << 28)))
+    with pytest.raises(SourceError):
+        everything(batches(reader, Reading()))
+    assert reader.taken <= MAX_LINE_BYTES + (2 << 18)
+
+
+def test_the_limit_of_values_can_be_lowered():
+    """Where memory is short; the message says which one held."""
+    assert records(b"a\t123\n", max_value_bytes=3) == [(b"a", b"123")]
+    with pytest.raises(SourceError, match="has 4 bytes or more; the limit is 3"):
+        records(b"a\t1234\n", [4, 3], max_value_bytes=3)
+    with pytest.raises(SourceError, match="line 2, byte 4: the value of key 'a' has 4 bytes"):
+        records(b"a\t1\na\t1234\n", max_value_bytes=3)
+
+
+def test_many_short_lines_fill_batch_after_batch():
+    """A chunk has more records than a batch; a cut line meets a full batch; nothing is lost or twice."""
+    data = b"".join(b"%d\t\n" % number for number in range(50_000))
+    for sizes in ([1 << 18], [100_003, 1], [len(data)], [7]):
+        assert records(data, sizes) == [(b"%d" % number, b"") for number in range(50_000)]
+
+
+def test_a_cut_line_waits_for_room():
+    """The line that the end of a chunk cuts is the first that a full batch has no room for."""
+    lines = TabSeparatedLines("x", 100)
+    batch = Batch()
+    lines.feed(b"a\t\n" * BATCH_RECORDS + b"cut")
+    assert lines.fill(batch)
+    assert batch.full
+    lines.feed(b"\tin two\nb\t\nc\tno LF")
+    assert not lines.fill(batch)
+    assert not lines.fill(batch)
+    batch.clear()
+    assert lines.fill(batch)
+    assert list(batch) == [(b"cut", b"in two"), (b"b", b"")]
+    while not batch.full:
+        batch.append(b"", b"")
+    assert not lines.finish(batch)
+    batch.clear()
+    assert lines.finish(batch)
+    assert list(batch) == [(b"c", b"no LF")]
+    assert batch.offsets() == [3 * BATCH_RECORDS + 3 + 8 + 3]
+    assert lines.finish(batch)
+    assert len(batch) == 1
+
+
+def test_a_chunk_is_not_dropped():
+    """Feeding before the chunk is used up would lose lines."""
+    lines = TabSeparatedLines("x", 100)
+    lines.feed(b"a\tb\n")
+    with pytest.raises(ValueError, match="not used up"):
+        lines.feed(b"c\td\n")
