@@ -11,6 +11,9 @@ that silently is not there.
 One name needs care: `GOSSIPKV_NODE` tells the client commands which node to ask, so this node's own name is
 `GOSSIPKV_NODE_NAME` in the environment (and plainly `node` in a file, `--node` as a flag of `serve`).
 
+Two things stand in the file alone: `[storage_options]`, how the store of the source is reached, and the tables
+`[databases.NAME]` (`gossipkv.database_settings`).
+
 Rules for whoever edits this file: a setting exists only while it has an effect; its `why` says why the default is
 what it is; zero is allowed only where it has a name (`off`).
 """
@@ -18,7 +21,6 @@ what it is; zero is allowed only where it has a name (`off`).
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -27,8 +29,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import Address, parse_address
+from gossipkv.database_settings import PRESHARDED, DatabaseSettings, nearest, read_databases, read_options
 from gossipkv.errors import ConfigError
+from gossipkv.masking import Option, is_url, mask_url
 from gossipkv.quantity import DURATION, RATE, SIZE, parse, show
+from gossipkv.toml_lines import line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -80,7 +85,7 @@ def _say(value: Value) -> str:
 def _plain(
     kind: str, default: str, allowed: str, read: Callable[[str], Value], *, meaning: str, why: str
 ) -> dict[str, Setting]:
-    return {"setting": Setting("", kind, default, allowed, meaning, why, read, _say)}
+    return {"setting": Setting("", kind, default, allowed, meaning, why, read, lambda value: mask_url(_say(value)))}
 
 
 def _quantity(kind: str, default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
@@ -175,6 +180,16 @@ def _read_path(text: str) -> Path:
         raise ValueError(str(error)) from None
 
 
+def _read_source(text: str) -> str:
+    """A URL as it is; a path with its home."""
+    local = text.removeprefix("file://").removeprefix("local://")
+    if not is_url(local):
+        return str(_read_path(local))
+    if not text.isprintable():
+        raise ValueError("expected a URL")
+    return text
+
+
 def _default_data() -> Path:
     from platformdirs import user_data_path  # noqa: PLC0415  # Only a node that was not told asks; clients do not pay.
 
@@ -189,10 +204,11 @@ _NAME_FORM: Final = "1 to 64 of the characters - _ . a-z A-Z 0-9"
 class Config:
     """The effective settings of one node; durations in ms, sizes in bytes, rates in bytes per second."""
 
-    source: Path | None = field(
+    source: str | None = field(
         default=None,
+        repr=False,  # It may hold a password.
         metadata=_plain(
-            "path", "none", "a directory", _read_path,
+            "path", "none", "a directory or an fsspec URL", _read_source,
             meaning="source root; below it DATABASE/VERSION/FILES",
             why="without one a node serves what it has already built",
         ),
@@ -254,6 +270,11 @@ class Config:
         default=False,
         meaning="take only versions that hold a file named _SUCCESS",
         why="Hadoop and Spark write it last; a plain copy does not",
+    )  # fmt: skip
+    presharded: str = choice(
+        "probe", PRESHARDED,
+        meaning="whether files of partitions that are not wanted here may be skipped: found out, as declared, never",
+        why="a key that contradicts is noticed whenever it is met, and the version is then read in full",
     )  # fmt: skip
     build_memory: int = size(
         "256MiB", "64MiB", "1TiB",
@@ -323,6 +344,8 @@ class Config:
         why="text for people; json for a collector",
     )  # fmt: skip
 
+    databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))
+    storage_options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
 
     def origin(self, name: str) -> str:
@@ -345,9 +368,9 @@ _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
 def _unknown(what: str, where: str, known: Iterable[str]) -> ConfigError:
     # Compared without the prefix that all variables share: it would make everything look near.
     bare = {name.removeprefix(PREFIX): name for name in known}
-    (nearest,) = difflib.get_close_matches(what.removeprefix(PREFIX), bare, n=1, cutoff=0)
+    meant = bare[nearest(what.removeprefix(PREFIX), bare)]
     return ConfigError(
-        f"{where}: unknown setting {what}; the nearest known one is {bare[nearest]} (`gossipkv config` lists all)",
+        f"{where}: unknown setting {what}; the nearest known one is {meant} (`gossipkv config` lists all)",
         {"setting": what, "where": where},
     )
 
@@ -357,40 +380,64 @@ def _value(setting: Setting, text: str, where: str) -> Value:
         return setting.parse(text)
     except ValueError as error:
         raise ConfigError(
-            f"{where}: {setting.name} = {text!r}: {error}; allowed: {setting.allowed}",
+            f"{where}: {setting.name} = {mask_url(text)!r}: {error}; allowed: {setting.allowed}",
             {"setting": setting.name, "where": where},
         ) from None
 
 
-def _line_of(text: str, name: str) -> int | None:
-    """The line that assigns `name` at the top level, if it can be told; tomllib keeps no positions."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if re.match(rf"""\s*(?:"{re.escape(name)}"|'{re.escape(name)}'|{re.escape(name)})\s*[=.]""", line):
-            return number
-        if re.match(rf"""\s*\[+\s*["']?{re.escape(name)}\b""", line):
-            return number
-    return None
+@final
+class _File:
+    """A settings file, read."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigError(f"{path}: cannot read the settings: {reason}") from None
+        try:
+            self._table = tomllib.loads(self._text)
+        except tomllib.TOMLDecodeError as error:
+            found = re.search(r"\(at line (\d+), column \d+\)$", str(error))
+            where = f"{path}:{found[1]}" if found else str(path)
+            raise ConfigError(f"{where}: not TOML: {error}") from None
+        self.origins: dict[str, str] = {}
 
-def _from_file(path: Path) -> Iterable[tuple[Setting, str, str]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError(f"{path}: cannot read the settings: {reason}") from None
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line (\d+), column \d+\)$", str(error))
-        where = f"{path}:{found[1]}" if found else str(path)
-        raise ConfigError(f"{where}: not TOML: {error}") from None
-    for name, value in table.items():
-        line = _line_of(text, name)
-        where = str(path) if line is None else f"{path}:{line}"
-        setting = _BY_NAME.get(name)
-        if setting is None:
-            raise _unknown(name, where, _BY_NAME)
-        yield setting, _text_of(setting, value, where), where
+    def where(self, *names: str) -> str:
+        """The place of a name, for messages."""
+        line = line_of(self._text, *names)
+        return str(self.path) if line is None else f"{self.path}:{line}"
+
+    def settings(self) -> Iterable[tuple[Setting, str, str]]:
+        """What stands at the top, as text."""
+        for name, value in self._table.items():
+            if name in _TABLES:
+                continue
+            where = self.where(name)
+            setting = _BY_NAME.get(name)
+            if setting is None:
+                raise _unknown(name, where, [*_BY_NAME, *_TABLES])
+            yield setting, _text_of(setting, value, where), where
+
+    def databases(self) -> Mapping[str, DatabaseSettings]:
+        """The tables `[databases.NAME]`."""
+        table = self._table.get("databases", {})
+        found = read_databases(table, lambda *names: self.where("databases", *names))
+        for name in found:
+            for key in table[name]:
+                self.origins[f"databases.{name}.{key}"] = self.where("databases", name, key)
+        return found
+
+    def storage_options(self) -> Mapping[str, Option]:
+        """The table `[storage_options]`."""
+        if "storage_options" in self._table:
+            self.origins["storage_options"] = self.where("storage_options")
+        return read_options(
+            self._table.get("storage_options", {}),
+            "storage_options",
+            lambda *names: self.where("storage_options", *names),
+        )
 
 
 def _text_of(setting: Setting, value: object, where: str) -> str:
@@ -431,6 +478,7 @@ def _from_flags(flags: Mapping[str, str]) -> Iterable[tuple[Setting, str, str]]:
         yield setting, text, f"flag {setting.flag}"
 
 
+_TABLES: Final = ("databases", "storage_options")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -446,16 +494,20 @@ def load(
     """
     named = file if file is not None else environ.get(FILE_VARIABLE) or None
     found: list[tuple[Setting, str, str]] = []
+    tables: dict[str, Mapping[str, DatabaseSettings] | Mapping[str, Option]] = {}
+    origins: dict[str, str] = {}
     if named is not None:
-        found += _from_file(Path(named).expanduser())
+        read = _File(Path(named).expanduser())
+        found += read.settings()
+        tables = {"databases": read.databases(), "storage_options": read.storage_options()}
+        origins = read.origins
     found += _from_environment(environ)
     found += _from_flags(flags)
     values: dict[str, Value] = {}
-    origins: dict[str, str] = {}
     for setting, text, where in found:  # Every value is checked, also one that a later source overrides.
         values[setting.name] = _value(setting, text, where)
         origins[setting.name] = where
     config = Config(origins=MappingProxyType(origins))
-    for name, value in values.items():
+    for name, value in (values | tables).items():
         object.__setattr__(config, name, value)  # Frozen for everybody else: nobody has seen it yet.
     return config

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -35,6 +36,16 @@ READ_WRITE_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
+# Four for each file that a version may have (its `.crc` and two to spare): a directory with more is a mistake, and
+# listing all of a million takes seconds and half a gigabyte.
+MOST_ENTRIES = 65_536
+
+
+def too_many_entries(path: Path) -> OSError:
+    """What listing a directory with more than `MOST_ENTRIES` raises."""
+    return OSError(errno.E2BIG, f"more than {MOST_ENTRIES:,} entries; write fewer, larger files", os.fspath(path))
+
+
 class Clock(Protocol):
     """Two clocks: one that only goes forward, one that people read."""
 
@@ -55,6 +66,7 @@ class Entry:
     kind: str  # "file", "directory", "link" or "other" (a socket, a fifo, a device)
     size_bytes: int
     modified_ns: int
+    tag: str = ""  # What else changes with the content, where a store has such a thing: an ETag, a checksum.
 
 
 class Files(Protocol):
@@ -81,6 +93,13 @@ class Files(Protocol):
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
         """All of `data` at `offset`; after an error any part of it may be there."""
+        ...
+
+    def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
+        """Copies up to `size_bytes` at `offset` of one open file to the same place of another: how many, 0 at the end.
+
+        The bytes do not pass through here, and file systems that can let both files share them.  Others refuse.
+        """
         ...
 
     def sync(self, descriptor: int) -> None:
@@ -116,7 +135,10 @@ class Files(Protocol):
         ...
 
     def list_directory(self, path: Path) -> list[Entry]:
-        """The entries, sorted by name as bytes; links are not followed."""
+        """The entries, sorted by name as bytes; links are not followed.
+
+        Raises E2BIG, soon, when there are more than `MOST_ENTRIES`.
+        """
         ...
 
     def stat(self, path: Path) -> Entry:
@@ -183,6 +205,11 @@ class RealFiles:
             while done < view.nbytes:
                 done += os.pwrite(descriptor, view[done:], offset + done)
 
+    def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
+        if not hasattr(os, "copy_file_range"):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        return os.copy_file_range(source, target, size_bytes, offset, offset)
+
     def sync(self, descriptor: int) -> None:
         os.fdatasync(descriptor)
 
@@ -213,9 +240,11 @@ class RealFiles:
         os.rmdir(path)
 
     def list_directory(self, path: Path) -> list[Entry]:
-        entries = []
+        entries: list[Entry] = []
         with os.scandir(path) as found:
             for item in found:
+                if len(entries) == MOST_ENTRIES:
+                    raise too_many_entries(path)
                 with contextlib.suppress(FileNotFoundError):  # Gone between the listing and the look.
                     entries.append(self._entry(item.name, item.stat(follow_symlinks=False)))
         return sorted(entries, key=lambda entry: os.fsencode(entry.name))

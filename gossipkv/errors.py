@@ -14,7 +14,12 @@ The groups answer "who can fix it":
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Restore = Callable[[type["GossipKVError"], dict[str, object]], "GossipKVError"]
 
 Detail = str | int | float | bytes | bool | None | list["Detail"] | dict[str, "Detail"]
 
@@ -31,6 +36,16 @@ class GossipKVError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    def __reduce__(self) -> tuple[_Restore, tuple[type[GossipKVError], dict[str, object]]]:
+        """Errors cross processes: a task of a pool, of Dask or of Spark raises where its driver can read it."""
+        return _restored, (type(self), self.__dict__)
+
+
+def _restored(kind: type[GossipKVError], state: dict[str, object]) -> GossipKVError:
+    error = kind.__new__(kind, state["message"])
+    error.__dict__.update(state)
+    return error
 
 
 class RequestError(GossipKVError):

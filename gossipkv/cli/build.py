@@ -132,7 +132,7 @@ def _empty_directory(dest: Path) -> Iterator[None]:
 def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
 
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
-    files = f"{len(manifest.files)} file{'s' if len(manifest.files) != 1 else ''}"
+    files = f"{len(manifest.held)} file{'s' if len(manifest.held) != 1 else ''}"
     click.echo(
         f"{dest}: {manifest.records:,} records in {files}, {size_text(manifest.size_bytes)}, "
         f"from {size_text(manifest.source_bytes)} in {seconds:.1f} s{replaced}"

@@ -26,15 +26,23 @@ def serve(file: Path | None, **flags: str | bool | None) -> None:
     """Run a node.
 
     It writes one line to standard output, `ready HOST:PORT`, when it listens, has looked at its source once, and serves
-    every database it has built files for.  SIGTERM ends it after answering what is in flight; SIGHUP has it look at its
-    source.
+    every database it has built files for.  SIGTERM ends it after answering what is in flight; SIGHUP has it read
+    the databases' tables in the settings file again, and look at its source.
     """
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)
     _allow_descriptors()
 
     # Not `nursery.start`: a node that a signal ends before it is ready has done what it was told.
-    trio.run(partial(node.run, config, environment.real(), task_status=_Announcement()))
+    trio.run(
+        partial(
+            node.run,
+            config,
+            environment.real(),
+            reload=lambda: load_settings(file, flags).databases,
+            task_status=_Announcement(),
+        )
+    )
 
 
 @final

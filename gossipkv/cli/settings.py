@@ -14,9 +14,11 @@ from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
 from gossipkv.cli.screen import console, draw
 from gossipkv.config import SETTINGS, Config, Setting, load
+from gossipkv.database_settings import DATABASE_SETTINGS, DatabaseSetting, DatabaseSettings
+from gossipkv.masking import MASK, Option, is_place, leaves, mask_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from gossipkv.wire.rpc import Value
 
@@ -70,6 +72,9 @@ def config(file: Path | None, *, as_json: bool, **flags: str | bool | None) -> N
     """
     effective = load_settings(file, flags)
     rows = [_row(setting, effective) for setting in SETTINGS]
+    rows += _option_rows("storage_options", effective.storage_options, effective)
+    for name, settings in effective.databases.items():
+        rows += _database_rows(name, settings, effective)
     if as_json:
         print_json(list(rows))
         return
@@ -101,6 +106,43 @@ def _narrow(rows: list[dict[str, Value]]) -> Text:
         text.append(f"{plain(row['from'])}\n    {plain(row['meaning'])}\n", "dim")
     text.right_crop(1)
     return text
+
+
+def _database_rows(name: str, settings: DatabaseSettings, effective: Config) -> Iterator[dict[str, Value]]:
+    """What the settings file says of a database."""
+    for setting in DATABASE_SETTINGS:
+        path = f"databases.{name}.{setting.name}"
+        if path not in effective.origins:
+            continue
+        if setting.name == "storage_options":
+            yield from _option_rows(path, settings.storage_options or {}, effective)
+        else:
+            yield _file_row(path, getattr(settings, setting.name), effective.origin(path), setting)
+
+
+def _option_rows(path: str, options: Mapping[str, Option], effective: Config) -> Iterator[dict[str, Value]]:
+    """A store's options by name; their values are for the store alone."""
+    for name, value in leaves(options):
+        shown = mask_url(str(value)) if is_place(name) else MASK
+        yield _file_row(f"{path}.{name}", shown, effective.origin(path), STORAGE_OPTION)
+
+
+STORAGE_OPTION: Final = DatabaseSetting("storage_options", "none", "what the store takes", "an option of the store", "")
+
+
+def _file_row(path: str, value: str, origin: str, setting: DatabaseSetting) -> dict[str, Value]:
+    return {
+        "setting": path,
+        "value": value,
+        "from": origin,
+        "default": setting.default,
+        "unit": "text",
+        "allowed": setting.allowed,
+        "meaning": setting.meaning,
+        "why": setting.why,
+        "environment": None,
+        "flag": None,
+    }
 
 
 def _row(setting: Setting, effective: Config) -> dict[str, Value]:

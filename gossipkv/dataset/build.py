@@ -19,7 +19,8 @@ import trio
 from gossipkv.dataset.build_child import Order
 from gossipkv.dataset.build_job import BuildJob, Progress
 from gossipkv.dataset.lifecycle import Trouble
-from gossipkv.errors import LocalError, SourceChanged
+from gossipkv.dataset.room import Claims
+from gossipkv.errors import GossipKVError, LocalError, SourceChanged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -36,12 +37,24 @@ class BuildError(LocalError):
         self.trouble = trouble
 
 
+def trouble_of(error: GossipKVError | OSError) -> Trouble:
+    """What a version in ERROR says about it."""
+    if isinstance(error, BuildError):
+        return error.trouble
+    if isinstance(error, OSError):
+        named = "" if error.filename is None else f"{error.filename}: "
+        return Trouble(f"the process that builds it cannot be started: {named}{error.strerror}", lasting=False)
+    details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
+    return Trouble(error.message, details, lasting=False)
+
+
 class Loads:
-    """What all builds of a node share: how many may run, and how many bytes a second they read together."""
+    """What all builds of a node share: how many may run, how many bytes a second they read together, and the disk."""
 
     def __init__(self, max_parallel: int, bytes_per_second: int) -> None:
         self._limiter = trio.CapacityLimiter(max_parallel)
         self._bytes_per_second = bytes_per_second
+        self.room = Claims()
         self._running = 0
         self._changed = trio.Event()
 

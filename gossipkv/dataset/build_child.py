@@ -14,6 +14,7 @@ child, which here is a worker thread that ends when it has idled for some second
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import fcntl
 import json
@@ -22,12 +23,13 @@ import select
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes
-from gossipkv.dataset.tab_separated import MAX_VALUE_BYTES
+from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.remote import RemoteFiles
 from gossipkv.environment import RealFiles
 from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
@@ -35,11 +37,16 @@ from gossipkv.storage.builder import MIN_MEMORY_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gossipkv.dataset.source import SourceFiles
+
 # Reads come first: beside a busy reader, a process of this niceness gets about a thirtieth of a core.
 NICENESS = 15
 REPORT_EVERY_NS = 100_000_000
 # What the allocator keeps for itself, and the manifest.
 SLACK_BYTES = 4 << 20
+# A block that says it becomes more than a thousand times its file is refused, but for small ones.
+MOST_EXPANSION = 1_000
+LEAST_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +106,15 @@ def peak_bytes() -> int:
     raise ConfigError("/proc/self/status has no VmHWM: builds need Linux with /proc mounted")
 
 
-def max_value_bytes(order: Order) -> int:
-    """The longest value this build takes: with less than 128 MiB, less than the sorted file does.
+def limits(job: BuildJob, memory_bytes: int) -> Reading:
+    """How the job is to be read: the longest value and the largest block are an eighth of the memory.
 
-    Else a process of 64 MiB would have to keep half of it free for a value that hardly any source has.
+    Else a process of 64 MiB would have to keep half of it free for a value that hardly any source has.  Nothing in a
+    small file is taken for large: what says that it expands a thousandfold is a bomb.
     """
-    return min(MAX_VALUE_BYTES, order.memory_bytes // 8)
+    largest = max((file.size_bytes for file in job.files), default=0)
+    most = min(memory_bytes // 8, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
+    return replace(job.reading, max_value_bytes=min(MAX_VALUE_BYTES, most), max_block_bytes=most)
 
 
 def builder_bytes(order: Order, baseline_bytes: int) -> int:
@@ -113,16 +123,22 @@ def builder_bytes(order: Order, baseline_bytes: int) -> int:
     Raises:
         ConfigError: nothing useful is left.
     """
-    left = order.memory_bytes - baseline_bytes - reader_bytes(order.job, max_value_bytes(order)) - SLACK_BYTES
+    left = _left_bytes(order.job, order.memory_bytes, baseline_bytes)
     if left < MIN_MEMORY_BYTES:
-        fixed = baseline_bytes + reader_bytes(order.job, 0) + SLACK_BYTES + MIN_MEMORY_BYTES
-        # Of each byte more, a quarter goes to the longest value (`max_value_bytes`), until that is long enough.
-        needed = min(fixed * 4 // 3 + 8, fixed - reader_bytes(order.job, 0) + reader_bytes(order.job, MAX_VALUE_BYTES))
+        enough = range(order.memory_bytes, 1 << 40)
+        needed = enough[
+            bisect.bisect_left(enough, MIN_MEMORY_BYTES, key=lambda m: _left_bytes(order.job, m, baseline_bytes))
+        ]
         raise ConfigError(
             f"build_memory of {order.memory_bytes:,} bytes is too little: this build needs at least {needed:,}",
             {"limit": order.memory_bytes, "needed_bytes": needed},
         )
     return left
+
+
+def _left_bytes(job: BuildJob, memory_bytes: int, baseline_bytes: int) -> int:
+    """Grows with the memory: of each byte more, at most a quarter goes to reading."""
+    return memory_bytes - baseline_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
 
 
 class _Reporter:
@@ -185,6 +201,16 @@ def _say(message: object) -> None:
         data = data[os.write(1, data) :]
 
 
+def _connect(job: BuildJob) -> SourceFiles:
+    """What the source is read with."""
+    if job.remote is None:
+        return RealFiles()
+    origin = RemoteFiles(job.remote)
+    with contextlib.suppress(OSError):  # The reader says better which file cannot be read.
+        origin.stat(job.files[0].path)
+    return origin
+
+
 def main() -> int:
     """Builds what standard input orders; 0 when it is done, 1 when an error was reported."""
     orders = _Orders()
@@ -192,11 +218,12 @@ def main() -> int:
     obey_leash(order.leash)
     os.nice(NICENESS)
     try:
+        origin = _connect(order.job)  # Before memory is measured: packages of stores are large.
         perform(
-            order.job,
+            replace(order.job, reading=limits(order.job, order.memory_bytes)),
             RealFiles(),
+            origin=origin,
             memory_bytes=builder_bytes(order, peak_bytes()),
-            max_value_bytes=max_value_bytes(order),
             on_progress=_Reporter(),
             pace=_pacer(orders, Pace(order.bytes_per_second)),
         )

@@ -7,35 +7,47 @@ The invariant: the manifest is written last, after every sorted file is durable.
 the directory is a leftover without a manifest, and is removed by whoever begins the next one; a build is never
 resumed halfway, since its input may have changed meanwhile and reading it again is the smaller part of the cost.
 
+Which function the files were partitioned by is found out, not asked (`recognition`).  What was recognised is relied
+upon until a key strays from it; then the next function that fits is tried, and when none is left the version is read
+in full and grouped by Sequins' own.
+
 Duplicates: files are read in the order of their names as bytes, and the last record of a key is served.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset import tab_separated
+from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.identity import Identity
+from gossipkv.dataset.intake import Rule, Strayed, Taken, take_in
 from gossipkv.dataset.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
-from gossipkv.dataset.source import SourceFile, SourceVersion, chunks
+from gossipkv.dataset.remote import REMOTE_BYTES, RemoteRoot, files_of
+from gossipkv.dataset.source import SourceFile, SourceVersion
+from gossipkv.dataset.survey import find_format, recognise_function
 from gossipkv.errors import StorageError
-from gossipkv.keyspace.partitioner import hash_function
 from gossipkv.storage.builder import SortedFileBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Mapping
 
+    from gossipkv.dataset.recognition import Recognition
+    from gossipkv.dataset.source import SourceFiles
     from gossipkv.environment import Files
+    from gossipkv.storage.builder import BuildReport
+
+# The function by which we group what no function has made.
+OWN_FUNCTION = "sequins"
 
 # A sorted file takes up to 1.1 times its text, and while it is merged the sorted runs, as large again, are still
 # there; each partition adds a page or two of header, index and footer.
 SPACE_FACTOR = 2.2
 SPACE_PER_PARTITION_BYTES = 64 << 10
 
-# What the reader holds beside the builder: two chunks and the lines of one, as objects.
+# What the reader holds beside the builder: two chunks and the batch.
 READER_BYTES = 10 << 20
 
 
@@ -49,22 +61,46 @@ class BuildJob:
     files: tuple[SourceFile, ...]
     directory: str  # Exists and is empty.
     partitions: int
-    function: str = "sequins"
+    function: str | None = None  # None: the one that made the files, if that can be told.
     compression: str = "none"
+    format: str | None = None  # None: as the files look.
+    reading: Reading = field(default_factory=Reading)
+    wanted: tuple[int, ...] | None = None  # The partitions to build; None: all.
+    presharded: str = "probe"  # Whether a file of an unwanted partition may be skipped: probe, declared, never.
+    declared: str | None = None  # The function that stands in a manifest beside the data.
+    remote: RemoteRoot | None = field(default=None, repr=False)  # None: the files are this machine's.
 
     @property
     def source_bytes(self) -> int:
         """What there is to read."""
         return sum(file.size_bytes for file in self.files)
 
-    @property
-    def identity(self) -> Identity:
+    def identity(self, function: str) -> Identity:
         """What the result is called."""
-        return Identity(self.database, self.version, self.digest, self.partitions, self.function)
+        return Identity(self.database, self.version, self.digest, self.partitions, function)
+
+    def held(self) -> list[int]:
+        """The partitions that are built, in order."""
+        return list(range(self.partitions)) if self.wanted is None else sorted(self.wanted)
+
+    def wants(self, partition: int | None) -> bool:
+        """Whether a partition is built; a file without keys is always wanted."""
+        return partition is None or self.wanted is None or partition in self.wanted
+
+    def groups(self) -> list[int]:
+        """For each partition the number of its sorted file among those built, or -1."""
+        numbers = {partition: number for number, partition in enumerate(self.held())}
+        return [numbers.get(partition, -1) for partition in range(self.partitions)]
 
     @classmethod
     def of(
-        cls, version: SourceVersion, directory: str, *, partitions: int | None = None, compression: str = "none"
+        cls,
+        version: SourceVersion,
+        directory: str,
+        *,
+        partitions: int | None = None,
+        compression: str = "none",
+        remote: RemoteRoot | None = None,
     ) -> BuildJob:
         """The job that builds a listed version; as many partitions as it has files unless told."""
         return cls(
@@ -75,6 +111,7 @@ class BuildJob:
             directory,
             partitions or len(version.files),
             compression=compression,
+            remote=remote,
         )
 
     def to_json(self) -> str:
@@ -85,7 +122,12 @@ class BuildJob:
     def from_json(cls, line: str | bytes) -> BuildJob:
         """Back from `to_json`."""
         fields = json.loads(line)
-        fields["files"] = tuple(SourceFile(**file) for file in fields["files"])
+        fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
+        fields["reading"] = Reading(**fields["reading"])
+        if fields["wanted"] is not None:
+            fields["wanted"] = tuple(fields["wanted"])
+        remote = fields["remote"]
+        fields["remote"] = None if remote is None else RemoteRoot(**remote)
         return cls(**fields)
 
 
@@ -101,7 +143,7 @@ class Progress:
     @property
     def done(self) -> float:
         """From 0 to 1; writing counts for a third (measured: 0.3 to 0.4 of the time)."""
-        read = self.read_bytes / self.source_bytes if self.source_bytes else 1.0
+        read = min(1.0, self.read_bytes / self.source_bytes) if self.source_bytes else 1.0
         written = self.written_records / self.read_records if self.read_records else 0.0
         return (2 * read + min(1.0, written)) / 3
 
@@ -111,73 +153,39 @@ def space_needed_bytes(job: BuildJob) -> int:
     return int(job.source_bytes * SPACE_FACTOR) + job.partitions * SPACE_PER_PARTITION_BYTES
 
 
-def reader_bytes(job: BuildJob, max_value_bytes: int) -> int:
-    """What reading holds beside the builder: grows with the longest line, which no file exceeds."""
-    longest = min(max_value_bytes, max((file.size_bytes for file in job.files), default=0))
-    return READER_BYTES + 2 * longest
+def reader_bytes(job: BuildJob, reading: Reading) -> int:
+    """What reading holds beside the builder: a block with what it was made from, or the longest line, twice."""
+    longest = max(reading.max_block_bytes, reading.max_value_bytes)
+    largest = max((file.size_bytes for file in job.files), default=0)
+    remote = REMOTE_BYTES if job.remote is not None else 0
+    return READER_BYTES + longest + min(longest, largest) + remote
 
 
 def perform(
     job: BuildJob,
     files: Files,
     *,
+    origin: SourceFiles | None = None,
     memory_bytes: int,
-    max_value_bytes: int = tab_separated.MAX_VALUE_BYTES,
     on_progress: Callable[[Progress], None] = lambda _: None,
     pace: Callable[[int], None] = lambda _: None,
 ) -> Manifest:
     """Builds; returns when the result is durable in `job.directory`.
 
-    `memory_bytes` is the builder's; `pace` is called with the size of each chunk before it is used, and may sleep.
+    The source is read with `origin`; `memory_bytes` is the builder's; `pace` gets each chunk's size, and may sleep.
 
     Raises:
-        SourceError: a line of a file is no record.
+        SourceError: a file is not of its format.
         SourceChanged: a file is not what it was when it was listed.
         StorageError: not enough space, or the system refused.
     """
     _check_space(job, files)
-    read_bytes = read_records = 0
-
-    def counted(file: SourceFile) -> Iterator[bytes]:
-        nonlocal read_bytes
-        for chunk in chunks(files, file):
-            pace(len(chunk))
-            read_bytes += len(chunk)
-            yield chunk
-            on_progress(Progress(read_bytes, job.source_bytes, read_records, 0))
-
-    def written(done: int, total: int) -> None:
-        on_progress(Progress(read_bytes, job.source_bytes, total, done))
-
-    names = [partition_name(partition) for partition in range(job.partitions)]
-    hash_of, count = hash_function(job.function), job.partitions
+    origin = origin or files_of(job.remote, files)
     try:
-        with SortedFileBuilder(
-            Path(job.directory),
-            names,
-            files=files,
-            memory_bytes=memory_bytes,
-            compression=job.compression,
-            metadata=json.dumps(asdict(job.identity), sort_keys=True).encode(),
-            on_progress=written,
-        ) as builder:
-            add = builder.add
-            for file in job.files:
-                for key, value in tab_separated.records(counted(file), file.path, max_value_bytes=max_value_bytes):
-                    add(key, value, (hash_of(key) & 0x7FFFFFFF) % count)
-                    read_records += 1
-            reports = builder.finish()
-        written(read_records, read_records)
-        manifest = Manifest(
-            job.identity,
-            len(job.files),
-            job.source_bytes,
-            job.compression,
-            tuple(
-                PartitionFile(name, report.records, report.duplicates, *look(files, Path(job.directory) / name))
-                for name, report in zip(names, reports, strict=True)
-            ),
-        )
+        if job.format is None:
+            job = replace(job, format=find_format(job, origin))
+        attempt = _Attempt(job, files, origin, memory_bytes, on_progress, pace)
+        manifest = _by_the_right_function(job, attempt, recognise_function(job, origin))
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -185,6 +193,90 @@ def perform(
             {"file": str(error.filename or job.directory), "errno": error.errno},
         ) from error
     return manifest
+
+
+def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recognition) -> Manifest:
+    """Relies on what was recognised while it holds; else groups by the job's function, or by ours."""
+    claims, strayed_from = recognition.claims, recognition.nearly
+    while claims:
+        try:
+            return attempt(Rule(claims[0].function, claims, relies=True))
+        except Strayed as error:
+            strayed_from = claims[0]
+            claims = tuple(claim for claim in claims if claim.function in error.possible)
+    rule = Rule(job.function or OWN_FUNCTION, () if strayed_from is None else (strayed_from,))
+    return attempt(rule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """Reads everything and writes the sorted files, by one rule."""
+
+    job: BuildJob
+    files: Files
+    origin: SourceFiles
+    memory_bytes: int
+    on_progress: Callable[[Progress], None]
+    pace: Callable[[int], None]
+
+    def __call__(self, rule: Rule) -> Manifest:
+        """What was built, durable but for its manifest.  Raises as `perform`, and Strayed."""
+        job = self.job
+        read_bytes = read_records = 0
+
+        def count_bytes(size_bytes: int) -> None:
+            nonlocal read_bytes
+            self.pace(size_bytes)
+            read_bytes += size_bytes
+            self.on_progress(Progress(read_bytes, job.source_bytes, read_records, 0))
+
+        def count_records(records: int) -> None:
+            nonlocal read_records
+            read_records = records
+
+        def written(done: int, total: int) -> None:
+            self.on_progress(Progress(job.source_bytes, job.source_bytes, total, done))
+
+        identity = job.identity(rule.function)
+        with SortedFileBuilder(
+            Path(job.directory),
+            [partition_name(partition) for partition in job.held()],
+            files=self.files,
+            memory_bytes=self.memory_bytes,
+            compression=job.compression,
+            metadata=json.dumps(asdict(identity), sort_keys=True).encode(),
+            on_progress=written,
+        ) as builder:
+            taken = take_in(
+                job, range(len(job.files)), rule, builder, self.origin, pace=count_bytes, on_records=count_records
+            )
+            reports = builder.finish()
+        written(taken.records, taken.records)
+        return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
+
+
+def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, BuildReport], files: Files) -> Manifest:
+    built: list[PartitionFile | None] = [None] * job.partitions
+    for partition, report in reports.items():
+        name = partition_name(partition)
+        size_bytes, seal = look(files, Path(job.directory) / name)
+        built[partition] = PartitionFile(name, report.records, report.duplicates, size_bytes, seal)
+    alike: tuple[str, ...] = (rule.function,)
+    if rule.relies:
+        alike = tuple(claim.function for claim, strays in zip(rule.claims, taken.strays, strict=True) if not strays)
+    voided = rule.claims[0].function if rule.claims and not rule.relies else None
+    return Manifest(
+        job.identity(rule.function),
+        len(job.files),
+        job.source_bytes,
+        job.compression,
+        tuple(built),
+        format=job.format or "tsv",
+        alike=alike,
+        voided=voided,
+        strays=0 if voided is None else taken.strays[0],
+        first_stray=taken.first_stray,
+    )
 
 
 def _check_space(job: BuildJob, files: Files) -> None:

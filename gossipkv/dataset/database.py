@@ -11,17 +11,19 @@ change what is served, in one step, and tell the node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.dataset.build import BuildError, Loads, build_in_child
-from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.build import Loads, trouble_of
 from gossipkv.dataset.coalesced import Coalesced
-from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, decide
+from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
+from gossipkv.dataset.making import Making, Order
 from gossipkv.dataset.notices import Notices
+from gossipkv.dataset.room import POLL_MS, NoRoom
 from gossipkv.dataset.source import SourceVersion
 from gossipkv.dataset.version import Version, open_version
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from gossipkv.database_settings import DatabaseSettings
+    from gossipkv.dataset.looks import Looks
     from gossipkv.dataset.source import Source
     from gossipkv.dataset.store import DataDirectory
 
@@ -49,11 +53,13 @@ class Shared:
     """What the databases of a node have in common."""
 
     directory: DataDirectory
-    source: Source | None
+    source: Callable[[DatabaseSettings], Source | None]
+    looks: Looks
     loads: Loads
     retire_after_ms: int
     build_memory_bytes: int
     compression: str
+    presharded: str
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
     on_change: Callable[[], None]
     log: FilteringBoundLogger
@@ -74,24 +80,30 @@ def _pauses() -> Iterator[float]:
 class Database:
     """The versions of one database."""
 
-    def __init__(self, name: str, shared: Shared) -> None:
+    def __init__(self, name: str, shared: Shared, settings: DatabaseSettings) -> None:
         self.name = name
+        self.settings = settings
         self.lives: dict[str, Life] = {}
         self.versions: dict[str, Version] = {}  # What is open, and so served.
-        self.active: str | None = None  # The newest that was ever active, served or not.
+        self.active: str | None = None  # The one that was made active last, served or not.
+        self.newest: str | None = None  # The newest that ever was active; newer than `active` only after a hold.
         self.source_trouble: str | None = None  # of the database as a whole
         self.storage_trouble: str | None = None  # likewise: its directory, its ACTIVE document
         self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
-        self.progress: Progress | None = None
-        self.build_began_ms = 0
+        self.looked = False  # There was one.
         self._shared = shared
+        self._source = shared.source(settings)
         self._log = shared.log.bind(database=name)
         self._notices = Notices(self._log)
         self._wake = trio.Event()
         self._looks = Coalesced(self._look_once)
         self._look_thread = trio.CapacityLimiter(1)
+        self.making = Making(name, shared, self._look_thread)
         self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
         self._building = False
+        self._removals: dict[str, trio.Event] = {}  # The versions that are being closed and deleted.
+        self._look_wanted = False
+        self._poll_not_before_ms = 0
         self._switch_not_before_ms = 0
         self._counts: dict[str, int] = {}
 
@@ -103,7 +115,28 @@ class Database:
     @property
     def trouble(self) -> str | None:
         """What is wrong with the database as a whole."""
-        return self.storage_trouble or self.source_trouble
+        return self.storage_trouble or self.hold_trouble or self.source_trouble
+
+    @property
+    def hold(self) -> str | None:
+        """The version that is to be active, and no other."""
+        return self.settings.hold
+
+    @property
+    def hold_trouble(self) -> str | None:
+        """That the version that is held is nowhere to be found."""
+        if self.hold is None or self.hold in self.lives or self.hold in self.seen:
+            return None
+        if self._source is None:
+            where = "is not here, and there is no source to build it from"
+        elif self.source_trouble is not None:
+            where = f"is not here, and the source cannot be read: {self.source_trouble}"
+        elif self.looked:
+            where = "is neither here nor at the source"
+        else:
+            return None
+        goes_on = "nothing is served" if self.serving is None else f"{self.active} goes on being served"
+        return f"hold: version {self.hold} {where}; {goes_on}"
 
     @property
     def looking(self) -> bool:
@@ -128,10 +161,15 @@ class Database:
             decision = await self._settle(nursery)
             task_status.started()
             while True:
+                if decision.stop is not None:
+                    self.making.stop()
                 if decision.build is not None and not self._building:
                     self._building = True
                     nursery.start_soon(self._build, nursery)
-                await self._rest(decision.look_again_ms)
+                if self._look_wanted:
+                    self._look_wanted = False
+                    nursery.start_soon(self.look)
+                await self._rest(decision)
                 decision = await self._settle(nursery)
 
     async def look(self) -> None:
@@ -141,9 +179,22 @@ class Database:
     def vanish(self) -> None:
         """The source has no such database (any more)."""
         self.seen = ()
+        self.looked = True
         self.source_trouble = None
         for life in self.lives.values():
             life.source = None
+        self.wake()
+
+    def reconfigure(self, settings: DatabaseSettings) -> None:
+        """From now on it has these settings; what they may mend is tried again."""
+        if replace(settings, hold=None) != replace(self.settings, hold=None):
+            for life in self.lives.values():
+                life.tried = None
+            self._source = self._shared.source(settings)
+        if settings.hold != self.hold:
+            self._log.info("hold", version=settings.hold, before=self.hold)
+            self._look_wanted = True
+        self.settings = settings
         self.wake()
 
     def wake(self) -> None:
@@ -153,11 +204,15 @@ class Database:
     def damaged(self, name: str, error: Corrupt) -> None:
         """A read met damage: the version is built again; until then its whole pages are served."""
         life = self.lives.get(name)
-        if life is not None and life.state in {State.AVAILABLE, State.ACTIVE}:
-            life.trouble = _trouble(error)
+        if life is None or life.state not in {State.AVAILABLE, State.ACTIVE, State.RETIRING}:
+            return
+        if life.state is not State.RETIRING:
             life.take(Event.DAMAGE)
-            self._log.error("damaged", version=name, error=error.message)
             self.wake()
+        elif life.trouble is not None:  # It was said, and matters only if this version becomes active again.
+            return
+        life.trouble = trouble_of(error)
+        self._log.error("damaged", version=name, error=error.message)
 
     # Opening
 
@@ -166,7 +221,7 @@ class Database:
         directory = self._shared.directory
         try:
             names = await trio.to_thread.run_sync(directory.versions, self.name)
-            self.active = await self._read_active(names)
+            self.active, self.newest = await self._read_active(names)
         except StorageError as error:
             self.storage_trouble = error.message
             self._notices.say("cannot_open", error.message)
@@ -178,21 +233,26 @@ class Database:
             life = self._begin_life(self.active, State.ERROR)
             life.trouble = Trouble("the version is not on the disk any more", lasting=False)
         for life in self.lives.values():
-            if life.state is State.AVAILABLE and life.name == self.active:
+            if life.state is not State.AVAILABLE or self.active is None or self.newest is None:
+                continue
+            if life.name == self.active:
                 life.take(Event.SWITCH)
+            elif self.active < life.name <= self.newest:  # A hold had left it behind.
+                self._supersede(life.name)
         if self.versions:
             self._shared.on_change()
         await self._clear_damaged(self.versions)
         return True
 
-    async def _read_active(self, names: list[str]) -> str | None:
+    async def _read_active(self, names: list[str]) -> tuple[str | None, str | None]:
         try:
-            return await trio.to_thread.run_sync(self._shared.directory.active, self.name)
+            active = await trio.to_thread.run_sync(self._shared.directory.active, self.name)
         except Corrupt as error:
             # Whatever was active, it was none of the versions newer than the newest that is built.
-            taken = names[-1] if names else None
+            taken = self.hold if self.hold in names else max(names, default=None)
             self._log.error("active_damaged", error=error.message, taken=taken)
-            return taken
+            return taken, max(names, default=None)
+        return (None, None) if active is None else (active.version, active.newest)
 
     def _begin_life(self, name: str, state: State) -> Life:
         """A look at the source may have found it already."""
@@ -215,14 +275,14 @@ class Database:
         try:
             version = await self._open_version(name)
         except (Corrupt, UnsupportedFormat) as error:
-            self._begin_life(name, State.ERROR).trouble = _trouble(error)
+            self._begin_life(name, State.ERROR).trouble = trouble_of(error)
         except StorageError as error:
             self._log.error("cannot_open", version=name, error=error.message)
-            self._begin_life(name, State.ERROR).fail(_trouble(error), _now_ms())
+            self._begin_life(name, State.ERROR).fail(trouble_of(error), _now_ms())
             self._refused.add(name)
         else:
             self.versions[name] = version
-            self._begin_life(name, State.AVAILABLE).held = True
+            self._begin_life(name, State.AVAILABLE).open = True
 
     async def _open_version(self, name: str) -> Version:
         """One that is built; set aside if it is damaged."""
@@ -239,7 +299,7 @@ class Database:
         """Until the system lets us, or it was built again, or is no longer wanted."""
         for pause_s in _pauses():
             await trio.sleep(pause_s)
-            if life.held or self.lives.get(life.name) is not life:
+            if life.open or self.lives.get(life.name) is not life:
                 return
             if not life.openable():
                 continue
@@ -248,13 +308,13 @@ class Database:
             except StorageError:
                 continue  # It was said once.
             except (Corrupt, UnsupportedFormat) as error:
-                life.trouble = _trouble(error)
+                life.trouble = trouble_of(error)
                 return
             if not life.openable() or self.lives.get(life.name) is not life:
                 await self._close(version)
                 continue
             self.versions[life.name] = version
-            life.open()
+            life.opened()
             self._log.info("opened", version=life.name)
             self._shared.on_change()
             self.wake()
@@ -274,30 +334,30 @@ class Database:
 
     async def _look(self) -> None:
         """Newest first, down to one that can be built: what is older than that will be skipped."""
-        source = self._shared.source
+        source = self._source
         if source is None:
             return
-        listing = await trio.to_thread.run_sync(
-            source.versions, self.name, limiter=self._look_thread, abandon_on_cancel=True
-        )
+        listing = await self._shared.looks.run(self._look_thread, partial(source.versions, self.name))
         for line in listing.ignored:
             self._notices.say("ignored", line)
         for life in self.lives.values():
             if life.name not in listing.names:
                 life.source = None
         self.seen = listing.names
+        self.looked = True
+        if self.hold in listing.names:
+            await self._look_at(source, self.hold)
+        enough = False
         for name in reversed(listing.names):
             if self.active is not None and name < self.active:
                 break
-            if await self._look_at(source, name):
-                break
+            if not enough or name in self.versions:
+                enough |= await self._look_at(source, name)
 
     async def _look_at(self, source: Source, name: str) -> bool:
         """Whether this version is, or can be made, one to serve."""
         try:
-            found = await trio.to_thread.run_sync(
-                source.version, self.name, name, limiter=self._look_thread, abandon_on_cancel=True
-            )
+            found = await self._shared.looks.run(self._look_thread, partial(source.version, self.name, name))
         except SourceError as error:
             life = self.lives.setdefault(name, Life(name))
             life.source = SourceVersion(self.name, name, (), waiting_for="another source")
@@ -309,15 +369,15 @@ class Database:
             return False
         life = self.lives.setdefault(name, Life(name))
         life.source = found
-        held = self.versions.get(name)
-        life.differs = held is not None and held.identity.digest != found.digest
+        built = self.versions.get(name)
+        life.differs = built is not None and built.identity.digest != found.digest
         if life.differs:
             self._notices.say(
                 "source_changed",
                 f"{self.name}/{name} has changed at the source after it was built; what was built is served: "
                 "a version never changes, publish another one",
             )
-        return held is not None or life.state is State.BUILDING or life.buildable(life.not_before_ms)
+        return built is not None or life.state is State.BUILDING or life.buildable(life.ready_ms)
 
     # Deciding
 
@@ -325,12 +385,8 @@ class Database:
         """Acts until nothing is left to do at once; returns what is left for later."""
         while True:
             self._count_requests()
-            decision = decide(
-                self.lives.values(),
-                active=self.active,
-                now_ms=_now_ms(),
-                retire_after_ms=self._shared.retire_after_ms,
-            )
+            await self._poll_room()
+            decision = self._decide()
             for name in decision.skip:
                 self._let_go(name, Event.SKIP, nursery)
             if decision.switch is not None and _now_ms() >= self._switch_not_before_ms:
@@ -343,28 +399,41 @@ class Database:
             for name in decision.remove:
                 self._let_go(name, Event.QUIET, nursery)
             if not decision.supersede or decision.switch is not None:
+                check(self.lives.values(), self.active, switching=decision.switch is not None)
                 return decision
+
+    def _decide(self) -> Decision:
+        return decide(
+            self.lives.values(),
+            active=self.active,
+            hold=self.hold,
+            now_ms=_now_ms(),
+            retire_after_ms=self._shared.retire_after_ms,
+        )
 
     async def _switch(self, name: str) -> bool:
         directory = self._shared.directory
         try:
-            await trio.to_thread.run_sync(directory.set_active, self.name, name)
+            await trio.to_thread.run_sync(directory.set_active, self.name, name, self.newest)
         except StorageError as error:
             self.storage_trouble = error.message
             self._switch_not_before_ms = _now_ms() + 1_000
             self._log.error("cannot_switch", version=name, error=error.message)
             return False
         before, self.active = self.active, name
+        self.newest = max(name, self.newest or name)
         self.lives[name].take(Event.SWITCH)
+        if self.lives[name].trouble is not None:  # A read had found damage in it while it retired.
+            self.lives[name].take(Event.DAMAGE)
         for life in tuple(self.lives.values()):
-            if life.superseded(name):
+            if life.superseded(name, self.hold):
                 self._supersede(life.name)
         self.storage_trouble = None
         self._shared.on_change()
         if before == name:
             self._log.info("serves_again", version=name)
         else:
-            self._log.info("switched", version=name, before=before)
+            self._log.info("switched", version=name, before=before, hold=self.hold is not None)
         return True
 
     def _supersede(self, name: str) -> None:
@@ -387,6 +456,7 @@ class Database:
         version = self.versions.pop(name, None)
         if version is not None:
             self._shared.on_change()
+            self._removals[name] = trio.Event()
             nursery.start_soon(self._remove, version)
 
     async def _close(self, version: Version) -> None:
@@ -406,14 +476,18 @@ class Database:
             self._log.error("cannot_remove", version=version.name, error=error.message)
         else:
             self._log.info("removed", version=version.name)
+        finally:
+            self._removals.pop(version.name).set()
 
-    async def _rest(self, until_ms: int | None) -> None:
-        waits = [] if until_ms is None else [until_ms - _now_ms()]
+    async def _rest(self, decision: Decision) -> None:
+        waits = [] if decision.look_again_ms is None else [decision.look_again_ms - _now_ms()]
         if any(life.state is State.RETIRING for life in self.lives.values()):
             quarter = self._shared.retire_after_ms // 4
             waits.append(min(LONGEST_COUNT_MS, max(SHORTEST_COUNT_MS, quarter)))
-        if any(life.state is State.AVAILABLE for life in self.lives.values()):
+        if decision.switch is not None:
             waits.append(self._switch_not_before_ms - _now_ms())
+        if any(life.room is not None for life in self.lives.values()):
+            waits.append(self._poll_not_before_ms - _now_ms())
         with trio.move_on_after(max(0, min(waits)) / 1000 if waits else float("inf")):
             await self._wake.wait()
         self._wake = trio.Event()
@@ -424,12 +498,7 @@ class Database:
         """Waits for its turn, then builds what is the best choice at that moment."""
         try:
             async with self._shared.loads.turn():
-                decision = decide(
-                    self.lives.values(),
-                    active=self.active,
-                    now_ms=_now_ms(),
-                    retire_after_ms=self._shared.retire_after_ms,
-                )
+                decision = self._decide()
                 if decision.build is not None:
                     await self._build_version(self.lives[decision.build], nursery)
         finally:
@@ -439,81 +508,46 @@ class Database:
     async def _build_version(self, life: Life, nursery: trio.Nursery) -> None:
         life.begin()
         assert life.source is not None
+        assert self._source is not None
         source = life.source
-        self.build_began_ms = _now_ms()
+        order = Order(self._source, self.settings, source, life.needed_bytes)
         self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
         try:
-            version, peak_bytes = await self._make(source)
+            made = await self.making.make(order, self._removals.get(life.name))
+        except NoRoom as error:
+            self._log.warning("no_room", version=life.name, reason=error.message)
+            life.wait(error.room, _now_ms())
         except SourceChanged as error:
             self._log.warning("source_changed", version=life.name, reason=error.message)
             life.interrupt(_now_ms())
-            life.trouble = _trouble(error)
+            life.trouble = trouble_of(error)
             await self.look()
         except (GossipKVError, OSError) as error:
-            trouble = error.trouble if isinstance(error, BuildError) else _trouble(error)
+            trouble = trouble_of(error)
             self._log.error("build_failed", version=life.name, error=trouble.message)
             life.fail(trouble, _now_ms())
             await self.look()
         else:
+            if made is None:
+                self._log.info("stopped", version=life.name, hold=self.hold)
+                life.stop()
+                return
+            version, peak_bytes = made
             damaged = self.versions.get(life.name)
             self.versions[life.name] = version
             life.finish()
             self._log.info("built", version=life.name, records=version.records, size_bytes=version.size_bytes,
-                           peak_bytes=peak_bytes, took_ms=_now_ms() - self.build_began_ms)  # fmt: skip
+                           peak_bytes=peak_bytes, took_ms=_now_ms() - self.making.began_ms)  # fmt: skip
             self._shared.on_change()
             if damaged is not None:
                 nursery.start_soon(self._close, damaged)
-        finally:
-            self.progress = None
 
-    async def _make(self, source: SourceVersion) -> tuple[Version, int]:
-        """From a listed version to an open one, and the most memory that its build has had."""
-        shared, name = self._shared, source.name
-        directory = shared.directory
-        try:
-            path = await trio.to_thread.run_sync(directory.begin_build, self.name, name)
-            peak_bytes = await build_in_child(
-                BuildJob.of(source, str(path), compression=shared.compression),
-                memory_bytes=shared.build_memory_bytes,
-                loads=shared.loads,
-                on_progress=self._note,
-            )
-            await self._check_source(source)
-            place = await trio.to_thread.run_sync(directory.publish, self.name, name)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(directory.discard_build, self.name, name)
-            raise
-        version = await trio.to_thread.run_sync(open_version, directory.files, place, self.name, name)
-        return version, peak_bytes
-
-    def _note(self, progress: Progress) -> None:
-        self.progress = progress
-
-    async def _check_source(self, built: SourceVersion) -> None:
-        """A file that was added while the others were read is noticed here.
-
-        Raises:
-            SourceChanged: it shows another version now.
-        """
-        source = self._shared.source
-        assert source is not None
-        try:
-            now = await trio.to_thread.run_sync(
-                source.version, self.name, built.name, limiter=self._look_thread, abandon_on_cancel=True
-            )
-        except SourceError:
-            return  # It vanished after it was read whole, which is no reason to throw it away.
-        if now.fingerprint != built.fingerprint:
-            raise SourceChanged(
-                f"{source.root / self.name / built.name}: changed while it was read: {len(built.files)} files, "
-                f"{built.size_bytes:,} bytes before, {len(now.files)} files, {now.size_bytes:,} bytes after"
-            )
-
-
-def _trouble(error: GossipKVError | OSError) -> Trouble:
-    if isinstance(error, OSError):
-        named = "" if error.filename is None else f"{error.filename}: "
-        return Trouble(f"the process that builds it cannot be started: {named}{error.strerror}", lasting=False)
-    details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
-    return Trouble(error.message, details, lasting=False)
+    async def _poll_room(self) -> None:
+        """What builds wait for may be there by now."""
+        waiting = [life for life in self.lives.values() if life.room is not None]
+        if waiting and _now_ms() >= self._poll_not_before_ms:
+            self._poll_not_before_ms = _now_ms() + POLL_MS
+            with contextlib.suppress(StorageError):
+                free_bytes = await self.making.free_bytes() - self._shared.loads.room.outstanding_bytes
+                for life in waiting:
+                    life.find_room(free_bytes, _now_ms())

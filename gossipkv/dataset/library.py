@@ -7,29 +7,35 @@ bytes a second (`Loads`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
+from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import report
 from gossipkv.dataset.build import Loads
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database, Shared
+from gossipkv.dataset.looks import Looks
 from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.source import Source
 from gossipkv.errors import Corrupt, SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gossipkv.dataset.store import DataDirectory
     from gossipkv.dataset.version import Version
     from gossipkv.errors import Detail
+    from gossipkv.masking import Option
 
 # A source that hangs does not keep a node from serving what it has.
 FIRST_SCAN_S = 30.0
+
+_NO_SETTINGS = DatabaseSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,9 @@ class LibrarySettings:
     require_success_file: bool = False
     build_memory: int = 256 << 20  # bytes
     compression: str = "none"
+    presharded: str = "probe"
+    storage_options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Library:
@@ -58,25 +67,25 @@ class Library:
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
     ) -> None:
         self._settings = settings
-        self._source = (
-            None
-            if settings.source is None
-            else Source(settings.source, directory.files, require_success_file=settings.require_success_file)
-        )
+        self._files = directory.files
+        self._source = self._open_source(settings.storage_options)
         self._log = structlog.get_logger("gossipkv.dataset")
         self._directory = directory
         self._shared = Shared(
             directory=directory,
-            source=self._source,
+            source=self._source_of,
+            looks=Looks(),
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
             retire_after_ms=settings.retire_after_ms,
             build_memory_bytes=settings.build_memory,
             compression=settings.compression,
+            presharded=settings.presharded,
             requests=requests,
             on_change=on_change,
             log=self._log,
         )
         self._databases: dict[str, Database] = {}
+        self._named = settings.databases
         self._at_source: frozenset[str] = frozenset()
         self._notices = Notices(self._log)
         self._trouble: str | None = None
@@ -101,11 +110,28 @@ class Library:
             with trio.move_on_after(FIRST_SCAN_S) as limit:
                 await self.rescan()
             if limit.cancelled_caught:
-                self._log.warning("source_slow", waited_s=FIRST_SCAN_S, source=self._settings.source)
+                source = None if self._source is None else self._source.root
+                self._log.warning("source_slow", waited_s=FIRST_SCAN_S, source=source)
             task_status.started()
             while True:
                 await self._rest()
                 nursery.start_soon(self._scan_quietly)
+
+    def _open_source(self, options: Mapping[str, Option]) -> Source | None:
+        root = self._settings.source
+        if root is None:
+            return None
+        return Source.open(root, self._files, options, require_success_file=self._settings.require_success_file)
+
+    def _source_of(self, settings: DatabaseSettings) -> Source | None:
+        """The source as a database reaches it."""
+        return self._source if settings.storage_options is None else self._open_source(settings.storage_options)
+
+    def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
+        """From now on the databases have these settings; acts upon what is known, and `refresh` upon the rest."""
+        self._named = databases
+        for found in self._databases.values():
+            found.reconfigure(databases.get(found.name, _NO_SETTINGS))
 
     def refresh(self, database: str | None = None) -> None:
         """Looks at the source soon; of one database, or of all."""
@@ -120,54 +146,63 @@ class Library:
 
         All who ask before a look begins share it.  Builds and switches follow in their own time.
         """
-        await self._root_scans.run()
-        wanted = [found for found in self._to_look_at() if database in {None, found.name}]
         async with trio.open_nursery() as nursery:
-            for found in wanted:
-                nursery.start_soon(found.look)
+            await self._scan(nursery, lambda found: database in {None, found.name})
+        wanted = [found for found in self._to_look_at() if database in {None, found.name}]
         return {found.name: list(found.seen) for found in wanted}
 
     async def _scan_quietly(self) -> None:
         """As `rescan`, but leaves a database alone whose last look is still going on."""
-        await self._root_scans.run()
         async with trio.open_nursery() as nursery:
-            for found in self._to_look_at():
-                if not found.looking:
-                    nursery.start_soon(found.look)
+            await self._scan(nursery, lambda found: not found.looking)
+
+    async def _scan(self, nursery: trio.Nursery, wanted: Callable[[Database], bool]) -> None:
+        """Looks at the root, then at the databases there; those reached in another way do not wait for the root."""
+        apart = {name for name, settings in self._named.items() if settings.storage_options is not None}
+        for name in sorted(apart) if self._source is not None else ():
+            await self._start(name)
+            if wanted(self._databases[name]):
+                nursery.start_soon(self._databases[name].look)
+        await self._root_scans.run()
+        for found in self._to_look_at():
+            if found.name not in apart and wanted(found):
+                nursery.start_soon(found.look)
 
     def _to_look_at(self) -> list[Database]:
-        """Those that the source has; none while it cannot be read."""
-        if self._trouble is not None:
-            return []
-        return [found for found in self._databases.values() if found.name in self._at_source]
+        return [found for found in self._databases.values() if self._is_to_look_at(found.name)]
+
+    def _is_to_look_at(self, name: str) -> bool:
+        """Those that the source has; while it cannot be listed, and if they are reached in another way, those named."""
+        if name in self._named and (self._trouble is not None or self._named[name].storage_options is not None):
+            return self._source is not None
+        return self._trouble is None and name in self._at_source
 
     async def _scan_root(self) -> None:
         if self._source is None:
             return
         try:
-            listing = await trio.to_thread.run_sync(
-                self._source.databases, limiter=self._root_thread, abandon_on_cancel=True
-            )
+            listing = await self._shared.looks.run(self._root_thread, self._source.databases)
         except SourceError as error:
             if self._trouble != error.message:
                 self._log.warning("source_unreadable", reason=error.message)
             self._trouble = error.message
-            return
-        self._trouble = None
-        self._at_source = frozenset(listing.names)
-        for line in listing.ignored:
-            self._notices.say("ignored", line)
-        for found in self._databases.values():
-            if found.name not in self._at_source:
-                found.vanish()
+        else:
+            self._trouble = None
+            self._at_source = frozenset(listing.names)
+            for line in listing.ignored:
+                self._notices.say("ignored", line)
+            for found in self._databases.values():
+                if not self._is_to_look_at(found.name):
+                    found.vanish()
         async with trio.open_nursery() as opening:
-            for name in listing.names:
-                opening.start_soon(self._start, name)
+            for name in sorted(self._at_source | self._named.keys()):
+                if self._is_to_look_at(name):
+                    opening.start_soon(self._start, name)
 
     async def _start(self, name: str) -> None:
         if name not in self._databases:
             assert self._nursery is not None
-            self._databases[name] = Database(name, self._shared)
+            self._databases[name] = Database(name, self._shared, self._named.get(name, _NO_SETTINGS))
             await self._nursery.start(self._databases[name].run)
 
     async def _rest(self) -> None:
@@ -236,4 +271,6 @@ class Library:
         return sorted((found for found in self._databases.values() if self._shows(found)), key=lambda d: d.name)
 
     def _shows(self, found: Database) -> bool:
-        return bool(found.lives) or found.storage_trouble is not None or found.name in self._at_source
+        return (
+            bool(found.lives) or found.storage_trouble is not None or found.name in self._at_source | self._named.keys()
+        )

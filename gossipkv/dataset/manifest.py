@@ -2,10 +2,13 @@
 
 It is written last, into the directory of the build, and says that the build is whole: a directory without one is a
 leftover.  It is a document (`gossipkv.storage.document`) of kind MANIFEST.
+
+A node may hold some of a version's partitions only: those are its assignment, and the others have no entry.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,8 +22,10 @@ if TYPE_CHECKING:
 
     from gossipkv.environment import Files
 
-MANIFEST = "MANIFEST"
-FORMAT = 1
+# Begins with `_`, as everything does that lies beside data and is none.
+MANIFEST = "_MANIFEST"
+KIND = "MANIFEST"
+FORMAT = 2
 SEALED_BYTES = 256
 
 
@@ -36,29 +41,48 @@ class PartitionFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Stray:
+    """A key in a file that does not hold its partition; `offset` is the record's, or that of the block it is in."""
+
+    key: bytes
+    file: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a version consists of; `files[i]` is partition i."""
+    """What a version consists of; `files[i]` is partition i, None when it is not held here."""
 
     identity: Identity
     source_files: int
     source_bytes: int
     compression: str
-    files: tuple[PartitionFile, ...]
+    files: tuple[PartitionFile | None, ...]
+    format: str = "tsv"  # of the source
+    alike: tuple[str, ...] = ()  # The functions that every key fits, the identity's first: one if it was told apart.
+    voided: str | None = None  # The function that the source seemed to be made with, until keys strayed.
+    strays: int = 0  # How many did,
+    first_stray: Stray | None = None  # and the first of them.
+
+    @property
+    def held(self) -> list[PartitionFile]:
+        """The sorted files that are here."""
+        return [file for file in self.files if file is not None]
 
     @property
     def records(self) -> int:
         """Records served."""
-        return sum(file.records for file in self.files)
+        return sum(file.records for file in self.held)
 
     @property
     def duplicates(self) -> int:
         """Records of the source that a later one replaced."""
-        return sum(file.duplicates for file in self.files)
+        return sum(file.duplicates for file in self.held)
 
     @property
     def size_bytes(self) -> int:
         """What the sorted files take on the disk."""
-        return sum(file.size_bytes for file in self.files)
+        return sum(file.size_bytes for file in self.held)
 
 
 def partition_name(partition: int) -> str:
@@ -83,7 +107,7 @@ def look(files: Files, path: PurePath) -> tuple[int, int]:
 
 def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
     """Declares the build in `directory` whole."""
-    write_document(files, directory / MANIFEST, MANIFEST, to_body(manifest), format_number=FORMAT)
+    write_document(files, directory / MANIFEST, KIND, to_body(manifest), format_number=FORMAT)
 
 
 def read_manifest(files: Files, directory: PurePath) -> Manifest:
@@ -94,22 +118,30 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
         Corrupt, UnsupportedFormat: it is damaged, or too new.
     """
     path = directory / MANIFEST
-    return from_body(read_document(files, path, MANIFEST, newest_format=FORMAT), str(path))
+    return from_body(read_document(files, path, KIND, newest_format=FORMAT), str(path))
 
 
 def to_body(manifest: Manifest) -> Body:
-    """The manifest as JSON; each file is `[records, duplicates, size, seal]`, its place its partition."""
-    identity = manifest.identity
+    """The manifest as JSON; each file is `[records, duplicates, size, seal]` or null, its place its partition."""
+    identity, stray = manifest.identity, manifest.first_stray
     return {
         "database": identity.database,
         "version": identity.version,
         "digest": identity.digest,
         "partitions": identity.partitions,
         "function": identity.function,
+        "alike": list(manifest.alike),
+        "voided": manifest.voided,
+        "strays": manifest.strays,
+        "first_stray": None if stray is None else [stray.key.hex(), stray.file, stray.offset],
+        "format": manifest.format,
         "source_files": manifest.source_files,
         "source_bytes": manifest.source_bytes,
         "compression": manifest.compression,
-        "files": [[file.records, file.duplicates, file.size_bytes, file.seal] for file in manifest.files],
+        "files": [
+            None if file is None else [file.records, file.duplicates, file.size_bytes, file.seal]
+            for file in manifest.files
+        ],
     }
 
 
@@ -134,8 +166,39 @@ def from_body(body: Body, name: str) -> Manifest:
         whole(body, "source_files", name),
         whole(body, "source_bytes", name),
         text(body, "compression", name),
-        tuple(_file(partition, row, name) for partition, row in enumerate(files)),
+        tuple(None if row is None else _file(partition, row, name) for partition, row in enumerate(files)),
+        format=text(body, "format", name),
+        alike=_alike(_present(body, "alike", name), name),
+        voided=None if _present(body, "voided", name) is None else text(body, "voided", name),
+        strays=whole(body, "strays", name),
+        first_stray=_stray(_present(body, "first_stray", name), name),
     )
+
+
+def _present(body: Body, field: str, name: str) -> Json:
+    """A field that may be null, but not missing."""
+    if field not in body:
+        raise Corrupt(name, 0, f"the field {field!r} is missing")
+    return body[field]
+
+
+def _alike(names: Json, name: str) -> tuple[str, ...]:
+    if not isinstance(names, list):
+        raise Corrupt(name, 0, "'alike' should be a list")
+    found = tuple(one for one in names if isinstance(one, str))
+    if len(found) != len(names):
+        raise Corrupt(name, 0, "'alike' should hold the names of functions")
+    return found
+
+
+def _stray(row: Json, name: str) -> Stray | None:
+    match row:
+        case None:
+            return None
+        case [str(key), str(file), int(offset)] if re.fullmatch("([0-9a-f]{2})*", key):
+            return Stray(bytes.fromhex(key), file, offset)
+        case _:
+            raise Corrupt(name, 0, "'first_stray' is no key, file and offset")
 
 
 def _file(partition: int, row: Json, name: str) -> PartitionFile:

@@ -29,6 +29,7 @@ def status(database: Database, now_ms: int) -> dict[str, Detail]:
     return {
         "kind": "dataset",
         "active": None if serving is None else serving.name,
+        "hold": database.hold,
         "error": database.trouble,
         "versions": {name: _version(database, database.lives[name], now_ms) for name in sorted(database.lives)},
     }
@@ -36,27 +37,28 @@ def status(database: Database, now_ms: int) -> dict[str, Detail]:
 
 def unready(database: Database) -> str:
     """Why nothing is served, in words: what became of the newest version."""
-    if database.storage_trouble is not None:
-        return database.storage_trouble
+    trouble = database.storage_trouble or database.hold_trouble
+    if trouble is not None:
+        return trouble
     if not database.lives:
-        return database.trouble or "the source shows no version of it"
-    life = database.lives[max(database.lives)]
+        return database.source_trouble or "the source shows no version of it"
+    life = database.lives.get(database.hold or "") or database.lives[max(database.lives)]
     if life.state is State.BUILDING:
-        done = 0.0 if database.progress is None else database.progress.done
+        done = 0.0 if database.making.progress is None else database.making.progress.done
         return f"version {life.name} is being built, {done:.0%} done"
+    if life.waiting_for is not None:
+        return f"version {life.name} waits for {life.waiting_for}"
     if life.trouble is not None:
         return f"version {life.name} is in error: {life.trouble.message}"
-    if life.source is not None and life.source.waiting_for is not None:
-        return f"version {life.name} waits for {life.source.waiting_for}"
     return f"version {life.name} waits for its turn"
 
 
 def progress(database: Database, now_ms: int) -> dict[str, Detail]:
     """How far the build is; the remaining time assumes that it goes on as it went."""
-    known = database.progress
+    known = database.making.progress
     if known is None:
         return {"done": 0.0, "read_bytes": 0, "read_records": 0, "written_records": 0, "remaining_s": None}
-    elapsed_s = max(0, now_ms - database.build_began_ms) / 1000
+    elapsed_s = max(0, now_ms - database.making.began_ms) / 1000
     remaining_s = round(elapsed_s * (1 - known.done) / known.done, 1) if known.done > 0 else None
     return {
         "done": round(known.done, 3),
@@ -74,8 +76,10 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
     if life.source is not None:
         told["source_files"] = len(life.source.files)
         told["source_bytes"] = life.source.size_bytes
-        if life.state is State.SEEN and life.source.waiting_for is not None:
-            told["waiting_for"] = life.source.waiting_for
+    if life.waiting_for is not None:
+        told["waiting_for"] = life.waiting_for
+        if life.room is not None:
+            told |= {"needed_bytes": life.room.needed_bytes, "free_bytes": life.room.free_bytes}
     if life.state is State.BUILDING:
         told["progress"] = progress(database, now_ms)
     version = database.versions.get(life.name)
@@ -96,6 +100,7 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
                     "size_bytes": file.size_bytes,
                 }
                 for partition, file in enumerate(version.manifest.files)
+                if file is not None
             ],
         }
     return told

@@ -3,8 +3,11 @@
 * Names of databases and versions match `[-_a-zA-Z0-9]+` and have at most 200 characters.  Names that begin with `_` or
   `.` (`_temporary`, `_SUCCESS`, `.crc` files) are not data, on any level.  Other names are ignored and reported.
 * A version is complete when it has a data file and, if that is required, a file `_SUCCESS`.
+* A file `.NAME.crc` beside a data file is Hadoop's checksum file of it, and is remembered with it.
 * Links are followed while they stay below the root.  A link out of it, a socket, a fifo, a device or a directory
   among the data files is an error of that version: skipping it in silence would lose records.
+
+The root is a path, or an fsspec URL (`remote`); below it all paths are texts, the root's with names appended.
 
 The source is somebody else's and may change, vanish or stall at any moment: everything here is a plain function that
 a worker thread runs, and every refusal is an error that names the path, after which what is served goes on.
@@ -13,35 +16,60 @@ a worker thread runs, and every refusal is an error that names the path, after w
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from gossipkv.database_settings import is_name
+from gossipkv.dataset.hadoop_checksums import checksum_name
 from gossipkv.dataset.identity import digest
+from gossipkv.dataset.remote import RemoteRoot, files_of
 from gossipkv.environment import READ
-from gossipkv.errors import SourceChanged, SourceError, StorageError
+from gossipkv.errors import SourceError
+from gossipkv.masking import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
-    from gossipkv.environment import Entry, Files
-
-# Room for a suffix below the 255 bytes that file systems allow.
-MAX_NAME_CHARACTERS = 200
+    from gossipkv.environment import Entry, Files, Path
+    from gossipkv.masking import Option
 
 # Each file of a version is one mapping; Linux allows a process 65,530 (vm.max_map_count), and during an upgrade a
 # database has three versions at most: retiring, active, and the one just built.
 MAX_FILES = 16_384
 
-# Small enough that the lines of one chunk, as objects, stay below 10 MiB however short they are.
-CHUNK_BYTES = 256 << 10
+# Of entries that are ignored, so many are told.
+MAX_IGNORED = 1_000
 
 SUCCESS_FILE = "_SUCCESS"
 
-_NAME = re.compile(r"[-_a-zA-Z0-9]+")
-# Never waits for a fifo's writer, never follows a link that was put there after the look.
-_READ_SOURCE = READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+class SourceFiles(Protocol):
+    """The file operations that a source is listed and read with: those of `Files`, or a remote store's."""
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        """See `Files`."""
+        ...
+
+    def stat(self, path: Path) -> Entry:
+        """See `Files`."""
+        ...
+
+    def resolve(self, path: Path) -> str:
+        """See `Files`."""
+        ...
+
+    def open(self, path: Path, flags: int = READ) -> int:
+        """See `Files`."""
+        ...
+
+    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
+        """See `Files`."""
+        ...
+
+    def close(self, descriptor: int) -> None:
+        """See `Files`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +77,22 @@ class SourceFile:
     """A data file as it was listed."""
 
     name: str
-    path: str  # Without links.
+    path: str  # Without links; or a URL.
     size_bytes: int
     modified_ns: int
+    tag: str = ""  # What else changes with its content, where the store has such a thing.
+    checksums: SourceFile | None = None  # Hadoop's, beside it.
+
+    @classmethod
+    def of(cls, fields: Mapping[str, object]) -> SourceFile:
+        """Back from `dataclasses.asdict`."""
+        match fields:
+            case {
+                "name": str(name), "path": str(path), "size_bytes": int(size_bytes), "modified_ns": int(modified_ns),
+                "tag": str(tag), "checksums": dict() | None as checksums,
+            }:  # fmt: skip
+                return cls(name, path, size_bytes, modified_ns, tag, None if checksums is None else cls.of(checksums))
+        raise ValueError(f"not a source file: {fields!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +117,10 @@ class SourceVersion:
     @property
     def fingerprint(self) -> str:
         """Changes whenever a file was touched; means nothing on another machine."""
-        times = digest((file.name, file.modified_ns) for file in self.files)
+        listed = [(file.name, file) for file in self.files]
+        listed += [(f"{file.name} crc {file.checksums.size_bytes}", file.checksums)
+                   for file in self.files if file.checksums is not None]  # fmt: skip
+        times = digest((f"{name} {file.tag}", file.modified_ns) for name, file in listed)
         return f"{self.digest} {times} {self.waiting_for}"
 
 
@@ -88,18 +132,34 @@ class Listing:
     ignored: tuple[str, ...]
 
 
-def is_name(name: str) -> bool:
-    """Whether a database or version may be called that."""
-    return _NAME.fullmatch(name) is not None and len(name) <= MAX_NAME_CHARACTERS
-
-
 class Source:
     """A source root in a file system."""
 
-    def __init__(self, root: str | os.PathLike[str], files: Files, *, require_success_file: bool = False) -> None:
-        self.root = PurePath(root)
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        files: SourceFiles,
+        *,
+        require_success_file: bool = False,
+        remote: RemoteRoot | None = None,
+    ) -> None:
+        self.root = os.fspath(root)
+        self.remote = remote
         self._files = files
         self._require_success_file = require_success_file
+
+    @classmethod
+    def open(
+        cls, root: str, files: Files, options: Mapping[str, Option], *, require_success_file: bool = False
+    ) -> Source:
+        """The source at a path or URL; a store is first reached when it is listed."""
+        remote = RemoteRoot(root, dict(options)) if is_url(root) else None
+        name = root if remote is None else remote.name
+        return cls(name, files_of(remote, files), require_success_file=require_success_file, remote=remote)
+
+    def place(self, *names: str) -> str:
+        """The path of a database, a version or a file."""
+        return "/".join((self.root.rstrip("/"), *names)) if names else self.root
 
     def databases(self) -> Listing:
         """The databases.
@@ -115,7 +175,7 @@ class Source:
         Raises:
             SourceError: the directory cannot be read.
         """
-        return self._directories(self.root / database, "a version")
+        return self._directories(self.place(database), "a version")
 
     def version(self, database: str, name: str) -> SourceVersion:
         """The files of a version.
@@ -123,39 +183,38 @@ class Source:
         Raises:
             SourceError: the directory cannot be read, or holds what cannot be data.
         """
-        directory = self.root / database / name
-        found = []
-        complete = not self._require_success_file
-        for entry in self._list(directory):
-            if entry.name == SUCCESS_FILE:
-                complete = True
-            if not entry.name.startswith(("_", ".")):
-                found.append(self._data_file(directory, entry))
-            if len(found) > MAX_FILES:
-                raise SourceError(
-                    f"{directory}: more than {MAX_FILES:,} data files; each becomes a mapped partition, and a process "
-                    "may map about 65,000: write fewer, larger files",
-                    {"file": str(directory), "limit": MAX_FILES},
-                )
-        waiting_for = None if complete else f"a file {SUCCESS_FILE}"
+        directory = self.place(database, name)
+        entries = {entry.name: entry for entry in self._list(directory)}
+        names = [each for each in entries if not each.startswith(("_", "."))]
+        if len(names) > MAX_FILES:
+            raise SourceError(
+                f"{directory}: more than {MAX_FILES:,} data files; each becomes a mapped partition, and a process "
+                "may map about 65,000: write fewer, larger files",
+                {"file": directory, "limit": MAX_FILES},
+            )
+        found = [self._data_file(directory, entries[each], entries.get(checksum_name(each))) for each in names]
+        waiting_for = None
+        if self._require_success_file and SUCCESS_FILE not in entries:
+            waiting_for = f"a file {SUCCESS_FILE}"
         if not found:
             waiting_for = "a data file"
         return SourceVersion(database, name, tuple(found), waiting_for)
 
-    def _directories(self, path: PurePath, what: str) -> Listing:
+    def _directories(self, path: str, what: str) -> Listing:
         names = []
-        ignored = []
+        ignored: list[str] = []
         for entry in self._list(path):
             if entry.name.startswith(("_", ".")):
                 continue
-            place = os.fsencode(path / entry.name).decode("utf-8", "backslashreplace")
+            inner = f"{path.rstrip('/')}/{entry.name}"
+            place = os.fsencode(inner).decode("utf-8", "backslashreplace")
             if not is_name(entry.name):
                 ignored.append(f"{place}: not the name of {what}: those match [-_a-zA-Z0-9]+")
                 continue
             kind = entry.kind
             if kind == "link":
                 try:
-                    kind = self._follow(path / entry.name).kind
+                    kind = self._follow(inner).kind
                 except SourceError as error:
                     ignored.append(str(error))
                     continue
@@ -163,28 +222,29 @@ class Source:
                 names.append(entry.name)
             else:
                 ignored.append(f"{place}: not {what}: it is not a directory")
-        return Listing(tuple(sorted(names)), tuple(ignored))
+        return Listing(tuple(sorted(names)), tuple(ignored[:MAX_IGNORED]))
 
-    def _list(self, path: PurePath) -> list[Entry]:
+    def _list(self, path: str) -> list[Entry]:
         try:
             return self._files.list_directory(path)
         except OSError as error:
-            raise SourceError(f"{path}: cannot be read: {error.strerror}", {"file": str(path)}) from error
+            raise SourceError(f"{path}: cannot be read: {error.strerror}", {"file": path}) from error
 
-    def _data_file(self, directory: PurePath, entry: Entry) -> SourceFile:
-        path = directory / entry.name
-        resolved = str(path)
+    def _data_file(self, directory: str, entry: Entry, checksums: Entry | None = None) -> SourceFile:
+        name = entry.name
+        path = resolved = f"{directory}/{name}"
         if entry.kind == "link":
             entry, resolved = self._follow(path), self._files.resolve(path)
         if entry.kind != "file":
             raise SourceError(
                 f"{path}: {_WHAT.get(entry.kind, entry.kind)} among the data files; only plain files are read, and "
                 "names that begin with _ or . are passed over",
-                {"file": str(path)},
+                {"file": path},
             )
-        return SourceFile(path.name, resolved, entry.size_bytes, entry.modified_ns)
+        beside = None if checksums is None else self._data_file(directory, checksums)
+        return SourceFile(name, resolved, entry.size_bytes, entry.modified_ns, entry.tag, beside)
 
-    def _follow(self, path: PurePath) -> Entry:
+    def _follow(self, path: str) -> Entry:
         """What a link leads to.
 
         Raises:
@@ -193,55 +253,10 @@ class Source:
         try:
             target = PurePath(self._files.resolve(path))
             if not target.is_relative_to(self._files.resolve(self.root)):
-                raise SourceError(f"{path}: a link that leads out of the source, to {target}", {"file": str(path)})
+                raise SourceError(f"{path}: a link that leads out of the source, to {target}", {"file": path})
             return self._files.stat(target)
         except OSError as error:
-            raise SourceError(f"{path}: a link that leads nowhere: {error.strerror}", {"file": str(path)}) from error
+            raise SourceError(f"{path}: a link that leads nowhere: {error.strerror}", {"file": path}) from error
 
 
 _WHAT = {"directory": "a directory", "other": "a socket, fifo or device"}
-
-
-def chunks(files: Files, file: SourceFile) -> Iterator[bytes]:
-    """The bytes of a source file.
-
-    Raises:
-        SourceChanged: the file is not what it was when it was listed.
-        StorageError: the system refused.
-    """
-    try:
-        _check_unchanged(files, file)
-        descriptor = files.open(file.path, _READ_SOURCE)
-        try:
-            offset = 0
-            while offset < file.size_bytes:
-                chunk = files.pread(descriptor, min(CHUNK_BYTES, file.size_bytes - offset), offset)
-                if not chunk:
-                    raise _changed(file, f"it ends at byte {offset:,}")
-                offset += len(chunk)
-                yield chunk
-        finally:
-            files.close(descriptor)
-        _check_unchanged(files, file)
-    except FileNotFoundError as error:
-        raise _changed(file, "it is gone") from error
-    except OSError as error:
-        raise StorageError(f"{file.path}: cannot be read: {error.strerror}", {"file": file.path}) from error
-
-
-def _check_unchanged(files: Files, file: SourceFile) -> None:
-    entry = files.stat(file.path)
-    if entry.kind != "file":
-        raise _changed(file, "it is no plain file any more")
-    if entry.size_bytes != file.size_bytes:
-        raise _changed(file, f"it has {entry.size_bytes:,} bytes")
-    if entry.modified_ns != file.modified_ns:
-        raise _changed(file, "its time of modification is another")
-
-
-def _changed(file: SourceFile, how: str) -> SourceChanged:
-    return SourceChanged(
-        f"{file.path}: changed while the version was read: it was listed with {file.size_bytes:,} bytes, and now "
-        f"{how}; write a version under another name and rename it when it is whole, or require {SUCCESS_FILE}",
-        {"file": file.path, "expected": file.size_bytes},
-    )

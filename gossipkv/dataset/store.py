@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Self, final
 
-from gossipkv.dataset.source import is_name
+from gossipkv.database_settings import is_name
 from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.storage.document import read_document, text, write_document
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gossipkv.environment import Entry, Files
+    from gossipkv.storage.document import Body
 
 NODE_FORMAT = 1
 ACTIVE_FORMAT = 1
@@ -43,6 +45,15 @@ _ACTIVE, _DATASETS, _BUILDING, _REMOVING, _DAMAGED = "active", "datasets", "buil
 _DIRECTORIES = (_ACTIVE, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
 _OWN = frozenset({_LOCK, _NODE, f"{_NODE}.tmp", "lost+found", *_DIRECTORIES})
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Active:
+    """What the ACTIVE document of a database says."""
+
+    version: str  # The version that requests get which name none.
+    newest: str  # The newest that ever was that; another only after a hold has led back.
 
 
 @final
@@ -137,10 +148,14 @@ class DataDirectory:
         """Where a version is built."""
         return self.path / _BUILDING / database / version
 
+    def free_bytes(self) -> int:
+        """What may still be written here.  Raises OSError."""
+        return self.files.free_bytes(self.path)
+
     # The active version
 
-    def active(self, database: str) -> str | None:
-        """The version that requests get which name none; never an older one than was ever answered.
+    def active(self, database: str) -> Active | None:
+        """The version that requests get which name none; None when there was never one.
 
         Raises:
             Corrupt: the document is damaged, or something else is in its place.
@@ -159,18 +174,17 @@ class DataDirectory:
             raise Corrupt(str(path), 0, "no document of kind ACTIVE stands there") from error
         except OSError as error:
             raise _storage_error(error, path, "cannot be read") from error
-        version = text(body, "version", str(path))
-        if text(body, "database", str(path)) != database or not is_name(version):
+        version, newest = text(body, "version", str(path)), text(body, "newest", str(path))
+        if text(body, "database", str(path)) != database or not is_name(version) or not version <= newest:
             raise Corrupt(str(path), 0, f"the document is not about a version of {database}")
-        return version
+        return Active(version, newest)
 
-    def set_active(self, database: str, version: str) -> None:
+    def set_active(self, database: str, version: str, newest: str | None = None) -> None:
         """Durable when it returns; the first answer from `version` comes after that."""
         path = self.path / _ACTIVE / database
+        body: Body = {"database": database, "version": version, "newest": max(version, newest or version)}
         try:
-            write_document(
-                self.files, path, "ACTIVE", {"database": database, "version": version}, format_number=ACTIVE_FORMAT
-            )
+            write_document(self.files, path, "ACTIVE", body, format_number=ACTIVE_FORMAT)
         except OSError as error:
             raise _storage_error(error, path, "cannot be written") from error
 

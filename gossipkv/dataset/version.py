@@ -92,7 +92,8 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
         version = Version(manifest, [None] * manifest.identity.partitions)
         try:
             for partition, file in enumerate(manifest.files):
-                version.files[partition] = open_partition(files, directory, file)
+                if file is not None:
+                    version.files[partition] = open_partition(files, directory, file)
         except BaseException:
             version.close()
             raise

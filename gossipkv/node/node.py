@@ -5,7 +5,8 @@ Started in this order: socket (bound, so that a port in use is said before any w
 sees `ready` finds every built version served.
 
 Stopped by SIGTERM or SIGINT: newcomers are refused, what has been asked is answered within `drain_timeout`, then the
-library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP looks at the source.
+library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the databases' settings again
+and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -24,7 +25,7 @@ import trio
 from gossipkv import __version__
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
-from gossipkv.errors import LocalError
+from gossipkv.errors import ConfigError, LocalError
 from gossipkv.node._connection import Core
 from gossipkv.node.handlers import Handlers, Identity
 from gossipkv.node.pump import Pump
@@ -33,10 +34,11 @@ from gossipkv.node.served import Served, serve
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from gossipkv.address import Address
     from gossipkv.config import Config
+    from gossipkv.database_settings import DatabaseSettings
     from gossipkv.environment import Environment
 
 MACHINES = ("x86_64", "aarch64")
@@ -82,9 +84,12 @@ async def run(
     config: Config,
     environment: Environment,
     *,
+    reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
+
+    At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -94,7 +99,7 @@ async def run(
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(environment, config.listen))
         directory = stack.enter_context(await trio.to_thread.run_sync(_open_directory, config, environment))
-        node = _Node(config, environment, directory, listener)
+        node = _Node(config, environment, directory, listener, reload)
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -118,11 +123,17 @@ class _Node:
     """The parts, wired."""
 
     def __init__(
-        self, config: Config, environment: Environment, directory: DataDirectory, listener: socket.socket
+        self,
+        config: Config,
+        environment: Environment,
+        directory: DataDirectory,
+        listener: socket.socket,
+        reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
     ) -> None:
         self.log = structlog.get_logger("gossipkv.node")
         self._config = config
         self._listener = listener
+        self._reload = reload
         self._pump: Pump | None = None
         self._published = Served().publish()
         self._core = Core(
@@ -138,7 +149,9 @@ class _Node:
         self._library = Library(
             directory,
             LibrarySettings(
-                source=None if config.source is None else str(config.source),
+                source=config.source,
+                storage_options=config.storage_options,
+                databases=config.databases,
                 refresh_period_ms=config.refresh_period,
                 retire_after_ms=config.retire_after,
                 max_parallel_loads=config.max_parallel_loads,
@@ -146,6 +159,7 @@ class _Node:
                 require_success_file=config.require_success_file,
                 build_memory=config.build_memory,
                 compression=config.compression,
+                presharded=config.presharded,
             ),
             on_change=self._publish,
             requests=self._requests,
@@ -189,6 +203,7 @@ class _Node:
         async for number in signals:
             if number == signal.SIGHUP:
                 self.log.info("refresh", reason="SIGHUP")
+                await self._reconfigure()
                 self._library.refresh()
             elif self._pump is None or stopping:
                 self.log.warning("cut", reason=signal.Signals(number).name)
@@ -202,6 +217,17 @@ class _Node:
         """Let go of every file, after the last request."""
         self._published.release()
         self._library.close()
+
+    async def _reconfigure(self) -> None:
+        """Takes the databases' settings as the file has them now; one that is wrong changes nothing."""
+        if self._reload is None:
+            return
+        try:
+            databases = await trio.to_thread.run_sync(self._reload)
+        except ConfigError as error:
+            self.log.warning("settings_unchanged", reason=error.message)
+        else:
+            self._library.reconfigure(databases)
 
     async def _drain(self, pump: Pump) -> None:
         if not await pump.drain(self._config.drain_timeout / 1000):

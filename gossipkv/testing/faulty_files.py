@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 CHANGING = frozenset({
-    "pwrite", "sync", "sync_directory", "rename", "unlink", "make_directory", "remove_directory", "create",
+    "pwrite", "copy_range", "sync", "sync_directory", "rename", "unlink", "make_directory", "remove_directory",
+    "create",
 })  # fmt: skip
 """The kinds of operation that change a disk or promise that it has changed; `open` of a new file is `create`."""
 
@@ -167,6 +168,14 @@ class FaultyFiles:
             f"{len(copy)} at {offset}",
             lambda: self.inner.pwrite(descriptor, copy, offset),
             lambda: self.inner.pwrite(descriptor, copy[: len(copy) // 2], offset),
+        )
+
+    def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
+        return self._perform(
+            "copy_range",
+            f"{size_bytes} at {offset}",
+            lambda: self.inner.copy_range(source, target, offset, size_bytes),
+            lambda: self.inner.copy_range(source, target, offset, size_bytes // 2),
         )
 
     def sync(self, descriptor: int) -> None:

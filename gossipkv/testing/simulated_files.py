@@ -203,6 +203,11 @@ class SimulatedFiles:
         if growth > free:
             raise _refuse(errno.ENOSPC, str(descriptor))
 
+    def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
+        data = self.pread(source, size_bytes, offset)
+        self.pwrite(target, data, offset)
+        return len(data)
+
     def sync(self, descriptor: int) -> None:
         file = self._file(descriptor)
         file.durable = bytes(file.live)

@@ -24,12 +24,26 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._serving": Proof("tests/unit/node/test_serving.py", "tests.oracle.connection"),
+    "gossipkv.dataset.formats._columns": Proof("tests/unit/dataset/formats/test_columns.py", "tests.oracle.columns"),
+    "gossipkv.dataset.formats._json_lines": Proof(
+        "tests/unit/dataset/formats/test_json_lines.py", "tests.oracle.json_lines"
+    ),
+    "gossipkv.dataset.formats._json_text": Proof(
+        "tests/unit/dataset/formats/test_json_lines.py", "tests.oracle.json_lines"
+    ),
     "gossipkv.dataset.formats._lines": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
+    ),
+    "gossipkv.dataset.formats._sequence_file": Proof(
+        "tests/unit/dataset/formats/test_sequence_file.py", "tests.oracle.sequence_file"
+    ),
+    "gossipkv.dataset.formats._sorted_files": Proof(
+        "tests/unit/dataset/formats/test_sorted_files.py", "tests.oracle.sorted_file"
     ),
     "gossipkv.dataset.formats._tab_separated": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
     ),
+    "gossipkv.dataset._assigner": Proof("tests/unit/dataset/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
     "gossipkv.storage._batch": Proof("tests/unit/storage/test_batch.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._checksum": Proof("tests/unit/storage/test_checksum.py", "tests.oracle.sorted_file"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.tidy.source import Import, Source
 
-GROUND = {"errors", "environment", "config"}
+GROUND = {"errors", "environment", "masking", "database_settings", "config"}
 
 # part: the parts it may import, itself always among them.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -20,7 +20,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "environment": {"errors"},
     "address": {"errors"},
     "quantity": {"errors"},
-    "config": {"errors", "environment", "address", "quantity"},
+    "masking": set(),
+    "toml_lines": set(),
+    "database_settings": {"errors", "masking"},
+    "config": {"errors", "environment", "address", "quantity", "masking", "toml_lines", "database_settings"},
     "wire": {"errors"},
     "keyspace": {"errors"},
     "storage": GROUND,
@@ -40,6 +43,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.dataset.build": "waits for the child process that builds",
     "gossipkv.dataset.coalesced": "waits for a look at the source that others share",
     "gossipkv.dataset.database": "one database's life: waits for scans, builds and retirements",
+    "gossipkv.dataset.looks": "waits for threads that look at the source",
     "gossipkv.dataset.library": "all databases of a node",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
     "gossipkv.node.pump": "waits until the epoll descriptor of the serving loop is readable",

@@ -19,11 +19,12 @@ UNITS = {"duration": quantity.DURATION, "size": quantity.SIZE, "rate": quantity.
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 # A legal value of each setting that is not its default, as text and as the program sees it.
 OTHERS = {
-    "source": ("/srv/data", Path("/srv/data")), "data": ("/var/lib/g", Path("/var/lib/g")),
+    "source": ("/srv/data", "/srv/data"), "data": ("/var/lib/g", Path("/var/lib/g")),
     "listen": ("[::1]:0", Address("::1", 0)), "cluster": ("east", "east"), "node": ("n-1", "n-1"),
     "refresh_period": ("off", 0), "retire_after": ("1.5h", 5_400_000), "max_parallel_loads": ("7", 7),
     "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_memory": ("1GiB", 1 << 30),
-    "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536), "max_key": ("100B", 100),
+    "presharded": ("declared", "declared"), "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536),
+    "max_key": ("100B", 100),
     "max_connections": ("5", 5), "max_in_flight": ("1", 1),
     "max_queued": ("1MiB", 1 << 20), "frame_timeout": ("500ms", 500), "idle_timeout": ("off", 0),
     "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
@@ -94,9 +95,9 @@ def test_no_text_surprises_the_address_parser(text):
 
 
 def test_the_list_is_the_dataclass():
-    """Every field but the origins is a setting, described in every respect, and its default is within its range."""
+    """Every field but the tables and the origins is a setting, described in full, its default within its range."""
     fields = [field.name for field in dataclasses.fields(Config)]
-    assert [*BY_NAME, "origins"] == fields
+    assert [*BY_NAME, "databases", "storage_options", "origins"] == fields
     for setting in SETTINGS:
         assert setting.meaning
         assert setting.why

@@ -1,1 +1,1 @@
-"""What source files say: each format is a module whose `batches(reader, options)` yields the records of one file."""
+"""The file formats that a source may hold: each module turns the bytes of one file into batches of records."""

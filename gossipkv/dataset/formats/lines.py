@@ -33,4 +33,4 @@ def _filled(fill: Callable[[Batch], bool], batch: Batch) -> Iterator[Batch]:
         done = fill(batch)
         if batch:
             yield batch
-            batch.clear()
+        batch.clear()  # Of what it holds, if it has no record.

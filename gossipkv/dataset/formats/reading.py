@@ -1,22 +1,61 @@
-"""How a source's files are to be read: what differs between databases, and the limits that bound memory."""
+"""What every format is given, and how every format refuses: the bytes of one file, the options, one kind of error."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from gossipkv.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.errors import Detail
 
 # The limits of the sorted file.
 MAX_KEY_BYTES = 65_535
 MAX_VALUE_BYTES = 16 << 20
 
-# Most that one compressed block may become: jobs write blocks of 1 MiB or less, some up to 64 MiB.
+# Jobs write blocks of 1 MiB or less, some up to 64 MiB.
 MAX_BLOCK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a format has to know."""
+    """How the files of a database are read."""
 
-    key: str = "key"  # The fields of JSON lines and Parquet.
+    key: str = "key"  # The fields, for formats that name theirs.
     value: str = "value"
     max_value_bytes: int = MAX_VALUE_BYTES
-    max_block_bytes: int = MAX_BLOCK_BYTES
+    max_block_bytes: int = MAX_BLOCK_BYTES  # What one compressed block may become: all of it is in memory at once.
+
+
+class Readable(Protocol):
+    """The bytes of one listed file; see `gossipkv.dataset.source_reader`."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+
+    @property
+    def size_bytes(self) -> int:
+        """As it was listed."""
+
+    def read_at(self, offset: int, size_bytes: int, /) -> bytes:
+        """Exactly so many bytes.
+
+        Raises:
+            SourceChanged: the file is shorter than it was listed.
+            StorageError: the system refused.
+        """
+
+    def chunks(self, start: int = 0, /) -> Iterator[bytes]:
+        """All bytes from `start` on."""
+
+
+def refusal(name: str, offset: int, reason: str, *, line: int | None = None) -> SourceError:
+    """The one error that a wrong file is: what, where, why."""
+    details: dict[str, Detail] = {"file": name, "offset": offset, "reason": reason}
+    if line is None:
+        return SourceError(f"{name}: byte {offset:,}: {reason}", details)
+    return SourceError(f"{name}: line {line:,}, byte {offset:,}: {reason}", details | {"line": line})

@@ -23,12 +23,11 @@ from gossipkv.dataset.formats._tab_separated import TabSeparatedLines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.dataset.formats.reading import Reading
-    from gossipkv.dataset.source_reader import SourceReader
+    from gossipkv.dataset.formats.reading import Readable, Reading
     from gossipkv.storage.batch import Batch
 
 
-def batches(reader: SourceReader, options: Reading) -> Iterator[Batch]:
+def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
     """The records of a file in order; their offsets are those of their lines.
 
     Raises:

@@ -1,16 +1,274 @@
-"""The text of a file, whatever it is compressed with."""
+"""The text of a file, compressed as its name says, the way Hadoop's text input reads it.
+
+    .gz       gzip members; zeros after the last are padding
+    .deflate  zlib streams
+    .bz2      bzip2 streams
+    .zst      zstd frames
+    .lz4      Hadoop's blocks, or the frames of the `lz4` command
+    .snappy   Hadoop's blocks
+
+    block = u32 size of its text, then until that is reached: (u32 size, chunk); big-endian
+
+Whatever follows a stream begins another one.  Text is made in steps of `STEP_BYTES`, and a block, a zstd window and a
+chunk are refused above `max_block_bytes`: what a file could become has no influence on the memory that is used, only
+on the time.
+
+zstd has its decompressor from the standard library of Python 3.14 (`backports.zstd` before): cramjam, which serves
+for blocks, decompresses frames only whole.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import bz2
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Protocol
+
+import cramjam
+from lz4.frame import LZ4FrameDecompressor
+
+from gossipkv.dataset.formats.reading import refusal
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from gossipkv.dataset.formats.reading import Reading
-    from gossipkv.dataset.source_reader import SourceReader
+    from gossipkv.dataset.formats.reading import Readable, Reading
+
+STEP_BYTES = 256 << 10
+
+# Input is fed in pieces that grow: what a stream does not use is copied, and a file may have a million streams.
+FIRST_PIECE_BYTES = 4 << 10
+LAST_PIECE_BYTES = 64 << 10
+
+LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
+SNAPPY_FRAME_MAGIC = b"\xff\x06\0\0sNaPpY"
+WORD_BYTES = 4
+
+# Known, and read by nobody here: better one clear error than a line of text that is none.
+OTHER_COMPRESSIONS = {".lzo", ".xz", ".lzma", ".zip", ".7z", ".br", ".z", ".tar", ".tgz"}
 
 
-def chunks(reader: SourceReader, options: Reading) -> Iterator[bytes]:
-    """The text, piece by piece."""
-    return reader.chunks()
+def chunks(reader: Readable, options: Reading) -> Iterator[bytes]:
+    """The text, piece by piece.
+
+    Raises:
+        SourceError: it is damaged; the offset is that of the piece of the compressed file.
+    """
+    suffix = compression(reader.name)
+    if suffix is None:
+        return reader.chunks()
+    if suffix in OTHER_COMPRESSIONS:
+        raise refusal(reader.name, 0, f"{suffix} is not among {', '.join(COMPRESSIONS)}: compress it as one of these")
+    if suffix in _BLOCKS and reader.read_at(0, min(WORD_BYTES, reader.size_bytes)) != LZ4_FRAME_MAGIC:
+        return _blocks(reader, options, *_BLOCKS[suffix])
+    return _streams(reader, _STREAMS[suffix](options))
+
+
+def compression(name: str) -> str | None:
+    """The part of a name that says how the file is compressed, such as `.gz`."""
+    suffix = PurePosixPath(name).suffix.lower()
+    return suffix if suffix in _KNOWN else None
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+class Stream(Protocol):
+    """A decompressor as bz2 has it, and zstd and lz4 after its example."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether nothing more comes without input."""
+
+    @property
+    def unused_data(self) -> bytes | None:
+        """What follows the end."""
+
+    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes:
+        """At most so many bytes more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str
+    start: Callable[[], Stream]
+    errors: tuple[type[Exception], ...]
+    padded: bool = False
+
+
+class _Zlib:
+    """A zlib decompressor, after bz2's example."""
+
+    def __init__(self, window_bits: int) -> None:
+        self._stream = zlib.decompressobj(window_bits)
+        self._full = False
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not (self._full or self._stream.unconsumed_tail)
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes:
+        made = self._stream.decompress(self._stream.unconsumed_tail or data, max_length)
+        self._full = len(made) == max_length
+        return made
+
+
+def _zstd(options: Reading) -> _Kind:
+    # A window takes as much memory as it says; a power of two.
+    most = {int(zstd.DecompressionParameter.window_log_max): max(10, options.max_block_bytes.bit_length() - 1)}
+    return _Kind("zstd", lambda: zstd.ZstdDecompressor(options=most), (zstd.ZstdError,))
+
+
+_STREAMS: dict[str, Callable[[Reading], _Kind]] = {
+    ".gz": lambda _: _Kind("gzip", lambda: _Zlib(zlib.MAX_WBITS | 16), (zlib.error,), padded=True),
+    ".deflate": lambda _: _Kind("zlib", lambda: _Zlib(zlib.MAX_WBITS), (zlib.error,)),
+    ".bz2": lambda _: _Kind("bzip2", bz2.BZ2Decompressor, (OSError, ValueError)),
+    ".zst": _zstd,
+    ".lz4": lambda _: _Kind("lz4", LZ4FrameDecompressor, (RuntimeError,)),
+}
+
+
+def _streams(reader: Readable, kind: _Kind) -> Iterator[bytes]:
+    stream: Stream | None = None
+    before = 0
+    for chunk in reader.chunks():
+        view = memoryview(chunk)
+        at = 0
+        while at < len(view):
+            if stream is None:
+                if kind.padded and view[at] == 0:
+                    at = len(view) - len(bytes(view[at:]).lstrip(b"\0"))
+                    continue
+                stream = kind.start()
+                piece = FIRST_PIECE_BYTES
+            fed = view[at : at + piece]
+            place = before + at
+            at += len(fed)
+            piece = min(2 * piece, LAST_PIECE_BYTES)
+            yield from _made(stream, kind, fed, (reader.name, place))
+            if stream.eof:
+                at -= len(stream.unused_data or b"")
+                stream = None
+        before += len(chunk)
+    if stream is not None:
+        raise refusal(reader.name, before, f"the {kind.name} data are cut short: their end is missing")
+
+
+def _made(stream: Stream, kind: _Kind, fed: bytes | memoryview, place: tuple[str, int]) -> Iterator[bytes]:
+    """What a stream makes of a piece, step by step."""
+    while not stream.eof:
+        try:
+            made = stream.decompress(fed, STEP_BYTES)
+        except kind.errors as error:
+            raise refusal(*place, f"damaged {kind.name} data: {error}") from error
+        fed = b""
+        if made:
+            yield made
+        if stream.needs_input:
+            return
+
+
+# -- Hadoop's blocks ---------------------------------------------------------------------------------------------------
+
+
+def _unsnap(chunk: bytes, room: memoryview) -> int:
+    return cramjam.snappy.decompress_raw_into(chunk, room)
+
+
+def _unlz4(chunk: bytes, room: memoryview) -> int:
+    # Without the size of the room, cramjam may take the first bytes for one.
+    return cramjam.lz4.decompress_block_into(chunk, room, output_len=len(room))
+
+
+_BLOCKS: dict[str, tuple[str, Callable[[bytes, memoryview], int]]] = {
+    ".snappy": ("snappy", _unsnap),
+    ".lz4": ("lz4", _unlz4),
+}
+
+COMPRESSIONS = (".gz", ".deflate", ".bz2", ".zst", ".snappy", ".lz4")
+_KNOWN = {*COMPRESSIONS, *OTHER_COMPRESSIONS}
+
+
+class _Feed:
+    """A file's bytes in the sizes that are asked for."""
+
+    def __init__(self, reader: Readable) -> None:
+        self._name = reader.name
+        self._left = reader.size_bytes
+        self._chunks = reader.chunks()
+        self._have = bytearray()
+        self._at = 0
+        self.offset = 0
+
+    def ended(self) -> bool:
+        return self._left == 0
+
+    def take(self, size: int) -> bytes:
+        """Exactly so many; nothing is read for a size that the file cannot have."""
+        if size > self._left:
+            reason = f"cut short: {size:,} bytes should be here, and {self._left:,} are"
+            raise refusal(self._name, self.offset, reason)
+        while len(self._have) - self._at < size:
+            del self._have[: self._at]
+            self._at = 0
+            self._have += next(self._chunks)
+        taken = bytes(self._have[self._at : self._at + size])
+        self._at += size
+        self._left -= size
+        self.offset += size
+        return taken
+
+    def word(self) -> int:
+        return int.from_bytes(self.take(WORD_BYTES), "big")
+
+
+def _blocks(
+    reader: Readable, options: Reading, name: str, decompress_into: Callable[[bytes, memoryview], int]
+) -> Iterator[bytes]:
+    if reader.read_at(0, min(len(SNAPPY_FRAME_MAGIC), reader.size_bytes)) == SNAPPY_FRAME_MAGIC:
+        reason = "snappy in its own framing; Hadoop, and so this, reads Hadoop's: compress it as .zst or .gz"
+        raise refusal(reader.name, 0, reason)
+    feed = _Feed(reader)
+    room = bytearray()
+    limit = options.max_block_bytes
+    while not feed.ended():
+        start = feed.offset
+        left = feed.word()
+        if left > limit:
+            reason = f"a {name} block that becomes {left:,} bytes; the limit is {limit:,}: not written by Hadoop?"
+            raise refusal(reader.name, start, reason)
+        if left > len(room):
+            room = bytearray(left)
+        while left:
+            place = feed.offset
+            size = feed.word()
+            if size > limit:
+                raise refusal(reader.name, place, f"a {name} chunk of {size:,} bytes; the limit is {limit:,}")
+            chunk = feed.take(size)
+            try:
+                made = decompress_into(chunk, memoryview(room)[:left])
+            except (cramjam.DecompressionError, ValueError) as error:
+                raise refusal(reader.name, place, f"damaged {name} data: {error}") from error
+            if made == 0:
+                raise refusal(reader.name, place, f"an empty {name} chunk")
+            left -= made
+            yield bytes(memoryview(room)[:made])

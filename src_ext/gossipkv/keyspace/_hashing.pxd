@@ -23,5 +23,9 @@ cdef Py_ssize_t partition_of(
     int function, const unsigned char* data, Py_ssize_t size, Py_ssize_t count
 ) noexcept nogil
 
+# The same for a hash that is known: that of a function from SEQUINS to CASCADING but TEXT.  The count is at least 1.
+# For a key of ASCII alone the hash is the same for all of them.
+cdef Py_ssize_t partition_of_hash(int function, int32_t h, Py_ssize_t count) noexcept nogil
+
 # The other partition in which a file may hold the key, or the first one again; -1 when the count is below 1.
 cdef Py_ssize_t sequins_alternate(const unsigned char* data, Py_ssize_t size, Py_ssize_t count) noexcept nogil

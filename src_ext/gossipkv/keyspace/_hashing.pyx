@@ -136,11 +136,14 @@ cdef Py_ssize_t partition_of(
         return masked(<uint32_t>writable_hash(data, size), count)
     if function < SEQUINS or function > CASCADING or string_hash(data, size, &h) >= 0:
         return -1
-    if function == STRING:
-        return masked(<uint32_t>h, count)
+    return partition_of_hash(function, h, count)
+
+
+cdef Py_ssize_t partition_of_hash(int function, int32_t h, Py_ssize_t count) noexcept nogil:
+    """The partition of a key whose hash is known: Java's rule from 0 over the units of `function`, which is not TEXT."""
     if function == SPARK:
         return floored(h, count)
-    return masked(<uint32_t>h + TUPLE_START, count)
+    return masked(<uint32_t>h + (TUPLE_START if function == CASCADING else 0), count)
 
 
 cdef Py_ssize_t sequins_alternate(const unsigned char* data, Py_ssize_t size, Py_ssize_t count) noexcept nogil:

@@ -126,7 +126,7 @@ def test_inspect(run, data):
     assert (file["records"], file["first_key"], file["last_key"]) == (len(keys), keys[0], keys[-1])
     assert file["metadata"]["database"] == "geo"
     assert "bytes a record over keys and values" in run("inspect", version / "00000.gkv").out
-    for path in (version, version / "MANIFEST"):
+    for path in (version, version / "_MANIFEST"):
         assert json.loads(run("inspect", path, "--json").out)["kind"] == "MANIFEST"
     assert "n1" in run("inspect", data / "NODE").out
     assert json.loads(run("inspect", data / "active" / "geo", "--json").out)["version"] == "v1"
@@ -218,7 +218,7 @@ def test_a_version_as_a_node_would_open_it(run, source, data, tmp_path):
     """What a node refuses at its start is told: a manifest that is gone, another version's partition, a new name."""
     version = data / "datasets" / "geo" / "v1"
     whole = {path: path.read_bytes() for path in version.iterdir()}
-    manifest, first = version / "MANIFEST", version / "00000.gkv"
+    manifest, first = version / "_MANIFEST", version / "00000.gkv"
     for path in source.glob("*.tsv"):
         path.write_text(path.read_text().replace("value", "other"))
     assert run("build", source, tmp_path / "other").status == 0

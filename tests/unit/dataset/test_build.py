@@ -27,7 +27,7 @@ async def test_a_build_tells_its_progress_and_its_memory(job):
     one, told = job([b"a\t1\n" * 10_000]), []
     assert 1 << 20 < await perform(one, told=told) <= 64 << 20
     assert told
-    assert "MANIFEST" in os.listdir(one.directory)
+    assert "_MANIFEST" in os.listdir(one.directory)
 
 
 async def test_what_the_source_did_is_told_apart_from_what_went_wrong(job, tmp_path):

@@ -114,7 +114,7 @@ def test_what_is_left_for_the_sorter_is_exact(job):
         least = caught.value.details["needed_bytes"]
         assert builder_bytes(Order(one, least, 0, 0), 20 << 20) >= 8 << 20
         with pytest.raises(ConfigError):
-            builder_bytes(Order(one, least - 20, 0, 0), 20 << 20)
+            builder_bytes(Order(one, least - 1, 0, 0), 20 << 20)
     assert least < 64 << 20
     assert peak_bytes() > 10 << 20
 

@@ -1,5 +1,6 @@
 """One build, from source files to sorted files and a manifest."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes, space_needed_bytes
+from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.manifest import read_manifest
-from gossipkv.dataset.tab_separated import MAX_VALUE_BYTES
 from gossipkv.dataset.version import open_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -31,7 +32,7 @@ def opened(job):
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_every_record_is_in_its_partition(job, compression):
     """By Sequins' function, computed by the oracle; nothing is lost and nothing is made up."""
-    contents = [b"".join(b"k%d\t%d\n" % (n, n * n) for n in range(at, 3000, 3)) for at in range(3)]
+    contents = [b"".join(b"k%d\t%d\n" % (n, n * n) for n in range(1000 * at, 1000 * at + 1000)) for at in range(3)]
     one = job(contents, compression=compression)
     manifest = build(one)
     version = opened(one)
@@ -139,13 +140,14 @@ def test_a_full_disk_is_told_before_anything_is_written(job):
     assert os.listdir(one.directory) == []
 
 
-def test_what_reading_takes_grows_with_the_longest_line_that_can_be(job):
-    """And no further than the limit."""
+def test_what_reading_takes_grows_with_the_largest_block_that_can_be(job):
+    """Twice the largest block or value, of which the compressed form is no longer than its file."""
     small, huge = job([b"a\tb\n"]), job([b"a\tb\n"], name="v2")
     huge = BuildJob.from_json(huge.to_json().replace('"size_bytes": 4', '"size_bytes": 100000000000'))
-    assert reader_bytes(small, MAX_VALUE_BYTES) == (10 << 20) + 2 * 4
-    assert reader_bytes(huge, MAX_VALUE_BYTES) == (10 << 20) + 2 * MAX_VALUE_BYTES
-    assert reader_bytes(huge, 100) == (10 << 20) + 2 * 100
+    reading = Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=1000)
+    assert reader_bytes(small, reading) == (10 << 20) + MAX_VALUE_BYTES + 4
+    assert reader_bytes(huge, reading) == (10 << 20) + 2 * MAX_VALUE_BYTES
+    assert reader_bytes(huge, Reading(max_value_bytes=100, max_block_bytes=200)) == (10 << 20) + 2 * 200
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
@@ -164,7 +166,7 @@ def test_every_operation_that_fails_is_one_clear_error(job, error):
         except StorageError as caught:
             assert os.strerror(error) in caught.message
             assert one.directory in caught.message or "source" in caught.message
-            assert "MANIFEST" not in os.listdir(one.directory) or faulty.struck[0].startswith("sync_directory")
+            assert "_MANIFEST" not in os.listdir(one.directory) or faulty.struck[0].startswith("sync_directory")
             for name in os.listdir(one.directory):
                 (Path(one.directory) / name).unlink()
             build(one)
@@ -175,3 +177,100 @@ def test_every_operation_that_fails_is_one_clear_error(job, error):
         opened(one).close()
     assert struck == set(calm.counts)
     assert optional <= calm.counts["start_writeback"] + calm.counts["unlink"]
+
+
+# Which function made the files
+
+
+def partitioned(function, count, keys):
+    """The text of each file, as a job with that function writes it."""
+    found = [[] for _ in range(count)]
+    for key in keys:
+        found[oracle.partition(function, key, count)].append(b"%s\tv%s\n" % (key, key))
+    return [b"".join(one) for one in found]
+
+
+KEYS = [f"{n * 7919:x}é{'x' * (n % 5)}".encode() for n in range(3000)]
+
+
+@pytest.mark.parametrize("function", ["sequins", "text", "string", "spark", "cascading"])
+def test_a_version_is_built_by_the_function_that_made_it(job, function):
+    """Every key is found under it; the files keep the partition that they had."""
+    contents = partitioned(function, 5, KEYS)
+    one = job(contents)
+    manifest = build(one)
+    assert manifest.identity.function == function
+    assert manifest.alike[0] == function
+    assert (manifest.strays, manifest.voided, manifest.first_stray) == (0, None, None)
+    assert [file.records for file in manifest.files] == [content.count(b"\n") for content in contents]
+    version = opened(one)
+    for key in KEYS:
+        assert version.files[oracle.partition(function, key, 5)].get(key) == b"v" + key
+    version.close()
+
+
+def test_functions_that_differ_in_one_late_key_are_told_apart(job):
+    """The samples fit both; the key that decides makes the next function the one, and it is no stray."""
+    positive = [key for key in (b"%d" % n for n in range(5000)) if oracle.string(key) >= 0]
+    negative = next(key for key in (b"zzzzzz%d" % n for n in range(5000)) if oracle.string(key) < 0)
+    contents = partitioned("spark", 5, [*positive, negative])
+    manifest = build(job(contents))
+    assert (manifest.identity.function, manifest.alike, manifest.strays) == ("spark", ("spark",), 0)
+
+
+@pytest.mark.parametrize("function", ["sequins", "text", "spark"])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_stray_key_is_no_error_but_is_named_and_everything_is_grouped_anew(job, function, late):
+    """Among the first keys, or far behind them: records are all there, and the first stray has key, file, offset."""
+    contents = partitioned(function, 5, KEYS)
+    stray = f"stray{'é' if late else ''}".encode()
+    home = oracle.partition(function, stray, 5)
+    wrong = (home + 2) % 5
+    lines_before = contents[wrong].split(b"\n")
+    at = len(lines_before) - 2 if late else 3
+    lines_before.insert(at, stray + b"\tlost")
+    contents[wrong] = b"\n".join(lines_before)
+    one = job(contents)
+    manifest = build(one)
+    assert manifest.identity.function == "sequins"
+    assert (manifest.voided, manifest.strays, manifest.alike) == (function, 1, ("sequins",))
+    assert manifest.first_stray.key == stray
+    assert manifest.first_stray.file == one.files[wrong].path
+    assert manifest.first_stray.offset == contents[wrong].index(stray)
+    version = opened(one)
+    for key in KEYS:
+        assert version.files[oracle.partition("sequins", key, 5)].get(key) == b"v" + key
+    assert version.files[oracle.partition("sequins", stray, 5)].get(stray) == b"lost"
+    version.close()
+
+
+def test_files_of_no_function_are_grouped_by_our_own(job):
+    """Contiguous slices, as a sort writes them."""
+    ordered = sorted(KEYS)
+    contents = [b"".join(b"%s\tv\n" % key for key in ordered[at : at + 1000]) for at in range(0, 3000, 1000)]
+    manifest = build(job(contents))
+    assert (manifest.identity.function, manifest.alike, manifest.voided) == ("sequins", ("sequins",), None)
+    assert manifest.records == 3000
+
+
+def test_only_the_wanted_partitions_are_built(job):
+    """The others' files are skipped after their first keys, or read to the end, as is set; either way none is lost."""
+    contents = partitioned("text", 4, [b"%d" % n for n in range(40_000)])
+    for presharded, most in (("probe", 5), ("never", 100)):
+        one = dataclasses.replace(job(contents, name=presharded), wanted=(2,), presharded=presharded)
+        read = []
+        manifest = build(one, pace=read.append)
+        assert [file is not None for file in manifest.files] == [False, False, True, False]
+        assert manifest.records == contents[2].count(b"\n")
+        assert sum(read) <= sum(map(len, contents)) * most
+        version = opened(one)
+        assert version.files[0] is None
+        assert version.files[2].get(b"7") == (b"v7" if oracle.partition("text", b"7", 4) == 2 else None)
+        version.close()
+
+
+def test_a_function_over_text_refuses_a_key_that_is_none(job):
+    """When it was asked for by name; the key is named with its place."""
+    one = dataclasses.replace(job([b"a\t1\n\xff\t2\n"], partitions=3), function="string")
+    with pytest.raises(SourceError, match=r"byte 4: key b'\\xff' is not UTF-8, so it has no partition under 'string'"):
+        build(one)

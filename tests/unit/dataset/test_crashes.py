@@ -58,7 +58,7 @@ def what_is_served(files, root):
     with directory(files, root) as data:
         for leftover in ("building", "removing", "damaged"):
             assert files.list_directory(f"{root}/data/{leftover}") == []
-        active = data.active("db")
+        active = data.active("db").version
         assert active in data.versions("db")
         for name in data.versions("db"):
             version = open_version(files, data.version_path("db", name), "db", name)

@@ -2,9 +2,11 @@
 
 import random
 import subprocess
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from gossipkv.dataset.build_job import BuildJob, perform
 from gossipkv.dataset.library import Library, LibrarySettings
@@ -12,6 +14,7 @@ from gossipkv.dataset.store import DataDirectory
 from gossipkv.environment import RealFiles
 from gossipkv.errors import StorageError
 from tests.unit.dataset.sources import MEMORY_BYTES
+from tests.unit.dataset.world import active, get, until
 
 
 @pytest.fixture
@@ -34,33 +37,109 @@ def records(count, size):
     return b"".join(b"%d\t%s\n" % (number, rng.randbytes(size // 2).hex().encode()) for number in range(count))
 
 
-async def test_a_node_says_what_it_needs_and_goes_on_when_there_is_room(put, tmp_path, small_disk):
-    """The old version answers meanwhile; nothing is left of the attempt."""
+def fill(path, disk, leave_bytes):
+    """Somebody else's file, which takes all the room but a little."""
+    with path.open("wb") as file:
+        while (free_bytes := RealFiles().free_bytes(disk)) > leave_bytes:
+            file.write(bytes(min(1 << 20, free_bytes - leave_bytes)))
+            file.flush()
+
+
+@asynccontextmanager
+async def node(tmp_path, disk, files=None, **settings):
+    """A running library on the small disk."""
+    chosen = {"source": str(tmp_path / "source"), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
+    with DataDirectory.open(disk / "data", files or RealFiles(), cluster="test", random=random.Random(1)) as directory:
+        library = Library(directory, LibrarySettings(**chosen))
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(library.run)
+                yield library
+                nursery.cancel_scope.cancel()
+        finally:
+            library.close()
+
+
+def told(library, name):
+    """What the status tells of a version."""
+    return library.status()["db"]["versions"].get(name, {})
+
+
+async def test_a_node_says_what_it_needs_and_goes_on_when_there_is_room(put, tmp_path, small_disk, monkeypatch):
+    """It waits in SEEN, without an attempt, whatever is free meanwhile; the old version answers."""
     disk, grow = small_disk
     put("v1", [records(100, 1000)])
-    files = RealFiles()
-    settings = LibrarySettings(source=str(tmp_path / "source"), refresh_period_ms=0, build_memory=64 << 20)
-    with DataDirectory.open(disk / "data", files, cluster="test", random=random.Random(1)) as directory:
-        library = Library(directory, settings)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(library.run)
-            with trio.fail_after(60):
-                while library.active("db") is None:
-                    await trio.sleep(0.01)
-                put("v2", [records(4000, 1000)])
-                await library.rescan()
-                while library.status()["db"]["versions"]["v2"]["state"] != "ERROR":
-                    await trio.sleep(0.01)
-                error = library.status()["db"]["versions"]["v2"]["error"]
-                assert error["needed_bytes"] > error["free_bytes"] > 0
-                assert f"{error['needed_bytes']:,} bytes are needed" in error["message"]
-                assert library.active("db").name == "v1"
-                assert library.active("db").files[0].get(b"7") is not None
-                grow("64m")
-                while library.active("db").name != "v2":
-                    await trio.sleep(0.01)
-            nursery.cancel_scope.cancel()
-        library.close()
+    monkeypatch.setattr("gossipkv.dataset.database.POLL_MS", 20)
+    with capture_logs() as logs:
+        async with node(tmp_path, disk) as library:
+            await active(library, "v1")
+            put("v2", [records(4000, 1000)])
+            await library.rescan()
+            await until(lambda: "needed_bytes" in told(library, "v2"))
+            version = told(library, "v2")
+            assert version["state"] == "SEEN"
+            assert "error" not in version
+            assert version["needed_bytes"] > version["free_bytes"] > 0
+            needed, free = version["needed_bytes"], version["free_bytes"]
+            assert version["waiting_for"] == f"room on the disk: about {needed:,} bytes are needed, {free:,} are free"
+            assert get(library, b"7") is not None
+            grow("8m")
+            await until(lambda: told(library, "v2")["free_bytes"] > version["free_bytes"])
+            await library.rescan()
+            assert told(library, "v2")["state"] == "SEEN"
+            grow("64m")
+            await active(library, "v2")
+            assert "needed_bytes" not in told(library, "v2")
+    events = [line["event"] for line in logs]
+    assert (events.count("no_room"), events.count("build_failed")) == (1, 0)
+
+
+async def test_a_disk_that_somebody_fills_up_in_the_middle_is_waited_for(put, tmp_path, small_disk, monkeypatch):
+    """What was written is removed; the build begins again by itself when the room is back, and not before."""
+    disk, grow = small_disk
+    grow("64m")
+    monkeypatch.setattr("gossipkv.dataset.database.POLL_MS", 20)
+    put("v1", [records(100, 1000)])
+    hog = disk / "hog"
+    with capture_logs() as logs:
+        async with node(tmp_path, disk, throttle_loads=8 << 20) as library:
+            await active(library, "v1")
+            put("v2", [records(16_000, 1000)])
+            await library.rescan()
+            await until(lambda: told(library, "v2").get("progress", {}).get("read_bytes"))
+            fill(hog, disk, leave_bytes=1 << 20)
+            await until(lambda: told(library, "v2")["state"] == "SEEN")
+            version = told(library, "v2")
+            assert "No space left on device" in version["waiting_for"]
+            assert version["needed_bytes"] > version["free_bytes"]
+            assert list((disk / "data/building/db").iterdir()) == []
+            assert get(library, b"7") is not None
+            await trio.sleep(0.2)
+            assert told(library, "v2")["state"] == "SEEN"
+            hog.unlink()
+            await active(library, "v2")
+            assert library.active("db").records == 16_000
+    assert [line["version"] for line in logs if line["event"] == "building"] == ["v1", "v2", "v2"]
+
+
+async def test_builds_do_not_count_on_the_same_room(put, tmp_path, small_disk, monkeypatch):
+    """Two that fit only one after the other are built one after the other, and neither is refused halfway."""
+    disk, grow = small_disk
+    grow("16m")
+    monkeypatch.setattr("gossipkv.dataset.database.POLL_MS", 20)
+    for database in ("db", "other"):
+        put("v1", [records(4000, 1000)], database)
+    with capture_logs() as logs:
+        async with node(tmp_path, disk) as library:
+            waiting = set()
+            while library.active("db") is None or library.active("other") is None:
+                for name, entry in library.status().items():
+                    if "needed_bytes" in entry["versions"].get("v1", {}):
+                        waiting.add(name)
+                await trio.sleep(0.005)
+            assert len(waiting) == 1
+    assert [line["event"] for line in logs].count("no_room") == 1
+    assert "No space left" not in str(logs)
 
 
 def test_a_disk_that_fills_up_in_the_middle_is_one_clear_error(put, small_disk):

@@ -26,9 +26,9 @@ def life(name, state=State.SEEN, **fields):
     return Life(name, state, **({"source": source(name)} | fields))
 
 
-def what(*lives, active=None, now_ms=0):
+def what(*lives, active=None, hold=None, now_ms=0):
     """The decision."""
-    return decide(lives, active=active, now_ms=now_ms, retire_after_ms=RETIRE_MS)
+    return decide(lives, active=active, hold=hold, now_ms=now_ms, retire_after_ms=RETIRE_MS)
 
 
 def test_every_state_is_reached_and_left_and_only_gone_is_the_end():
@@ -40,8 +40,11 @@ def test_every_state_is_reached_and_left_and_only_gone_is_the_end():
 
 
 def test_only_what_was_built_can_become_active():
-    """The paths into ACTIVE."""
-    assert [state for (state, event), target in NEXT.items() if target is State.ACTIVE] == [State.AVAILABLE]
+    """The paths into ACTIVE; into RETIRING, from where there is one, only what was built comes."""
+    assert {state for (state, _), target in NEXT.items() if target is State.ACTIVE} == {State.AVAILABLE, State.RETIRING}
+    assert {event for (_, event), target in NEXT.items() if target is State.RETIRING} == {Event.SUPERSEDE}
+    for state in (State.SEEN, State.ERROR):
+        assert not life("v1", state).superseded("v2", None)
 
 
 def test_an_event_that_the_table_lacks_is_a_bug():
@@ -97,12 +100,12 @@ def test_a_damaged_active_version_is_built_again():
 def test_a_damaged_version_whose_files_are_held_retires_as_others_do():
     """Not at once, whatever became of its build; without files it is forgotten."""
     for state in (State.ERROR, State.SEEN):
-        damaged = life("v5", state, held=True)
+        damaged = life("v5", state, open=True)
         decision = what(damaged, life("v6", State.AVAILABLE), active="v5")
         assert (decision.switch, decision.supersede, decision.skip) == ("v6", ("v5",), ())
         assert decision.build is None
         assert what(life("v5", state), life("v6", State.AVAILABLE), active="v5").skip == ("v5",)
-        assert what(life("v7", state, source=None, held=True), active="v5").skip == ()
+        assert what(life("v7", state, source=None, open=True), active="v5").skip == ()
 
 
 def test_what_has_vanished_unbuilt_is_forgotten_and_what_is_built_stays():
@@ -167,7 +170,7 @@ LIVES = st.lists(
         st.sampled_from([state for state in State if state is not State.GONE]),
         st.sampled_from([None, source("v", 1), source("v", 2), source("v", waiting_for="a data file")]),
         st.sampled_from([None, Trouble("x"), Trouble("y", lasting=False)]),
-        held=st.booleans(),
+        open=st.booleans(),
     ),
     unique_by=lambda one: one.name,
 )
@@ -274,11 +277,32 @@ def test_the_picture_shows_the_table():
         assert f"──{event}──►" in lifecycle.__doc__
 
 
+DOCUMENT = Path(__file__).parents[3] / "docs" / "life-of-a-version.md"
+
+
 def test_the_documentation_has_the_table():
     """Row by row, and no other row."""
-    text = (Path(__file__).parents[3] / "docs" / "data-directory.md").read_text()
-    rows = re.findall(
-        r"^\| (\w+) \| (\w+)[^|]*\| (\w+) \|$", text[text.index("## The life of a version") :], re.MULTILINE
-    )
-    told = {(source, event): target.upper() for source, event, target in rows if source != "from"}
-    assert told == {(source.value, event.value): target.value for (source, event), target in NEXT.items()}
+    rows = re.findall(r"^\| (\w+) \| (\w+): [^|]+ \| (\w+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert len(rows) == len(NEXT)
+    assert {(source, event): target for source, event, target in rows} == {
+        (source.value, event.value): target.value for (source, event), target in NEXT.items()
+    }
+
+
+def test_the_documentation_draws_the_table():
+    """Arrow by arrow; the drawing begins and ends where lives do."""
+    text = DOCUMENT.read_text()
+    drawing = text[text.index("stateDiagram") : text.index("```\n\n|")]
+    arrows = re.findall(r"^    (\w+) --> (\w+): (\w+)$", drawing, re.MULTILINE)
+    assert len(arrows) == len(NEXT)
+    assert {(source, event): target for source, target, event in arrows} == {
+        (source.value, event.value): target.value for (source, event), target in NEXT.items()
+    }
+    assert drawing.count("-->") == len(NEXT) + 2
+    assert re.findall(r"\[\*\] --> (\w+)", drawing) == [Life("v1").state.value]
+
+
+def test_the_documentation_explains_each_state():
+    """One row each."""
+    rows = re.findall(r"^\| ([A-Z]+) \| [^|:]+ \| [^|]+ \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(state.value for state in State)

@@ -39,7 +39,9 @@ def test_files_are_named_by_partition():
 @pytest.mark.parametrize("field", list(to_body(MANIFEST)))
 def test_every_field_is_needed(field):
     """And of its type."""
-    for value in (None, [], -1, {"x": 1}, ...):
+    for value in (None, [1], -1, {"x": 1}, ...):
+        if value is None and field in {"voided", "first_stray"}:
+            continue  # As most versions have it.
         body = to_body(MANIFEST)
         if value is ...:
             del body[field]

@@ -2,15 +2,14 @@
 
 import os
 import socket
-from dataclasses import replace
 
 import pytest
 
-from gossipkv.dataset import source as module
-from gossipkv.dataset.source import CHUNK_BYTES, MAX_FILES, Source, chunks, is_name
+from gossipkv.database_settings import is_name
+from gossipkv.dataset.source import MAX_FILES, Source
+from gossipkv.dataset.source_reader import SourceReader
 from gossipkv.environment import Entry, RealFiles
-from gossipkv.errors import SourceChanged, SourceError, StorageError
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from gossipkv.errors import SourceError
 
 FILES = RealFiles()
 
@@ -19,6 +18,12 @@ def put(path, data=b"a\tb\n"):
     """A file with its directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
+
+
+def read(file):
+    """All of a listed file."""
+    with SourceReader(FILES, file) as reader:
+        return b"".join(reader.chunks())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,7 @@ def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
     assert version.waiting_for is None
     assert version.size_bytes == 3 + 9 + 8 + 4
     assert version.files[1].size_bytes == 9
-    assert b"".join(chunks(FILES, version.files[1])) == b"a\tpart-10"
+    assert read(version.files[1]) == b"a\tpart-10"
 
 
 def test_a_version_waits_for_data_and_for_success(tmp_path):
@@ -110,7 +115,7 @@ def test_links_are_followed_below_the_root_only(tmp_path):
         "a link that leads nowhere",
         "a link that leads nowhere",
     ]
-    assert b"".join(chunks(FILES, source.version("db", "v2").files[0])) == b"inside\t1\n"
+    assert read(source.version("db", "v2").files[0]) == b"inside\t1\n"
 
 
 def test_a_root_that_is_a_link_is_a_root(tmp_path):
@@ -161,65 +166,3 @@ def test_too_many_files_are_refused():
 
     with pytest.raises(SourceError, match="more than 16,384 data files"):
         Source("/x", Many()).version("db", "v")
-
-
-def listed(tmp_path, data):
-    """A file and how it was listed."""
-    put(tmp_path / "db" / "v" / "part-0", data)
-    return tmp_path / "db" / "v" / "part-0", Source(tmp_path, FILES).version("db", "v").files[0]
-
-
-def test_a_file_is_read_in_chunks(tmp_path):
-    """Of bounded size, in order, to the end."""
-    data = os.urandom(3 * CHUNK_BYTES + 5)
-    _, file = listed(tmp_path, data)
-    parts = list(chunks(FILES, file))
-    assert [len(part) for part in parts] == [CHUNK_BYTES] * 3 + [5]
-    assert b"".join(parts) == data
-
-
-@pytest.mark.parametrize("moment", ["before", "while"])
-@pytest.mark.parametrize("change", ["longer", "shorter", "touched", "gone", "fifo"])
-def test_a_file_that_changes_is_noticed(tmp_path, change, moment):
-    """Before it is read, and while it is."""
-    path, file = listed(tmp_path, b"x" * (2 * CHUNK_BYTES))
-
-    def strike():
-        if change == "longer":
-            put(path, b"x" * (3 * CHUNK_BYTES))
-        elif change == "shorter":
-            put(path, b"x")
-        elif change == "touched":
-            os.utime(path, ns=(1, 1))
-        else:
-            path.unlink()
-            if change == "fifo":
-                os.mkfifo(path)
-
-    reading = chunks(FILES, file)
-    if moment == "while":
-        next(reading)
-    strike()
-    with pytest.raises(SourceChanged, match="changed while the version was read"):
-        list(reading)
-
-
-@pytest.mark.parametrize("kind", ["stat", "open", "pread"])
-def test_a_source_that_refuses_is_an_error_that_names_the_file(tmp_path, kind):
-    """Not a change, and not damage."""
-    path, file = listed(tmp_path, b"x")
-    faulty = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds={kind}))
-    with pytest.raises(StorageError, match="Input/output error") as caught:
-        list(chunks(faulty, file))
-    assert caught.value.details["file"] == str(path)
-
-
-def test_a_link_put_there_after_the_look_is_not_followed(tmp_path):
-    """The file was resolved when it was listed."""
-    path, file = listed(tmp_path, b"x")
-    put(tmp_path / "secret", b"y")
-    path.unlink()
-    path.symlink_to(tmp_path / "secret")
-    with pytest.raises(SourceChanged):
-        list(chunks(FILES, replace(file)))
-    assert module.READ != module._READ_SOURCE

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.store import DataDirectory
+from gossipkv.dataset.store import Active, DataDirectory
 from gossipkv.environment import WRITE_NEW, RealFiles
 from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.storage.document import read_document, write_document
@@ -155,7 +155,7 @@ def test_a_name_that_a_database_and_our_own_files_have_is_no_trouble(tmp_path):
         for name in ("ACTIVE", "NODE", "MANIFEST", "active", "a" * 200):
             make_version(data, name, name)
             data.set_active(name, name)
-        assert [data.active(name) for name in data.databases()] == data.databases()
+        assert [data.active(name).version for name in data.databases()] == data.databases()
         assert len(data.databases()) == 5
 
 
@@ -167,8 +167,33 @@ def test_the_active_version_is_remembered(tmp_path):
         data.set_active("db", "v2")
         data.set_active("other", "v1")
     with opened(tmp_path) as data:
-        assert (data.active("db"), data.active("other")) == ("v2", "v1")
+        assert (data.active("db"), data.active("other")) == (Active("v2", "v2"), Active("v1", "v1"))
         assert data.databases() == ["db", "other"]
+
+
+def test_a_way_back_does_not_forget_what_was_left(tmp_path):
+    """The newest that ever was active stands in the document; one that is newer takes its place."""
+    with opened(tmp_path) as data:
+        data.set_active("db", "v3")
+        data.set_active("db", "v1", "v3")
+        assert data.active("db") == Active("v1", "v3")
+        data.set_active("db", "v4", "v3")
+        assert data.active("db") == Active("v4", "v4")
+
+
+@pytest.mark.parametrize("body", [
+    {"database": "db", "version": "v3", "newest": "v1"},
+    {"database": "db", "version": "v3"},
+    {"database": "db", "version": "../x", "newest": "v1"},
+    {"database": "other", "version": "v1", "newest": "v1"},
+])  # fmt: skip
+def test_an_active_document_that_makes_no_sense_is_damage(tmp_path, body):
+    """Though its checksum is right."""
+    with opened(tmp_path) as data:
+        data.set_active("db", "v1")
+        write_document(RealFiles(), data.path / "active/db", "ACTIVE", body)
+        with pytest.raises(Corrupt):
+            data.active("db")
 
 
 def test_an_active_document_about_something_else_is_damage(tmp_path):

@@ -55,7 +55,7 @@ def test_closing_waits_for_nobody_but_refuses_while_pinned(built):
     assert version.files == [None, None]
 
 
-@pytest.mark.parametrize("name", ["MANIFEST", "00000.gkv", "00001.gkv"])
+@pytest.mark.parametrize("name", ["_MANIFEST", "00000.gkv", "00001.gkv"])
 @pytest.mark.parametrize("how", ["missing", "empty", "cut", "longer"])
 def test_damage_that_can_be_seen_at_once_is_named(built, name, how):
     """Which file, and that it is damaged."""

@@ -77,6 +77,11 @@ def check_files(files, root):
     assert files.pread(descriptor, 100, 3) == b"lo\0\0\0\0!"
     assert bytes(files.map(descriptor, 5)) == b"hello"
     files.start_writeback(descriptor, 0, 10)
+    copy = files.open(f"{root}/copy", READ_WRITE_NEW)
+    assert [files.copy_range(descriptor, copy, offset, 8) for offset in (0, 8, 10)] == [8, 2, 0]
+    assert files.pread(copy, 100, 0) == files.pread(descriptor, 100, 0)
+    files.close(copy)
+    files.unlink(f"{root}/copy")
     files.lock(descriptor)
     second = files.open(f"{root}/a")
     with pytest.raises(BlockingIOError):

@@ -1,0 +1,304 @@
+"""Hadoop SequenceFiles, versions 5 and 6: plain, compressed record by record, or in blocks.
+
+`docs/sequence-file.md` draws the bytes.  Here are the header, the way through the file and the bounds; what is done for
+each record stands in `_sequence_file`.
+
+The invariant: memory is bounded by the options, whatever the file says.  A plain file is read through windows, from
+which records are taken where they lie.  Of a block, every size is known before the memory for it is asked for: the
+lengths of its keys say how long its keys must be, and so do those of its values; what becomes more is refused while it
+does.  So a block needs its four buffers and the longest of them in compressed form.
+
+Sync marks serve Hadoop to begin in the middle of a file.  Here they are verified wherever they stand, since a
+wrong one shows that bytes are missing or damaged; nothing is ever skipped in search of the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gossipkv.dataset.formats._sequence_file import Block, RecordDecoder, sum_of_lengths
+from gossipkv.dataset.formats.codecs import CODECS, DamagedError, decompressor
+from gossipkv.dataset.formats.reading import refusal
+from gossipkv.storage.batch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.dataset.formats.codecs import Bytes, Decompress
+    from gossipkv.dataset.formats.reading import Readable, Reading
+
+MAGIC = b"SEQ"
+VERSIONS = (5, 6)
+FIRST_VERSION_WITH_METADATA = 6
+TEXT = "org.apache.hadoop.io.Text"
+BYTES_WRITABLE = "org.apache.hadoop.io.BytesWritable"
+CLASSES = (TEXT, BYTES_WRITABLE)
+
+SYNC_BYTES = 16
+SYNC_ESCAPE = -1
+INT_BYTES = 4
+MAX_VINT_BYTES = 5
+# Metadata are a few names of Hive's or of a job's; texts of the header are names of Java classes, and metadata.
+MAX_METADATA = 1024
+MAX_TEXT_BYTES = 64 << 10
+# A file is read in windows of this size, each beginning at a multiple of it.
+WINDOW_BYTES = 1 << 20
+# The field of a key or a value has a byte at least, and so has its length.
+MIN_RECORD_BYTES = 4
+
+_SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize)"
+
+
+def memory_bytes(options: Reading) -> int:
+    """What reading a file holds at most."""
+    value = options.max_value_bytes + options.max_value_bytes // 64
+    return 4 * WINDOW_BYTES + max(2 * options.max_block_bytes + options.max_block_bytes // 4, 3 * value)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file says about itself."""
+
+    key_is_text: bool
+    value_is_text: bool
+    in_blocks: bool
+    decompress: Decompress | None
+    sync: bytes
+
+
+class Cursor:
+    """The bytes of a file in order, through windows."""
+
+    def __init__(self, reader: Readable) -> None:
+        self.reader = reader
+        self.window = b""
+        self.start = 0  # Of the window, in the file.
+        self.at = 0  # In the window.
+
+    @property
+    def offset(self) -> int:
+        """The place in the file."""
+        return self.start + self.at
+
+    @property
+    def left(self) -> int:
+        """The bytes up to the end of the file."""
+        return self.reader.size_bytes - self.offset
+
+    def have(self, size_bytes: int) -> bool:
+        """Make the window hold so many bytes from here on, and what came before no more; False if the file ends."""
+        if size_bytes > self.left:
+            return False
+        if size_bytes > len(self.window) - self.at:
+            end = self.start + len(self.window)
+            wanted = self.offset + size_bytes
+            until = min(self.reader.size_bytes, wanted + -wanted % WINDOW_BYTES)
+            self.start, self.window, self.at = self.offset, self.window[self.at :], 0
+            self.window += self.reader.read_at(end, until - end)
+        return True
+
+    def take(self, size_bytes: int, what: str) -> memoryview:
+        """The next bytes.
+
+        Raises:
+            SourceError: the file ends before they do.
+        """
+        if not self.have(size_bytes):
+            raise refusal(
+                self.reader.name, self.offset,
+                f"{what}: {size_bytes:,} bytes, and the file ends after {self.left:,}: it is cut, or a length lies",
+            )  # fmt: skip
+        self.at += size_bytes
+        return memoryview(self.window)[self.at - size_bytes : self.at]
+
+    def integer(self, what: str) -> int:
+        """Four bytes, signed."""
+        return int.from_bytes(self.take(INT_BYTES, what), "big", signed=True)
+
+    def vint(self, what: str) -> int:
+        """A number of WritableUtils that must not be negative."""
+        offset = self.offset
+        first = int.from_bytes(self.take(1, what), "big", signed=True)
+        if first >= -112:  # noqa: PLR2004  The numbers of the format are drawn in `_sequence_file`.
+            number = first
+        else:
+            negative = first < -120  # noqa: PLR2004  As above.
+            size = -120 - first if negative else -112 - first
+            if size >= MAX_VINT_BYTES:
+                raise refusal(self.reader.name, offset, f"{what}: no number of 32 bits")
+            number = int.from_bytes(self.take(size, what), "big")
+            number = ~number if negative else number
+        if not 0 <= number < 1 << 31:
+            raise refusal(self.reader.name, offset, f"{what}: {number:,}, which cannot be")
+        return number
+
+    def text(self, what: str) -> str:
+        """A Text of the header."""
+        offset = self.offset
+        size = self.vint(what)
+        if size > MAX_TEXT_BYTES:
+            raise refusal(self.reader.name, offset, f"{what}: {size:,} bytes; the limit is {MAX_TEXT_BYTES:,}")
+        return bytes(self.take(size, what)).decode("utf-8", "backslashreplace")
+
+    def boolean(self, what: str) -> bool:
+        """One byte, 0 or 1."""
+        offset = self.offset
+        byte = self.take(1, what)[0]
+        if byte > 1:
+            raise refusal(self.reader.name, offset, f"{what}: neither 0 nor 1, but {byte}")
+        return byte == 1
+
+
+def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
+    """The records of a file in order.
+
+    Raises:
+        SourceError: the file is no SequenceFile of a kind that is read, or is damaged; says where.
+        SourceChanged, StorageError: it cannot be read at all.
+    """
+    cursor = Cursor(reader)
+    header = read_header(cursor)
+    yield from _in_blocks(cursor, header, options) if header.in_blocks else _one_by_one(cursor, header, options)
+
+
+def read_header(cursor: Cursor) -> Header:
+    """The header; the cursor is left behind it.
+
+    Raises:
+        SourceError: another kind of file.
+    """
+    name = cursor.reader.name
+    magic = bytes(cursor.take(min(len(MAGIC), cursor.left), "the magic"))
+    if not magic:
+        raise refusal(name, 0, "an empty file, which is no SequenceFile")
+    if magic != MAGIC:
+        raise refusal(name, 0, f"no SequenceFile: those begin with {MAGIC!r}, and this with {magic!r}")
+    version = cursor.take(1, "the version")[0]
+    if version not in VERSIONS:
+        raise refusal(name, len(MAGIC), f"a SequenceFile of version {version}; versions 5 and 6 are read")
+    is_text = []
+    for what in ("key", "value"):
+        offset = cursor.offset
+        class_name = cursor.text(f"the class of the {what}s")
+        if class_name not in CLASSES:
+            raise refusal(name, offset, f"{what}s are of class {class_name!r}; read are {' and '.join(CLASSES)}")
+        is_text.append(class_name == TEXT)
+    offset = cursor.offset
+    compressed = cursor.boolean("whether values are compressed")
+    in_blocks = cursor.boolean("whether there are blocks")
+    if in_blocks and not compressed:
+        raise refusal(name, offset, "records in blocks that are not compressed, which Hadoop does not write")
+    decompress = _codec(cursor) if compressed else None
+    if version >= FIRST_VERSION_WITH_METADATA:
+        _pass_metadata(cursor)
+    sync = bytes(cursor.take(SYNC_BYTES, "the sync mark"))
+    return Header(is_text[0], is_text[1], in_blocks, decompress, sync)
+
+
+def _codec(cursor: Cursor) -> Decompress:
+    offset = cursor.offset
+    codec = cursor.text("the codec")
+    decompress = decompressor(codec)
+    if decompress is None:
+        known = ", ".join(name.rpartition(".")[2] for name in CODECS)
+        raise refusal(cursor.reader.name, offset, f"compressed with {codec!r}; Hadoop's {known} are read")
+    return decompress
+
+
+def _pass_metadata(cursor: Cursor) -> None:
+    offset = cursor.offset
+    count = cursor.integer("the number of metadata")
+    if not 0 <= count <= MAX_METADATA:
+        raise refusal(cursor.reader.name, offset, f"{count:,} metadata; the limit is {MAX_METADATA:,}")
+    for _ in range(count):
+        cursor.text("a name in the metadata")
+        cursor.text("a value in the metadata")
+
+
+def _one_by_one(cursor: Cursor, header: Header, options: Reading) -> Iterator[Batch]:
+    """Records outside blocks."""
+    name = cursor.reader.name
+    decoder = RecordDecoder(
+        header.sync, header.key_is_text, header.value_is_text, options.max_value_bytes, name, header.decompress
+    )
+    batch = Batch()
+    while cursor.left:
+        if cursor.at == len(cursor.window):
+            cursor.have(1)
+        cursor.at = decoder.fill(batch, cursor.window, cursor.at, cursor.start)
+        if batch:  # Handed on at the end of a window, too: it holds the window.
+            yield batch
+        batch.clear()
+        wanted = decoder.wanted
+        if wanted and cursor.left and not cursor.have(wanted):
+            raise refusal(
+                name, cursor.offset,
+                f"a record of {wanted:,} bytes or more, and the file ends after {cursor.left:,}: it is cut, or a "
+                "length lies",
+            )  # fmt: skip
+
+
+def _in_blocks(cursor: Cursor, header: Header, options: Reading) -> Iterator[Batch]:
+    """Records in blocks."""
+    batch = Batch()
+    while cursor.left:
+        block = _block(cursor, header, options)
+        while block.fill(batch):
+            yield batch
+            batch.clear()
+
+
+def _block(cursor: Cursor, header: Header, options: Reading) -> Block:
+    """The next block, decompressed."""
+    name, offset = cursor.reader.name, cursor.offset
+    if cursor.integer("the sync mark of a block") != SYNC_ESCAPE:
+        raise refusal(name, offset, "no sync mark where a block must begin")
+    if cursor.take(SYNC_BYTES, "the sync mark of a block") != header.sync:
+        raise refusal(name, offset, "a sync mark that is not the file's: bytes before it are missing or damaged")
+    count = cursor.vint("the number of records in a block")
+    limit = options.max_block_bytes
+    _check_block(name, offset, count * MIN_RECORD_BYTES, limit, "at least ")
+    used = 0
+    buffers: list[Bytes] = []
+    for what in ("keys", "values"):
+        most = min(count * MAX_VINT_BYTES, limit - used)
+        lengths = _buffer(cursor, header, offset, f"the lengths of the {what}", most)
+        total = sum_of_lengths(lengths, count, name, offset)
+        used += len(lengths) + total
+        _check_block(name, offset, used, limit, "" if what == "values" else "more than ")
+        fields = _buffer(cursor, header, offset, f"the {what}", total)
+        if len(fields) != total:
+            raise refusal(
+                name, offset,
+                f"the block that begins here: its {what} have {len(fields):,} bytes, and by their lengths {total:,}",
+            )  # fmt: skip
+        buffers += [lengths, fields]
+    return Block(buffers, count, header.key_is_text, header.value_is_text, options.max_value_bytes, name, offset)
+
+
+def _check_block(name: str, offset: int, size_bytes: int, limit: int, exactness: str) -> None:
+    if size_bytes > limit:
+        raise refusal(
+            name, offset,
+            f"a block of {exactness}{size_bytes:,} bytes; {limit:,} are allowed: {_SMALLER_BLOCKS}",
+        )  # fmt: skip
+
+
+def _buffer(cursor: Cursor, header: Header, block_offset: int, what: str, limit: int) -> Bytes:
+    """One compressed buffer of a block, which may become `limit` bytes."""
+    assert header.decompress is not None
+    offset = cursor.offset
+    size = cursor.vint(f"the compressed size of {what}")
+    # Even what cannot be compressed grows by less than that.
+    if size > limit + limit // 8 + 4096:
+        raise refusal(
+            cursor.reader.name, offset,
+            f"{what} of a block have {size:,} bytes compressed, which is too much for {limit:,} bytes",
+        )  # fmt: skip
+    try:
+        return header.decompress(cursor.take(size, f"{what} of a block"), limit)
+    except DamagedError as error:
+        raise refusal(
+            cursor.reader.name, block_offset, f"the block that begins here: {what}, compressed: {error}"
+        ) from error

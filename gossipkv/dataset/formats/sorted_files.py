@@ -1,0 +1,161 @@
+"""Our own sorted files as a source of records, in their order, wherever they lie.
+
+A version of nothing but sorted files that fit together is not read by this: it is adopted (`gossipkv.dataset.adopt`).
+This is for those that do not: files of several builds, of another number of partitions, with a key in a wrong place.
+
+Invariant: no record is handed out from a page whose checksum has not held.  The file is read in pieces and never
+mapped: its owner may cut it short at any moment, and that would end the process.  Rejected: fetching a remote file
+whole to map it here; every part that is needed (records, block table, checksums) can be read in order.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.dataset.formats._sorted_files import Placement, decompress, fill, first_longer, span
+from gossipkv.dataset.formats.excerpt import excerpt
+from gossipkv.errors import Corrupt, SourceError
+from gossipkv.storage.batch import Batch
+from gossipkv.storage.label import HEADER_BYTES, PAGE_BYTES, CheckedBody, read_label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.dataset.formats.reading import Reading
+    from gossipkv.storage.label import Label, Readable
+
+__all__ = ["PIECE_BYTES", "Placement", "batches", "walk"]
+
+# A piece of records, in whole pages: large enough for a store that answers slowly, small enough to be held twice.
+PIECE_BYTES: Final = 1 << 20
+
+# Entries of the block table at once: those of 32 MiB of records.
+_ENTRIES: Final = 8_192
+
+_STORED_AS_IS: Final = 1 << 63
+_LONGEST_BLOCKS: Final = (16_842_760 + PAGE_BYTES - 1) // PAGE_BYTES  # Of a record of the longest key and value.
+
+_BAD_RECORD: Final = "a record is longer than its file or its limits"
+
+
+def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
+    """The records of a sorted file in key order; their offsets are those of the record, or of its compressed block.
+
+    Raises:
+        UnsupportedFormat: it is no sorted file, or one of a newer format.
+        Corrupt: it is damaged; nothing behind the damage is handed out.
+        SourceError: a value is longer than `options` allow.
+    """
+    label = read_label(reader)
+    for batch in walk(CheckedBody(reader, label.body_bytes), label):
+        number = first_longer(batch, options.max_value_bytes)
+        if number < len(batch):
+            key, value = list(batch)[number]
+            offset = batch.offsets()[number]
+            limit = options.max_value_bytes
+            reason = f"the value of key {excerpt(key)} has {len(value):,} bytes; the limit is {limit:,}"
+            raise SourceError(
+                f"{label.name}: byte {offset:,}: {reason}", {"file": label.name, "offset": offset, "reason": reason}
+            )
+        yield batch
+
+
+def walk(body: CheckedBody, label: Label) -> Iterator[Batch]:
+    """The records of a file whose label has been read, whatever their size.  Raises Corrupt."""
+    return _compressed(body, label) if label.compression == "lz4" else _uncompressed(body, label)
+
+
+def _uncompressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
+    """Records lie one behind the other; one that a piece cuts is carried to the next."""
+    batch = Batch()
+    carried, offset, end = b"", HEADER_BYTES, label.records_end
+    while offset < end:
+        # Up to a multiple of the piece, so that no page is read twice.
+        wanted = PIECE_BYTES - offset % PIECE_BYTES
+        if carried:
+            missing = _missing(carried, 0, label.name, offset - len(carried))
+            wanted += max(0, -(-(missing - wanted) // PAGE_BYTES)) * PAGE_BYTES
+        piece = body.read(offset, min(wanted, end - offset))
+        data = carried + piece
+        offset += len(piece)
+        start, at = offset - len(data), 0
+        while at < len(data):
+            reached = fill(batch, data, at, start, 1)
+            if batch:
+                yield batch
+                batch.clear()
+            elif reached == at:
+                _missing(data, at, label.name, start + at)
+                break
+            at = reached
+        carried = data[at:]
+    if carried:
+        raise Corrupt(label.name, end - len(carried), _BAD_RECORD)
+
+
+def _missing(data: bytes, at: int, name: str, offset: int) -> int:
+    """How many bytes of the record at `data[at]` are not here yet: at least one."""
+    size = span(data, at)
+    if size <= len(data) - at:
+        raise Corrupt(name, offset, _BAD_RECORD)
+    return size - (len(data) - at)
+
+
+def _compressed(body: CheckedBody, label: Label) -> Iterator[Batch]:
+    """Units of compressed blocks; no record is cut by the end of its unit."""
+    batch = Batch()
+    held, data = 0, b""  # A piece of the file, and where it stands.
+    unit_bytes = 0  # Of the units that the batch points into.
+    for start, end, blocks, as_it_is in _units(body, label):
+        if not held <= start <= end <= held + len(data):
+            held, stop = start, min(max(end, start + PIECE_BYTES), label.records_end)
+            data = body.read(held, stop - held)
+        at, stop = start - held, end - held
+        unit = data[at:stop] if as_it_is else decompress(data, at, stop, blocks * PAGE_BYTES)
+        if unit is None or len(unit) > blocks * PAGE_BYTES:
+            raise Corrupt(label.name, start, "a compressed block cannot be decompressed")
+        at, unit_bytes = 0, unit_bytes + len(unit)
+        while at < len(unit):
+            reached = fill(batch, unit, at, start, 0)
+            if reached == at and not batch.full:
+                raise Corrupt(label.name, start, _BAD_RECORD)
+            at = reached
+            if batch.full or unit_bytes >= PIECE_BYTES:
+                yield batch
+                batch.clear()
+                unit_bytes = 0
+    if batch:
+        yield batch
+
+
+def _units(body: CheckedBody, label: Label) -> Iterator[tuple[int, int, int, bool]]:
+    """Where each unit begins and ends, of how many blocks it is, and whether it is stored as it is."""
+    expected = HEADER_BYTES
+    unit: tuple[int, int, int, bool] | None = None
+    for block, (entry, after) in enumerate(_entries(body, label)):
+        start, end = entry & ~_STORED_AS_IS, after & ~_STORED_AS_IS
+        if start != expected or end < start or end > label.records_end:
+            raise Corrupt(label.name, label.blocks_at + 8 * block, "an entry of the block table leads past the records")
+        expected = end
+        if start == end:
+            if unit is None or unit[2] >= _LONGEST_BLOCKS:
+                raise Corrupt(label.name, label.blocks_at + 8 * block, "a block of no bytes")
+            unit = (unit[0], unit[1], unit[2] + 1, unit[3])
+            continue
+        if unit is not None:
+            yield unit
+        unit = (start, end, 1, bool(entry & _STORED_AS_IS))
+    if unit is not None:
+        yield unit
+    if expected != label.records_end:
+        raise Corrupt(label.name, label.blocks_at + 8 * label.blocks, "the block table ends before the records do")
+
+
+def _entries(body: CheckedBody, label: Label) -> Iterator[tuple[int, int]]:
+    """Each entry of the block table with the one after it."""
+    for first in range(0, label.blocks, _ENTRIES):
+        count = min(_ENTRIES, label.blocks - first) + 1
+        entries = struct.unpack(f"<{count}Q", body.read(label.blocks_at + 8 * first, 8 * count))
+        yield from pairwise(entries)

@@ -1,0 +1,61 @@
+"""Threads that look at the source: one a database at most, and so many for all databases of a node together.
+
+A look is abandoned by whoever no longer waits for it, and its thread may then hang on as long as the store does.  Its
+places are taken until the thread ends, waited for or not, so that a thousand databases whose store hangs do not come
+to a thousand threads, however often they are looked at.  The own place is taken first: a database that waits for its
+own hanging look takes none of the common ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Found = TypeVar("_Found")
+
+# Threads that wait for a store cost little; so many databases may hang before they are in the way of the others.
+MOST_LOOKS: Final = 32
+
+
+@final
+class Looks:
+    """The places that all databases of a node share."""
+
+    def __init__(self, most: int = MOST_LOOKS) -> None:
+        self._places = trio.CapacityLimiter(most)
+
+    @property
+    def going_on(self) -> int:
+        """How many threads there are, abandoned ones included."""
+        return int(self._places.borrowed_tokens)
+
+    async def run(self, own: trio.CapacityLimiter, look: Callable[[], _Found]) -> _Found:
+        """What `look` finds in a thread; `own` has the one place of whoever looks."""
+        holder = object()
+        begun = False
+        token = trio.lowlevel.current_trio_token()
+
+        def give_back() -> None:
+            if holder in own.statistics().borrowers:
+                own.release_on_behalf_of(holder)
+
+        def in_thread() -> _Found:
+            nonlocal begun
+            begun = True
+            try:
+                return look()
+            finally:
+                with contextlib.suppress(trio.RunFinishedError):
+                    token.run_sync_soon(give_back)
+
+        await own.acquire_on_behalf_of(holder)
+        try:
+            return await trio.to_thread.run_sync(in_thread, limiter=self._places, abandon_on_cancel=True)
+        finally:
+            if not begun:  # Cancelled while it waited for a common place.
+                give_back()

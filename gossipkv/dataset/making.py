@@ -1,0 +1,151 @@
+"""From a version that the source lists to one that is built, published and open.
+
+The build itself runs in a child process (`build`); here stands what surrounds it: room on the disk, the directory, the
+second look at the source, the publication.  Whatever ends it before that, nothing is left of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.dataset.build import BuildError, build_in_child
+from gossipkv.dataset.build_job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.room import NoRoom, after_refusal, is_full
+from gossipkv.dataset.version import Version, open_version
+from gossipkv.errors import SourceChanged, SourceError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.database_settings import DatabaseSettings
+    from gossipkv.dataset.database import Shared
+    from gossipkv.dataset.source import Source, SourceVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be built."""
+
+    source: Source
+    settings: DatabaseSettings
+    version: SourceVersion
+    needed_bytes: int  # on the disk, at least
+
+
+class Making:
+    """The builds of one database, one at a time."""
+
+    def __init__(self, database: str, shared: Shared, look_thread: trio.CapacityLimiter) -> None:
+        self.progress: Progress | None = None
+        self.began_ms = 0
+        self._database = database
+        self._shared = shared
+        self._look_thread = look_thread
+        self._scope = trio.CancelScope()
+
+    def stop(self) -> None:
+        """Breaks the build off; `make` returns None then."""
+        self._scope.cancel()
+
+    async def make(self, order: Order, removal: trio.Event | None) -> tuple[Version, int] | None:
+        """An open version, and the most memory that its build has had.
+
+        `removal` is the end of an earlier version of the same name.
+
+        Raises:
+            NoRoom: the disk has less, or less than the estimate, or was full in the middle.
+            SourceChanged: the source shows another version than it did.
+            BuildError, StorageError: what the child or the system said.
+            OSError: no child can be started.
+        """
+        self.began_ms = int(trio.current_time() * 1000)
+        with trio.CancelScope() as self._scope:
+            try:
+                if removal is not None:
+                    await removal.wait()
+                return await self._make(order)
+            finally:
+                self.progress = None
+        return None
+
+    async def free_bytes(self) -> int:
+        """What the disk has.
+
+        Raises:
+            StorageError: it does not tell.
+        """
+        directory = self._shared.directory
+        try:
+            return await trio.to_thread.run_sync(directory.free_bytes)
+        except OSError as error:
+            raise StorageError(f"{directory.path}: {error.strerror}", {"file": str(directory.path)}) from error
+
+    async def _make(self, order: Order) -> tuple[Version, int]:
+        job = self._job(order)
+        needed_bytes = max(order.needed_bytes, space_needed_bytes(job))
+        with self._shared.loads.room.claim(needed_bytes, await self.free_bytes()) as claim:
+
+            def note(progress: Progress) -> None:
+                self.progress = claim.progress = progress
+
+            try:
+                return await self._build(job, order, note)
+            except (BuildError, StorageError) as error:
+                if not is_full(error.details):
+                    raise
+                raise NoRoom(after_refusal(error.details, claim, await self.free_bytes())) from error
+
+    def _job(self, order: Order) -> BuildJob:
+        shared, settings = self._shared, order.settings
+        job = BuildJob.of(
+            order.version,
+            str(shared.directory.build_path(self._database, order.version.name)),
+            compression=shared.compression,
+            remote=order.source.remote,
+        )
+        return replace(
+            job,
+            format=settings.format,
+            reading=Reading(settings.key, settings.value),
+            presharded=settings.presharded or shared.presharded,
+        )
+
+    async def _build(self, job: BuildJob, order: Order, note: Callable[[Progress], None]) -> tuple[Version, int]:
+        shared, database, name = self._shared, self._database, order.version.name
+        directory = shared.directory
+        try:
+            await trio.to_thread.run_sync(directory.begin_build, database, name)
+            peak_bytes = await build_in_child(
+                job, memory_bytes=shared.build_memory_bytes, loads=shared.loads, on_progress=note
+            )
+            await self._check_source(order)
+            with trio.CancelScope(shield=True):  # What is published is opened, too.
+                place = await trio.to_thread.run_sync(directory.publish, database, name)
+                version = await trio.to_thread.run_sync(open_version, directory.files, place, database, name)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(directory.discard_build, database, name)
+            raise
+        return version, peak_bytes
+
+    async def _check_source(self, order: Order) -> None:
+        """A file that was added while the others were read is noticed here.
+
+        Raises:
+            SourceChanged: it shows another version now.
+        """
+        source, built = order.source, order.version
+        try:
+            now = await self._shared.looks.run(self._look_thread, partial(source.version, self._database, built.name))
+        except SourceError:
+            return  # It vanished after it was read whole, which is no reason to throw it away.
+        if now.fingerprint != built.fingerprint:
+            raise SourceChanged(
+                f"{source.place(self._database, built.name)}: changed while it was read: {len(built.files)} files, "
+                f"{built.size_bytes:,} bytes before, {len(now.files)} files, {now.size_bytes:,} bytes after"
+            )

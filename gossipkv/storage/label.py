@@ -1,0 +1,224 @@
+"""What a sorted file says about itself, read from afar: its footer and its metadata, in a few small reads.
+
+Whoever has many files, or files on another machine, asks this before they are fetched and mapped.  A label proves
+nothing about the records; `CheckedBody` hands out any bytes of the body, each page compared with its checksum.
+`docs/sorted-file.md` draws the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.storage._mapped_file import FOOTER_MAGIC, HEADER_MAGIC
+from gossipkv.storage.builder import COMPRESSIONS
+from gossipkv.storage.checksum import crc32c
+
+if TYPE_CHECKING:
+    from gossipkv.environment import Files
+
+FORMAT: Final = 1
+HEADER_BYTES: Final = 64
+FOOTER_BYTES: Final = 256
+PAGE_BYTES: Final = 4_096
+
+# More is somebody else's: what this program keeps with a file is a line of JSON.
+MAX_METADATA_BYTES: Final = 1 << 20
+
+_CHUNK_PAGES: Final = PAGE_BYTES // 4  # Whose checksums have a checksum together.
+
+_COMPRESSION_NAMES: Final = {number: name for name, number in COMPRESSIONS.items()}
+
+
+class Readable(Protocol):
+    """A file of known size that is read at offsets."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size."""
+        ...
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        """Exactly these bytes."""
+        ...
+
+
+class OpenFile:
+    """A `Readable` over a descriptor."""
+
+    def __init__(self, files: Files, descriptor: int, name: str) -> None:
+        self.name = name
+        self.size_bytes = files.size(descriptor)
+        self._files = files
+        self._descriptor = descriptor
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        data = self._files.pread(self._descriptor, size_bytes, offset)
+        if len(data) != size_bytes:
+            raise StorageError(f"{self.name}: it became shorter while it was read", {"file": self.name})
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One sorted file, as its footer describes it."""
+
+    name: str
+    size_bytes: int
+    records: int
+    duplicates: int
+    compression: str
+    metadata: bytes
+    seal: int  # The CRC-32 of the footer: tells this file from every other.
+    body_bytes: int
+    records_end: int
+    blocks_at: int  # Where the block table stands; without lz4 it has no blocks.
+    blocks: int
+
+
+def read_label(source: Readable) -> Label:
+    """The label of a sorted file.
+
+    Raises:
+        UnsupportedFormat: it is another kind of file, or of a format that this program does not read.
+        Corrupt: it is cut off, or its footer or metadata are damaged.
+    """
+    name, size_bytes = source.name, source.size_bytes
+    if size_bytes < HEADER_BYTES + FOOTER_BYTES:
+        raise _no_footer(source)
+    footer = source.read_at(size_bytes - FOOTER_BYTES, FOOTER_BYTES)
+    at = size_bytes - FOOTER_BYTES
+    if not footer.endswith(FOOTER_MAGIC):
+        raise _no_footer(source)
+    (expected,), got = struct.unpack_from("<I", footer), crc32c(footer[4:])
+    if expected != got:
+        raise Corrupt(name, at, "the footer's checksum does not hold", expected=expected, got=got)
+    (version,) = struct.unpack_from("<I", footer, 4)
+    if version != FORMAT:
+        raise _other_format(name, at + 4, version)
+    size_said, body_bytes, records, position_end, records_end = struct.unpack_from("<5Q", footer, 8)
+    blocks_at, blocks, offset, length = struct.unpack_from("<4Q", footer, 96)
+    (duplicates,) = struct.unpack_from("<Q", footer, 144)
+    compression = _COMPRESSION_NAMES.get(footer[152])
+    if size_said != size_bytes:
+        reason = "the file has another size than its footer says"
+        raise Corrupt(name, at + 8, reason, expected=size_said, got=size_bytes)
+    if (
+        compression is None
+        or _size_of(body_bytes) != size_bytes
+        or not HEADER_BYTES <= records_end <= body_bytes
+        or offset + length > body_bytes
+        or (compression == "none" and position_end + HEADER_BYTES != records_end)
+        or (compression != "none" and blocks_at + 8 * (blocks + 1) > body_bytes)
+    ):
+        raise Corrupt(name, at + 16, "the footer contradicts itself")
+    body = CheckedBody(source, body_bytes)
+    metadata = body.read(offset, length) if length <= MAX_METADATA_BYTES else b""
+    return Label(
+        name,
+        size_bytes,
+        records,
+        duplicates,
+        compression,
+        metadata,
+        zlib.crc32(footer),
+        body_bytes,
+        records_end,
+        blocks_at,
+        blocks,
+    )
+
+
+class CheckedBody:
+    """The body of a sorted file, from its start: no byte is handed out before its page's checksum has held.
+
+    Checksums are fetched for 4 MiB of the body at once, so that who reads in order pays one more small read for them.
+    """
+
+    def __init__(self, source: Readable, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._source = source
+        self._pages = -(-size_bytes // PAGE_BYTES)
+        self._window = -1
+        self._checksums: tuple[int, ...] = ()
+        self._windows: tuple[int, ...] = ()  # The checksums of the windows, which the format calls chunks.
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """These bytes, which the caller knows to lie in the body.
+
+        Raises:
+            Corrupt: the checksum of a page does not hold.
+        """
+        if not size_bytes:
+            return b""
+        start = offset // PAGE_BYTES * PAGE_BYTES
+        stop = min(-(-(offset + size_bytes) // PAGE_BYTES) * PAGE_BYTES, self.size_bytes)
+        data = self._source.read_at(start, stop - start)
+        view = memoryview(data)
+        for at in range(0, stop - start, PAGE_BYTES):
+            page = (start + at) // PAGE_BYTES
+            expected, got = self._checksum(page), crc32c(view[at : at + PAGE_BYTES], page)
+            if got != expected:
+                reason = "a page's checksum does not hold"
+                raise Corrupt(self._source.name, start + at, reason, expected=expected, got=got)
+        return data if len(data) == size_bytes else data[offset - start : offset - start + size_bytes]
+
+    def _checksum(self, page: int) -> int:
+        window, place = divmod(page, _CHUNK_PAGES)
+        if window != self._window:
+            first = window * _CHUNK_PAGES
+            count = min(_CHUNK_PAGES, self._pages - first)
+            at = self.size_bytes + 4 * first
+            data = self._source.read_at(at, 4 * count)
+            if not self._windows:
+                self._windows = self._words(self.size_bytes + 4 * self._pages, -(-self._pages // _CHUNK_PAGES))
+            expected, got = self._windows[window], crc32c(data, window)
+            if got != expected:
+                reason = "the checksum of the page checksums does not hold"
+                raise Corrupt(self._source.name, at, reason, expected=expected, got=got)
+            self._checksums = struct.unpack(f"<{count}I", data)
+            self._window = window
+        return self._checksums[place]
+
+    def _words(self, offset: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}I", self._source.read_at(offset, 4 * count))
+
+
+def _size_of(body_bytes: int) -> int:
+    """The size of the file around a body."""
+    pages = -(-body_bytes // PAGE_BYTES)
+    return body_bytes + 4 * pages + 4 * -(-4 * pages // PAGE_BYTES) + FOOTER_BYTES
+
+
+def _no_footer(source: Readable) -> Corrupt | UnsupportedFormat:
+    """Why there is no footer: the file is another kind, or newer, or was cut off."""
+    name = source.name
+    if source.size_bytes == 0:
+        return Corrupt(name, 0, "the file is empty")
+    head = source.read_at(0, min(12, source.size_bytes))
+    magic = head[: len(HEADER_MAGIC)]
+    if magic != HEADER_MAGIC:
+        return UnsupportedFormat(
+            f"{name}: not a sorted file: begins with {magic!r} instead of {HEADER_MAGIC!r}", {"file": name, "offset": 0}
+        )
+    if len(head) == 12:  # noqa: PLR2004  # The magic and the four bytes of the format.
+        (version,) = struct.unpack_from("<I", head, 8)
+        if version != FORMAT:
+            return _other_format(name, 8, version)
+    return Corrupt(name, source.size_bytes, "the footer is missing: the file was cut off or never finished")
+
+
+def _other_format(name: str, offset: int, version: int) -> UnsupportedFormat:
+    return UnsupportedFormat(
+        f"{name}: sorted file of format {version}; this program reads format {FORMAT}. Build it again, or read it "
+        "with a program that knows that format.",
+        {"file": name, "offset": offset, "version": version},
+    )

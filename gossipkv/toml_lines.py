@@ -1,0 +1,52 @@
+"""Where a name stands in a TOML file, for messages: the standard library's parser keeps no positions.
+
+A file that parses is read again by line, for headers (`[databases.geo]`) and assignments (`format = ...`).  What is
+inside a string of several lines may look like either; then a message names a wrong line, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Final
+
+_PART: Final = r"""(?:"[^"]*"|'[^']*'|[-\w]+)"""
+_KEY: Final = rf"{_PART}(?:\s*\.\s*{_PART})*"
+_HEADER: Final = re.compile(rf"\s*\[{{1,2}}\s*({_KEY})\s*\]")
+_ASSIGNMENT: Final = re.compile(rf"\s*({_KEY})\s*=")
+
+
+def line_of(text: str, *path: str) -> int | None:
+    """The line of `path` (`"databases", "geo", "format"`): where it is assigned, else where what holds it begins.
+
+    Raises nothing: None when no line can be told.
+    """
+    best, depth = None, 0
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        header, assignment = _HEADER.match(line), _ASSIGNMENT.match(line)
+        if header is not None:
+            table = found = _parts(header[1])
+        elif assignment is not None:
+            found = table + _parts(assignment[1])
+        else:
+            continue
+        if found[: len(path)] == path:
+            return number
+        if path[: len(found)] == found and len(found) > depth:
+            best, depth = number, len(found)
+    return best
+
+
+def _parts(key: str) -> tuple[str, ...]:
+    """A dotted key in parts; the parser knows how quotes and escapes are read."""
+    table: object
+    try:
+        table = tomllib.loads(f"{key} = 0")
+    except tomllib.TOMLDecodeError:
+        return ()
+    parts = []
+    while isinstance(table, dict):
+        ((name, table),) = table.items()
+        parts.append(name)
+    return tuple(parts)

@@ -1,0 +1,450 @@
+"""The records of SequenceFiles, found in buffers and put into batches without copying.
+
+Each field (a key or a value) is a region whose length is stated outside it; inside, a Text or a BytesWritable states
+its length again, and the two must agree.  Sizes are checked before they are added to anything; every pointer is made
+by stepping through a region whose end is known.  The GIL is dropped around whole batches.
+
+A vint of Hadoop's WritableUtils, by its first byte (signed):
+
+    -112 ... 127     the number itself
+    -113 ... -120    a number of 1 to 8 bytes follows, big-endian
+    -121 ... -128    the complement of a negative number of 1 to 8 bytes follows
+
+All numbers here are 32 bits wide, so that more than 4 bytes never follow one that Hadoop has written.
+"""
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from gossipkv.storage._batch cimport BATCH_RECORDS, Batch
+
+from gossipkv.dataset.formats.codecs import DamagedError
+from gossipkv.dataset.formats.reading import refusal
+
+cdef enum:
+    MAX_KEY_SIZE = 65535
+    MAX_FIELD_HEADER = 5        # Of a Text; a BytesWritable has 4.
+    SYNC_SIZE = 16
+    SYNC_ESCAPE = -1
+    RECORD_HEADER_SIZE = 8
+    HELD_BYTES = 1048576        # Of decompressed values, after which a batch is handed on.
+
+cdef enum Fault:
+    FINE = 0
+    NOT_ENOUGH                  # The region ends first.
+    WIDE_NUMBER
+    NEGATIVE_FIELD
+    KEY_LENGTH
+    VALUE_LENGTH
+    LONG_KEY
+    LONG_VALUE
+    RECORD_LENGTH
+    WRONG_SYNC
+    LENGTHS_END
+    LENGTHS_LEFT
+    FIELDS_END
+    FIELDS_LEFT
+
+REASONS = {
+    NOT_ENOUGH: "a length is cut",
+    WIDE_NUMBER: "a length that is no number of 32 bits",
+    NEGATIVE_FIELD: "a negative length, {got:,}",
+    KEY_LENGTH: "a key says that it has {got:,} bytes, and its field has room for {room:,}",
+    VALUE_LENGTH: "a value says that it has {got:,} bytes, and its field has room for {room:,}",
+    LONG_KEY: "a key of {got:,} bytes; the limit is {room:,}",
+    LONG_VALUE: "a value of {got:,} bytes; the limit is {room:,}",
+    RECORD_LENGTH: "a record of {room:,} bytes whose key has {got:,}",
+    WRONG_SYNC: "a sync mark that is not the file's: bytes before it are missing, damaged, or too many",
+    LENGTHS_END: "its lengths end too early",
+    LENGTHS_LEFT: "{got:,} bytes are left behind its lengths",
+    FIELDS_END: "a field of {got:,} bytes where {room:,} are left",
+    FIELDS_LEFT: "{got:,} bytes are left behind its fields",
+}
+
+cdef struct Trouble:
+    Fault fault
+    int64_t got
+    int64_t room
+
+# What can be in a record.
+cdef struct Shape:
+    bint key_is_text
+    bint value_is_text
+    Py_ssize_t max_value_size
+
+cdef struct Region:
+    const uint8_t* at
+    const uint8_t* end
+
+
+cdef inline Fault blame(Trouble* trouble, Fault fault, int64_t got, int64_t room) noexcept nogil:
+    trouble.fault = fault
+    trouble.got = got
+    trouble.room = room
+    return fault
+
+
+cdef inline int32_t load_int(const uint8_t* at) noexcept nogil:
+    return <int32_t> (<uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | <uint32_t> at[3])
+
+
+cdef Fault take_wide_vint(Region* region, int32_t* number) noexcept nogil:
+    """A vint of more than one byte; `region` is not empty."""
+    cdef int first = <int8_t> region.at[0]
+    cdef bint negative = first < -120
+    cdef Py_ssize_t size = -120 - first if negative else -112 - first
+    cdef uint32_t found = 0
+    cdef Py_ssize_t index
+    if size > 4:
+        return WIDE_NUMBER
+    if region.end - region.at <= size:
+        return NOT_ENOUGH
+    for index in range(1, size + 1):
+        found = found << 8 | region.at[index]
+    if found > <uint32_t> 0x7FFFFFFF:
+        return WIDE_NUMBER
+    region.at += size + 1
+    number[0] = ~(<int32_t> found) if negative else <int32_t> found
+    return FINE
+
+
+cdef inline Fault take_vint(Region* region, int32_t* number) noexcept nogil:
+    if region.at == region.end:
+        return NOT_ENOUGH
+    if <int8_t> region.at[0] < -112:
+        return take_wide_vint(region, number)
+    number[0] = <int8_t> region.at[0]
+    region.at += 1
+    return FINE
+
+
+cdef inline Fault open_field(
+    Region* field, bint is_text, Fault wrong_length, Py_ssize_t limit, Fault too_long, Trouble* trouble
+) noexcept nogil:
+    """Turn the region of a field into that of its content."""
+    cdef int32_t size = 0
+    cdef Fault fault
+    if is_text:
+        fault = take_vint(field, &size)
+        if fault != FINE:
+            return blame(trouble, fault, 0, 0)
+    else:
+        if field.end - field.at < 4:
+            return blame(trouble, NOT_ENOUGH, 0, 0)
+        size = load_int(field.at)
+        field.at += 4
+    if size != field.end - field.at:
+        return blame(trouble, wrong_length, size, field.end - field.at)
+    if size > limit:
+        return blame(trouble, too_long, size, limit)
+    return FINE
+
+
+cdef inline Fault open_key(Region* field, const Shape* shape, Trouble* trouble) noexcept nogil:
+    return open_field(field, shape.key_is_text, KEY_LENGTH, MAX_KEY_SIZE, LONG_KEY, trouble)
+
+
+cdef inline Fault open_value(Region* field, const Shape* shape, Trouble* trouble) noexcept nogil:
+    return open_field(field, shape.value_is_text, VALUE_LENGTH, shape.max_value_size, LONG_VALUE, trouble)
+
+
+cdef inline Region region_of(const uint8_t[::1] buffer) noexcept:
+    cdef Region region
+    region.at = region.end = NULL
+    if buffer.shape[0]:
+        region.at = &buffer[0]
+        region.end = region.at + buffer.shape[0]
+    return region
+
+
+cdef Py_ssize_t content_of(found, Region* region) except -1:
+    """Set `region` to what was decompressed, which nobody else has; how much it is."""
+    cdef Py_ssize_t size
+    if isinstance(found, bytes):
+        region.at = <const uint8_t*> PyBytes_AS_STRING(found)
+        size = PyBytes_GET_SIZE(found)
+    elif isinstance(found, bytearray):
+        region.at = <const uint8_t*> PyByteArray_AS_STRING(found)
+        size = PyByteArray_GET_SIZE(found)
+    else:
+        raise TypeError(f"decompressed bytes, got {type(found).__name__}")
+    region.end = region.at + size
+    return size
+
+
+cdef object explain(const Trouble* trouble):
+    return REASONS[trouble.fault].format(got=trouble.got, room=trouble.room)
+
+
+def sum_of_lengths(const uint8_t[::1] lengths not None, Py_ssize_t count, str name not None, uint64_t offset):
+    """What `count` lengths of a block's buffer add up to.
+
+    Raises:
+        SourceError: there are fewer or more of them, or one is negative.
+    """
+    cdef Region region = region_of(lengths)
+    cdef Trouble trouble = Trouble(FINE, 0, 0)
+    cdef int64_t total = 0
+    with nogil:
+        add_lengths(region, count, &total, &trouble)
+    if trouble.fault != FINE:
+        raise refusal(name, offset, f"the block that begins here: {explain(&trouble)}")
+    return total
+
+
+cdef Fault add_lengths(Region region, Py_ssize_t count, int64_t* total, Trouble* trouble) noexcept nogil:
+    cdef int32_t length = 0
+    cdef Fault fault
+    while count > 0:
+        count -= 1
+        fault = take_vint(&region, &length)
+        if fault != FINE:
+            return blame(trouble, LENGTHS_END if region.at == region.end else fault, 0, 0)
+        if length < 0:
+            return blame(trouble, NEGATIVE_FIELD, length, 0)
+        total[0] += length
+    if region.at != region.end:
+        return blame(trouble, LENGTHS_LEFT, region.end - region.at, 0)
+    return FINE
+
+
+@cython.final
+cdef class Block:
+    """A block's four buffers, decompressed: its records in batches.
+
+    Lifetime: batches point into the buffers, and hold this object.
+    """
+
+    cdef const uint8_t[::1] key_lengths_buffer, keys_buffer, value_lengths_buffer, values_buffer
+    cdef Region key_lengths, keys, value_lengths, values
+    cdef Shape shape
+    cdef str name
+    cdef uint64_t offset
+    cdef Py_ssize_t count
+    cdef Py_ssize_t done
+
+    def __cinit__(
+        self, buffers not None, Py_ssize_t count, bint key_is_text, bint value_is_text, Py_ssize_t max_value_bytes,
+        str name not None, uint64_t offset,
+    ):
+        self.key_lengths_buffer, self.keys_buffer, self.value_lengths_buffer, self.values_buffer = buffers
+        self.key_lengths = region_of(self.key_lengths_buffer)
+        self.keys = region_of(self.keys_buffer)
+        self.value_lengths = region_of(self.value_lengths_buffer)
+        self.values = region_of(self.values_buffer)
+        self.shape = Shape(key_is_text, value_is_text, max_value_bytes)
+        self.name = name
+        self.offset = offset
+        self.count = count
+
+    def fill(self, Batch batch not None):
+        """Put in as many records as there are and as fit; whether there were any.
+
+        Raises:
+            SourceError: the block is not what it says.
+        """
+        cdef Trouble trouble = Trouble(FINE, 0, 0)
+        if self.done == self.count:
+            return False
+        batch.hold(self)
+        with nogil:
+            self.fill_without_gil(batch, &trouble)
+        if trouble.fault != FINE:
+            raise refusal(
+                self.name, self.offset,
+                f"the block that begins here, record {self.done + 1:,} of {self.count:,}: {explain(&trouble)}",
+            )
+        return True
+
+    cdef Fault fill_without_gil(self, Batch batch, Trouble* trouble) noexcept nogil:
+        cdef Region key_lengths = self.key_lengths, keys = self.keys
+        cdef Region value_lengths = self.value_lengths, values = self.values
+        cdef Shape shape = self.shape
+        cdef Region key, value
+        cdef Py_ssize_t most = min(self.count - self.done, BATCH_RECORDS - batch.count)
+        cdef Py_ssize_t number
+        for number in range(most):
+            if (
+                take_field(&key_lengths, &keys, &key, trouble) != FINE or open_key(&key, &shape, trouble) != FINE
+                or take_field(&value_lengths, &values, &value, trouble) != FINE
+                or open_value(&value, &shape, trouble) != FINE
+            ):
+                self.done += number
+                return trouble.fault
+            batch.put(key.at, key.end - key.at, value.at, value.end - value.at, self.offset)
+        self.done += most
+        self.key_lengths = key_lengths
+        self.keys = keys
+        self.value_lengths = value_lengths
+        self.values = values
+        if self.done < self.count:
+            return FINE
+        if key_lengths.at != key_lengths.end or value_lengths.at != value_lengths.end:
+            return blame(
+                trouble, LENGTHS_LEFT, key_lengths.end - key_lengths.at + (value_lengths.end - value_lengths.at), 0
+            )
+        if keys.at != keys.end or values.at != values.end:
+            return blame(trouble, FIELDS_LEFT, keys.end - keys.at + (values.end - values.at), 0)
+        return FINE
+
+
+cdef inline Fault take_field(Region* lengths, Region* fields, Region* field, Trouble* trouble) noexcept nogil:
+    cdef int32_t length = 0
+    cdef Fault fault = take_vint(lengths, &length)
+    if fault != FINE:
+        return blame(trouble, fault, 0, 0)
+    if length < 0:
+        return blame(trouble, NEGATIVE_FIELD, length, 0)
+    if length > fields.end - fields.at:
+        return blame(trouble, FIELDS_END, length, fields.end - fields.at)
+    field.at = fields.at
+    field.end = fields.at + length
+    fields.at = field.end
+    return FINE
+
+
+@cython.final
+cdef class RecordDecoder:
+    """Records one by one, from buffers that are windows upon the file; values may be compressed.
+
+    `fill` says where it stopped; `wanted` then says how many bytes from there on it must be given to go on, and is 0
+    when it stopped because the batch is to be handed on.
+
+    Lifetime: batches point into the buffers, and hold them.
+    """
+
+    cdef Shape shape
+    cdef str name
+    cdef uint8_t sync[SYNC_SIZE]
+    cdef object decompress
+    cdef readonly Py_ssize_t wanted
+
+    def __cinit__(
+        self, bytes sync not None, bint key_is_text, bint value_is_text, Py_ssize_t max_value_bytes,
+        str name not None, decompress=None,
+    ):
+        if PyBytes_GET_SIZE(sync) != SYNC_SIZE:
+            raise ValueError(f"a sync mark has {SYNC_SIZE} bytes, got {PyBytes_GET_SIZE(sync)}")
+        memcpy(self.sync, PyBytes_AS_STRING(sync), SYNC_SIZE)
+        self.shape = Shape(key_is_text, value_is_text, max_value_bytes)
+        self.name = name
+        self.decompress = decompress
+
+    def fill(self, Batch batch not None, bytes buffer not None, Py_ssize_t start, uint64_t offset):
+        """Put in the records of `buffer` from `start` on, as many as fit; `offset` is where the buffer begins.
+
+        Raises:
+            SourceError: a record is not what it says.
+        """
+        cdef const uint8_t* first = <const uint8_t*> PyBytes_AS_STRING(buffer)
+        cdef Region region
+        cdef Trouble trouble = Trouble(FINE, 0, 0)
+        if not 0 <= start <= PyBytes_GET_SIZE(buffer):
+            raise ValueError(f"byte {start} of {PyBytes_GET_SIZE(buffer)}")
+        region.at = first + start
+        region.end = first + PyBytes_GET_SIZE(buffer)
+        batch.hold(buffer)
+        if self.decompress is None:
+            with nogil:
+                self.fill_without_gil(batch, &region, first, offset, &trouble)
+            if trouble.fault != FINE:
+                raise refusal(self.name, offset + <uint64_t> (region.at - first), explain(&trouble))
+        else:
+            self.fill_decompressed(batch, &region, first, offset)
+        return region.at - first
+
+    cdef Fault fill_without_gil(
+        self, Batch batch, Region* region, const uint8_t* first, uint64_t offset, Trouble* trouble
+    ) noexcept nogil:
+        cdef Region key, value
+        while batch.count < BATCH_RECORDS:
+            if self.take_record(region, &key, &value, trouble) != FINE or self.wanted:
+                return trouble.fault
+            if (
+                open_key(&key, &self.shape, trouble) != FINE
+                or open_value(&value, &self.shape, trouble) != FINE
+            ):
+                return trouble.fault
+            batch.put(
+                key.at, key.end - key.at, value.at, value.end - value.at, offset + <uint64_t> (region.at - first)
+            )
+            region.at = value.end
+        return FINE
+
+    cdef int fill_decompressed(self, Batch batch, Region* region, const uint8_t* first, uint64_t offset) except -1:
+        cdef Region key, value
+        cdef Trouble trouble = Trouble(FINE, 0, 0)
+        cdef uint64_t place = offset
+        cdef bytes packed
+        cdef object found
+        cdef const uint8_t* end
+        cdef Py_ssize_t held = 0
+        self.wanted = 0
+        while batch.count < BATCH_RECORDS and held < HELD_BYTES:
+            if self.take_record(region, &key, &value, &trouble) == FINE:
+                if self.wanted:
+                    return 0
+                open_key(&key, &self.shape, &trouble)
+            place = offset + <uint64_t> (region.at - first)
+            if trouble.fault == FINE:
+                end = value.end
+                packed = PyBytes_FromStringAndSize(<const char*> value.at, value.end - value.at)
+                try:
+                    found = self.decompress(packed, self.shape.max_value_size + MAX_FIELD_HEADER)
+                except DamagedError as error:
+                    raise refusal(self.name, place, f"the compressed bytes of a value: {error}") from error
+                held += content_of(found, &value)
+                open_value(&value, &self.shape, &trouble)
+            if trouble.fault != FINE:
+                raise refusal(self.name, place, explain(&trouble))
+            batch.hold(found)
+            batch.put(key.at, key.end - key.at, value.at, value.end - value.at, place)
+            region.at = end
+        return 0
+
+    cdef Fault take_record(self, Region* region, Region* key, Region* value, Trouble* trouble) noexcept nogil:
+        """The regions of the next record's fields; `region` then begins with it, the sync marks before it passed."""
+        cdef Py_ssize_t left
+        cdef int64_t size
+        cdef int64_t key_size
+        cdef int64_t most
+        self.wanted = 0
+        while True:
+            left = region.end - region.at
+            if left < 4:
+                self.wanted = 4
+                return FINE
+            size = load_int(region.at)
+            if size != SYNC_ESCAPE:
+                break
+            if left < 4 + SYNC_SIZE:
+                self.wanted = 4 + SYNC_SIZE
+                return FINE
+            if memcmp(region.at + 4, self.sync, SYNC_SIZE) != 0:
+                return blame(trouble, WRONG_SYNC, 0, 0)
+            region.at += 4 + SYNC_SIZE
+        if left < RECORD_HEADER_SIZE:
+            self.wanted = RECORD_HEADER_SIZE
+            return FINE
+        key_size = load_int(region.at + 4)
+        if key_size < 0 or key_size > size:
+            return blame(trouble, RECORD_LENGTH, key_size, size)
+        if key_size > MAX_KEY_SIZE + MAX_FIELD_HEADER:
+            return blame(trouble, LONG_KEY, key_size, MAX_KEY_SIZE)
+        # A compressed value may be a little longer than what it becomes.
+        most = self.shape.max_value_size + MAX_FIELD_HEADER
+        if self.decompress is not None:
+            most += most // 64 + 4096
+        if size - key_size > most:
+            return blame(trouble, LONG_VALUE, size - key_size, self.shape.max_value_size)
+        if left < RECORD_HEADER_SIZE + size:
+            self.wanted = RECORD_HEADER_SIZE + size
+            return FINE
+        key.at = region.at + RECORD_HEADER_SIZE
+        key.end = key.at + key_size
+        value.at = key.end
+        value.end = value.at + (size - key_size)
+        return FINE

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import bz2
+import json
+import random
+import struct
+import subprocess
+import sys
+import zlib
+
+import cramjam
+import lz4.block
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossipkv.dataset.formats import codecs
+from gossipkv.dataset.formats.codecs import DamagedError, decompressor
+from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.sequence_file import memory_bytes
+from tests.oracle import sequence_file as oracle
+from tests.unit.dataset.formats import memory_of_reading
+from tests.unit.dataset.formats.sequence_files import CODECS, short
+
+STREAMS = [name for name in CODECS if short(name) not in {"SnappyCodec", "Lz4Codec"}]
+CHUNKS = [name for name in CODECS if name not in STREAMS]
+MIB = 1 << 20
+
+
+def test_the_codecs_are_those_of_hadoop():
+    """By the names of their classes; another is not known."""
+    assert set(codecs.CODECS) == set(CODECS)
+    assert decompressor("org.apache.hadoop.io.compress.PassthroughCodec") is None
+    assert decompressor("DefaultCodec") is None
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(CODECS), st.binary(max_size=2000) | st.builds(bytes, st.integers(0, 400_000)), st.integers(1, 5))
+def test_what_is_compressed_comes_back(codec, data, pieces):
+    """In one or several streams or chunks, with exactly the room it needs, or more; one byte less is too little."""
+    packed = oracle.COMPRESS[codec](data, pieces)
+    decompress = decompressor(codec)
+    for limit in (len(data), len(data) + 1, 4 * MIB):
+        assert decompress(packed, limit) == data
+        assert decompress(memoryview(b"x" + packed + b"y")[1:-1], limit) == data
+    if data:
+        with pytest.raises(DamagedError, match=r"more than|corrupt|failed"):
+            decompress(packed, len(data) - 1)
+
+
+@pytest.mark.parametrize("codec", STREAMS, ids=short)
+def test_output_and_input_longer_than_a_step(codec):
+    """Noise, which stays long in compressed form, and text, which does not; in several streams."""
+    noise = random.Random(7).randbytes(3 * MIB // 2)
+    for data in (noise, b"some text " * 300_000, noise + bytes(3 * MIB) + noise[::-1]):
+        for pieces in (1, 3):
+            assert decompressor(codec)(oracle.COMPRESS[codec](data, pieces), len(data)) == data
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=short)
+def test_every_cut_is_found(codec):
+    """But the ends of whole streams or blocks of chunks, at which the data merely are shorter."""
+    data = b"some text, and some more text, and more"
+    packed = oracle.COMPRESS[codec](data, 2)
+    whole = []
+    for size in range(len(packed)):
+        try:
+            whole.append(decompressor(codec)(packed[:size], len(data)))
+        except DamagedError:
+            continue
+    assert whole == [b"", data[: (len(data) + 1) // 2]]
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=short)
+@pytest.mark.parametrize("behind", [b"\0", b"\xff", b"garbage", bytes(100)])
+def test_nothing_may_follow(codec, behind):
+    """Not even zeros, which some readers of gzip forgive."""
+    packed = oracle.COMPRESS[codec](b"some text", 1)
+    with pytest.raises(DamagedError):
+        decompressor(codec)(packed + behind, 1000)
+
+
+@pytest.mark.parametrize("codec", STREAMS, ids=short)
+def test_a_great_many_empty_streams(codec):
+    """Each is passed at its own cost, not at that of all that follow."""
+    empty = oracle.COMPRESS[codec](b"", 1)
+    packed = empty * 20_000 + oracle.COMPRESS[codec](b"the end", 1)
+    assert decompressor(codec)(packed, 7) == b"the end"
+
+
+def word(number):
+    """As in Hadoop's block stream."""
+    return struct.pack(">I", number)
+
+
+CHUNK = {CHUNKS[0]: oracle.snappy_raw, CHUNKS[1]: oracle.lz4_raw}
+
+
+@pytest.mark.parametrize("codec", CHUNKS, ids=short)
+def test_the_stream_of_blocks_that_hadoop_writes(codec):
+    """Raw sizes that several chunks fill, one after the other; byte by byte, as drawn in the documentation."""
+    a, b, c = (CHUNK[codec](part) for part in (b"first ", b"second ", b"third"))
+    packed = word(13) + word(len(a)) + a + word(len(b)) + b + word(5) + word(len(c)) + c
+    assert decompressor(codec)(packed, 100) == b"first second third"
+    assert decompressor(codec)(word(0), 0) == b""
+
+
+@pytest.mark.parametrize("codec", CHUNKS, ids=short)
+@pytest.mark.parametrize("raw", [1, 8, 10, 1000, 2**31 - 1, 2**31, 2**32 - 1])
+def test_raw_sizes_that_lie(codec, raw):
+    """Too small for the chunk, too large, or more than anybody has memory for."""
+    chunk = CHUNK[codec](b"some text")
+    with pytest.raises(DamagedError):
+        decompressor(codec)(word(raw) + word(len(chunk)) + chunk, 1000)
+
+
+@pytest.mark.parametrize("codec", CHUNKS, ids=short)
+@pytest.mark.parametrize("size", [0, 1, 2**31, 2**32 - 1])
+def test_compressed_sizes_that_lie(codec, size):
+    """Of a chunk."""
+    chunk = CHUNK[codec](b"some text")
+    with pytest.raises(DamagedError):
+        decompressor(codec)(word(9) + word(size) + chunk, 1000)
+
+
+def test_an_lz4_chunk_that_begins_like_a_length():
+    """Its first four bytes are not taken for the size of what it becomes, as cramjam does unless told that size."""
+    data = word(162) + b"v" * 162
+    chunk = lz4.block.compress(data, store_size=False)
+    assert decompressor(CHUNKS[1])(word(len(data)) + word(len(chunk)) + chunk, len(data)) == data
+
+
+# -- bombs: 64 MiB of zeros, many times what is allowed ----------------------------------------------------------------
+
+BOMB_BYTES = 64 * MIB
+MAX_VALUE_BYTES = MIB
+MAX_BLOCK_BYTES = 4 * MIB
+
+
+def bomb(codec):
+    """A little that becomes much."""
+    zeros = bytes(4 * MIB)
+    times = BOMB_BYTES // len(zeros)
+    match short(codec):
+        case "DefaultCodec" | "DeflateCodec" | "GzipCodec":
+            stream = zlib.compressobj(1, zlib.DEFLATED, 31 if short(codec) == "GzipCodec" else 15)
+            return b"".join(stream.compress(zeros) for _ in range(times)) + stream.flush()
+        case "BZip2Codec":
+            return bz2.compress(zeros) * times
+        case "ZStandardCodec":
+            return bytes(cramjam.zstd.compress(bytes(BOMB_BYTES)))
+        case "SnappyCodec":
+            chunk = oracle.snappy_raw(bytes(BOMB_BYTES))
+        case _:
+            chunk = oracle.lz4_raw(bytes(BOMB_BYTES))
+    return word(BOMB_BYTES) + word(len(chunk)) + chunk
+
+
+def files(codec):
+    """Where a bomb may lie: in a value, in each buffer of a block, and where its size is no secret."""
+    explosive = bomb(codec)
+    pack = oracle.COMPRESS[codec]
+    kind = oracle.Kind(compression=oracle.RECORD, codec=codec)
+    yield oracle.write_header(kind) + struct.pack(">ii", 2 + len(explosive), 2) + b"\1k" + explosive
+    kind = oracle.Kind(codec=codec)
+    head = oracle.write_header(kind) + struct.pack(">i", -1) + kind.sync
+    good = [pack(part, 1) for part in (b"\2", b"\1k", b"\2", b"\1v")]
+    for place in range(4):
+        buffers = [*good[:place], explosive, *good[place + 1 :]]
+        yield head + oracle.vint(1) + b"".join(oracle.vint(len(part)) + part for part in buffers)
+    lengths = pack(oracle.vint(BOMB_BYTES), 1)
+    yield head + oracle.vint(1) + b"".join(oracle.vint(len(part)) + part for part in (lengths, explosive, *good[2:]))
+    lengths = pack(oracle.vint(MAX_BLOCK_BYTES - 10), 1)
+    buffers = (*good[:2], lengths, explosive)
+    yield head + oracle.vint(1) + b"".join(oracle.vint(len(part)) + part for part in buffers)
+    yield head + oracle.vint(2**31 - 1) + b"".join(oracle.vint(len(part)) + part for part in [explosive] * 4)
+    yield head + oracle.vint(1_000_000) + b"".join(oracle.vint(len(part)) + part for part in [explosive] * 4)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=short)
+def test_bombs_take_no_memory(codec, tmp_path):
+    """Wherever they lie: the peak of the process stays within what reading is said to take, and they are refused."""
+    limits = [str(MAX_VALUE_BYTES), str(MAX_BLOCK_BYTES)]
+    paths = []
+    for number, data in enumerate(files(codec)):
+        path = tmp_path / f"part-{number:05}"
+        path.write_bytes(data)
+        paths.append(str(path))
+    module = [sys.executable, "-m", memory_of_reading.__name__]
+    done = subprocess.run([*module, *limits, *paths], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert len(told["reasons"]) == 9
+    assert all(told["reasons"])
+    allowed = memory_bytes(Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
+    assert allowed < BOMB_BYTES // 2
+    assert told["after"] - told["before"] < allowed
+
+
+@pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
+@pytest.mark.parametrize("codec", [CODECS[0], "org.apache.hadoop.io.compress.ZStandardCodec", *CHUNKS], ids=short)
+def test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take(compression, codec, tmp_path):
+    """A block and values at their limits, of noise; and a file that is many times longer."""
+    noise = random.Random(3).randbytes(MAX_VALUE_BYTES)
+    values = 3 if compression == oracle.BLOCK else 40
+    records = [(b"k%d" % number, noise) for number in range(values)] + [(b"k", b"v")] * 1000
+    kind = oracle.Kind(compression=compression, codec=codec, block_records=len(records))
+    path = tmp_path / "part-00000"
+    path.write_bytes(oracle.write(records, kind))
+    module = [sys.executable, "-m", memory_of_reading.__name__]
+    limits = [str(MAX_VALUE_BYTES), str(MAX_BLOCK_BYTES)]
+    done = subprocess.run([*module, *limits, str(path)], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert (told["records"], told["reasons"]) == (len(records), [None])
+    allowed = memory_bytes(Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
+    assert told["after"] - told["before"] < allowed

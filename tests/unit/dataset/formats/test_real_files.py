@@ -1,0 +1,49 @@
+"""Every format's reader on files that Spark and Hadoop wrote: what the files are, and each of their records."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.dataset.formats import detect
+from gossipkv.dataset.formats.reading import Reading
+from tests.fixtures.cases import Case, own_cases
+from tests.unit.dataset.formats.readers import MemoryReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+each_directory = pytest.mark.parametrize("case", own_cases(), ids=lambda case: case.name)
+
+
+def data_files(case: Case) -> list[Path]:
+    """The part files, in order."""
+    return sorted(path for path in case.place.iterdir() if path.name[0] not in "._")
+
+
+@each_directory
+def test_what_a_file_is(case: Case) -> None:
+    """The name and the first bytes tell the format of each file."""
+    found = {
+        detect.detect(path.name, path.read_bytes()[: detect.HEAD_BYTES])
+        for path in data_files(case)
+        if path.stat().st_size
+    }
+    assert found == {case.format}
+
+
+@pytest.mark.parametrize("chunk_bytes", [257, 256 << 10])
+@each_directory
+def test_every_record_is_read(case: Case, chunk_bytes: int) -> None:
+    """As many records as each file has; the last of equal keys is the truth, wherever chunks end."""
+    options = Reading(*(case.fields or ("key", "value")))
+    files = []
+    for path in data_files(case):
+        reader = MemoryReader(path.read_bytes(), path.name, chunk_bytes=chunk_bytes)
+        files.append([pair for batch in detect.batches(case.format, reader, options) for pair in batch])
+    assert tuple(map(len, files)) == case.files
+    pairs = list(itertools.chain.from_iterable(files))
+    assert dict(pairs) == case.records
+    assert len(pairs) - len(case.records) == case.duplicates

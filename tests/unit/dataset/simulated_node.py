@@ -1,0 +1,269 @@
+"""A node's datasets over a simulated disk and clock, driven step by step: after each call everything has settled.
+
+The library, its databases and the data directory are the real ones.  Simulated are the disk, which loses power, the
+clock, which jumps, and the child processes: a build is `perform` in this process, and waits until it is let go.  What
+goes to worker threads elsewhere is done at once, so that a run is a function of its steps.
+
+Trio runs in a thread of its own, since a state machine's steps are plain functions.
+"""
+
+import random
+import threading
+from collections import Counter
+from contextlib import ExitStack, suppress
+from unittest.mock import patch
+
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from gossipkv.dataset import lifecycle
+from gossipkv.dataset.build import BuildError
+from gossipkv.dataset.build_job import perform
+from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.lifecycle import State, Trouble
+from gossipkv.dataset.store import DataDirectory
+from gossipkv.errors import SourceChanged, SourceError
+from gossipkv.storage.document import read_document
+from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.unit.dataset.sources import MEMORY_BYTES, put_version
+
+RETIRE_MS = 1_000
+STEP_S = RETIRE_MS / 4_000  # As often as requests are counted.
+DATABASE = "db"
+
+
+async def at_once(function, *args, **_options):
+    """In the place of a worker thread."""
+    await trio.lowlevel.checkpoint()
+    return function(*args)
+
+
+class SimulatedNode:
+    """One node with one database."""
+
+    def __init__(self):
+        self.disk = SimulatedFiles()
+        self.disk.make_directory("/source")
+        self.disk.sync_directory("/")
+        self.clock = MockClock()
+        self.holds = {}
+        self.requests = Counter()
+        self.answers = []  # (what became active, the hold then), over all restarts
+        self.builds = []  # Each version that a build was begun of.
+        self.gate = None
+        self.library = self.files = None
+        self.down = True
+        self.status = {"versions": {}}
+        self._errors = []
+        self._stack = ExitStack()
+        self._stack.enter_context(capture_logs())
+        self._stack.enter_context(patch.object(trio.to_thread, "run_sync", at_once))
+        self._stack.enter_context(patch.multiple(lifecycle, FIRST_RETRY_MS=0, LAST_RETRY_MS=0))
+        self._stack.enter_context(patch("gossipkv.dataset.making.build_in_child", self._build))
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def close(self):
+        """The end of the test."""
+        self.stop()
+        self._token.run_sync_soon(self._end.set)
+        self._thread.join()
+        self._stack.close()
+
+    # The source
+
+    def put(self, name, contents):
+        """A version appears, or is replaced, in one step as far as the node can see."""
+        self.withdraw(name)
+        put_version(self.disk, "/source", name, contents, DATABASE)
+
+    def withdraw(self, name):
+        """It goes; the last one takes the database with it."""
+        place = f"/source/{DATABASE}"
+        with suppress(FileNotFoundError):
+            for entry in self.disk.list_directory(f"{place}/{name}"):
+                self.disk.unlink(f"{place}/{name}/{entry.name}")
+            self.disk.sync_directory(f"{place}/{name}")
+            self.disk.remove_directory(f"{place}/{name}")
+            self.disk.sync_directory(place)
+            if not self.disk.list_directory(place):
+                self.disk.remove_directory(place)
+            self.disk.sync_directory("/source")
+
+    # The node
+
+    def start(self):
+        """From what is on the disk; returns when it reports that it has started, or has crashed."""
+        self.files = FaultyFiles(self.disk)
+        self.down = False
+        self._call(self._start)
+
+    def stop(self):
+        """In good order."""
+        if not self.down:
+            self._call(self._stop)
+
+    def crash_at(self, at, action):
+        """The power goes at the `at`-th change of the disk from now."""
+        self.files.faults = (Fault(at, action, kinds=CHANGING),)
+        self.files._seen = [0]
+
+    def lose_power(self, seed):
+        """Now; what was not synced may be lost."""
+        restarted = self.disk.power_loss(seed)
+        self.stop()
+        self.disk = restarted
+
+    def look(self):
+        """Looks at the source, and does what follows."""
+        self._call(self._look)
+
+    def wait(self):
+        """A quarter of `retire_after` passes."""
+        self._call(self._wait)
+
+    def hold(self, name):
+        """Pins a version, or none."""
+        self.holds = {DATABASE: name} if name else {}
+        self._call(self._hold, name)
+
+    def finish(self):
+        """Lets the build that runs do its work."""
+        self._call(self._finish)
+
+    # What is to be seen
+
+    @property
+    def active(self):
+        """The version that requests get which name none."""
+        found = self.library.active(DATABASE)
+        return None if found is None else found.name
+
+    @property
+    def kept(self):
+        """The versions that are served by name."""
+        return {version.name for version, _ in self.library.held()}
+
+    @property
+    def states(self):
+        """By version."""
+        return {name: State(told["state"]) for name, told in self.status["versions"].items()}
+
+    def value(self, key):
+        """What the active version says."""
+        for file in self.library.active(DATABASE).files:
+            if (found := file.get(key)) is not None:
+                return found
+        return None
+
+    def on_disk(self):
+        """What a start would find: the active version, the newest that ever was, and those that are built."""
+        try:
+            body = read_document(self.disk, f"/data/active/{DATABASE}", "ACTIVE")
+        except FileNotFoundError:
+            body = {"version": None, "newest": None}
+        try:
+            built = {entry.name for entry in self.disk.list_directory(f"/data/datasets/{DATABASE}")}
+        except FileNotFoundError:
+            built = set()
+        return body["version"], body["newest"], built
+
+    # In Trio's thread
+
+    def _run(self):
+        with suppress(BaseExceptionGroup):
+            trio.run(self._main, clock=self.clock)
+
+    async def _main(self):
+        self._token = trio.lowlevel.current_trio_token()
+        self._end = trio.Event()
+        async with trio.open_nursery() as self._nursery:
+            self._ready.set()
+            await self._end.wait()
+
+    def _call(self, function, *args):
+        trio.from_thread.run(self._settled, function, *args, trio_token=self._token)
+        if self._errors:
+            raise self._errors.pop()
+
+    async def _settled(self, function, *args):
+        await function(*args)
+        await wait_all_tasks_blocked()
+        if not self.down:
+            self.status = self.library.status().get(DATABASE, {"versions": {}})
+
+    async def _start(self):
+        started = trio.Event()
+        self._nursery.start_soon(self._live, started)
+        await started.wait()
+
+    async def _live(self, started):
+        """One life of the process; its scope ends it."""
+        self.requests.clear()
+        with trio.CancelScope() as self._scope:
+            try:
+                with DataDirectory.open("/data", self.files, cluster="test", random=random.Random(1)) as directory:
+                    settings = LibrarySettings(
+                        source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, holds=self.holds
+                    )
+                    self.library = Library(
+                        directory, settings, on_change=self._note, requests=lambda _, name: self.requests[name]
+                    )
+                    try:
+                        async with trio.open_nursery() as nursery:
+                            await nursery.start(self.library.run)
+                            started.set()
+                            await trio.sleep_forever()
+                    finally:
+                        self.library.close()
+            except* Crash:
+                pass
+            except* Exception as group:
+                self._errors.append(group)
+        self.down = True
+        started.set()
+
+    async def _stop(self):
+        self._scope.cancel()
+
+    async def _look(self):
+        self._nursery.start_soon(self._rescan, self.library)
+
+    async def _rescan(self, library):
+        with suppress(Crash, RuntimeError):  # The node ends meanwhile: its nursery is closed.
+            await library.rescan()
+
+    async def _wait(self):
+        self.clock.jump(STEP_S)
+
+    async def _hold(self, name):
+        if DATABASE in self.library._databases:
+            self.library._databases[DATABASE].pin(name)
+        else:
+            self.library._settings = LibrarySettings(
+                source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, holds=self.holds
+            )
+
+    async def _finish(self):
+        self.gate.set()
+
+    async def _build(self, job, *, memory_bytes, loads, on_progress):
+        self.builds.append(job.version)
+        self.gate = trio.Event()
+        await self.gate.wait()
+        try:
+            perform(job, self.files, memory_bytes=MEMORY_BYTES)
+        except SourceChanged:
+            raise
+        except SourceError as error:
+            raise BuildError(Trouble(error.message)) from error
+        return 0
+
+    def _note(self):
+        active = self.active
+        if not self.answers or self.answers[-1][0] != active:
+            self.answers.append((active, self.holds.get(DATABASE)))

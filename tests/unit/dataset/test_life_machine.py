@@ -1,0 +1,211 @@
+"""A node's datasets through anything, against a model of some twenty lines; and planted bugs, each of which it finds."""
+
+import copy
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+)
+
+from gossipkv.dataset.lifecycle import State
+from gossipkv.testing.faulty_files import Action
+from tests.unit.dataset.simulated_node import RETIRE_MS, SimulatedNode
+
+NAMES = st.sampled_from(["v1", "v2", "v3", "v4", "v5"])
+CRASHES = st.sampled_from([Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
+SEEDS = st.integers(0, 1000)
+
+
+class Model:
+    """What a node should do, without how."""
+
+    def __init__(self):
+        self.source = {}  # name -> (kind, stamp); kinds: good, bad, empty
+        self.hold = self.active = self.newest = self.building = self.stamp = None
+        self.kept = {}  # What is built -> when it was left or last asked for.
+        self.fresh = set()  # Built, and never active yet.
+        self.failed, self.mended, self.asked, self.now = set(), set(), set(), 0  # Mended: and not built yet.
+
+    def wanted(self, name):
+        """Whether it may become active."""
+        return name == self.hold if self.hold else self.active is None or name > self.active
+
+    def react(self):
+        """Everything that is to be done at once."""
+        complete = {name for name, (kind, _) in self.source.items() if kind != "empty"}
+        here = [name for name in self.kept if self.wanted(name) and (self.hold or name in complete | self.fresh)]
+        if here and max(here) != self.active:
+            self.kept[self.active], self.active = self.now, max(here)
+            self.newest = max(self.active, self.newest or "")
+        self.kept = {
+            name: self.now if name in self.asked else left
+            for name, left in self.kept.items()
+            if name == self.active or name in self.asked or (name and self.now - left < RETIRE_MS)
+        }
+        self.asked, self.fresh = set(), set()
+        self.failed = {name for name in self.failed & complete if self.wanted(name) or name > (self.active or "")}
+        if self.building and not self.wanted(self.building):
+            self.building = None
+        ready = [name for name in complete - self.kept.keys() - self.failed if self.wanted(name)]
+        if self.building is None and ready:
+            self.building = max(ready)
+            self.stamp = self.source[self.building]
+
+    def finish(self):
+        """The build ends, well or not."""
+        name, self.building = self.building, None
+        if self.source.get(name) == self.stamp:
+            if self.stamp[0] == "good":
+                self.kept[name] = self.now
+            else:
+                self.failed.add(name)
+
+    def restart(self, active, newest, built):
+        """From what is on the disk."""
+        self.active, self.newest, self.building = active, newest, None
+        self.kept = dict.fromkeys(built, self.now)
+        self.failed, self.mended, self.asked = set(), set(), set()
+        self.fresh = {name for name in built if newest is None or name > newest}
+
+
+class Life(RuleBasedStateMachine):
+    """The steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.real, self.stamps = Model(), SimulatedNode(), 0
+        self.crash_seed = None
+        self.real.start()
+
+    def teardown(self):
+        """The end of one run."""
+        self.real.close()
+
+    def step(self, change, act):
+        """The same with both, and the same outcome, unless the power goes in the middle."""
+        before = copy.deepcopy(self.model)
+        change()
+        self.model.react()
+        act()
+        if self.real.down:
+            self.recover(before)
+
+    def recover(self, before=None):
+        """A restart after a crash: the disk has what was before the step, or after it, of each thing."""
+        before = before or self.model
+        if self.crash_seed is not None:
+            self.real.lose_power(self.crash_seed)
+        active, newest, built = self.real.on_disk()
+        assert active in {before.active, self.model.active}
+        both = before.kept.keys() & self.model.kept.keys()
+        assert both <= built <= before.kept.keys() | self.model.kept.keys() | {before.building}
+        self.model.restart(active, newest, built)
+        self.model.react()
+        builds = len(self.real.builds)
+        self.real.start()
+        assert not set(self.real.builds[builds:]) & built
+
+    @rule(name=NAMES, kind=st.sampled_from(["good", "good", "good", "bad", "empty"]))
+    def publish(self, name, kind):
+        """A version appears, or is replaced."""
+        self.stamps += 1
+        if name in self.model.kept:
+            kind = "good"
+
+        def change():
+            self.model.source[name] = (kind, self.stamps)
+            self.model.mended |= self.model.failed & {name}
+            self.model.failed.discard(name)
+
+        self.real.put(name, {"good": [b"name\t%s\n" % name.encode()], "bad": [b"bad\n"], "empty": []}[kind])
+        self.step(change, self.real.look)
+
+    @rule(name=NAMES)
+    def upgrade(self, name):
+        """A good version appears, and everything that can be built is built."""
+        self.publish(name, "good")
+        while self.model.building:
+            self.finish()
+
+    @rule(name=NAMES)
+    def withdraw(self, name):
+        """A version vanishes at the source."""
+        self.real.withdraw(name)
+        self.step(lambda: self.model.source.pop(name, None), self.real.look)
+
+    @rule(name=st.none() | NAMES)
+    def hold(self, name):
+        """It is pinned, or none is."""
+
+        def change():
+            self.model.hold = name
+
+        self.step(change, lambda: self.real.hold(name))
+
+    @precondition(lambda self: self.model.building)
+    @rule()
+    def finish(self):
+        """A build comes to its end."""
+        if self.model.building:
+            self.step(self.model.finish, self.real.finish)
+
+    @precondition(lambda self: self.model.kept)
+    @rule(data=st.data())
+    def ask(self, data):
+        """Somebody asks for a version by name."""
+        name = data.draw(st.sampled_from(sorted(self.model.kept)))
+        self.real.requests[name] += 1
+        self.step(lambda: self.model.asked.add(name) if name != self.model.active else None, self.real.look)
+
+    @rule(steps=st.integers(1, 5))
+    def wait(self, steps):
+        """Time passes."""
+
+        def change():
+            self.model.now += RETIRE_MS // 4
+
+        for _ in range(steps):
+            self.step(change, self.real.wait)
+
+    @rule(at=st.integers(0, 20), action=CRASHES, seed=SEEDS)
+    def lose_power_soon(self, at, action, seed):
+        """In the middle of something."""
+        self.crash_seed = seed
+        self.real.crash_at(at, action)
+
+    @rule(seed=st.none() | SEEDS)
+    def restart(self, seed):
+        """In good order, or after a power loss between two steps."""
+        if seed is None:
+            self.real.stop()
+        self.crash_seed = seed
+        self.recover()
+
+    @invariant()
+    def both_agree(self):
+        """What is served, built and kept."""
+        states = self.real.states
+        assert self.real.active == self.model.active
+        assert self.real.kept == set(self.model.kept)
+        assert {name for name, state in states.items() if state is State.BUILDING} == {self.model.building} - {None}
+        assert {name for name, state in states.items() if state is State.ACTIVE} == {self.model.active} - {None}
+        errors = {name for name, state in states.items() if state is State.ERROR}
+        assert self.model.failed <= errors <= self.model.failed | self.model.mended
+        assert self.real.on_disk()[:2] == (self.model.active, self.model.newest)
+        if self.model.active is not None:
+            assert self.real.value(b"name") == self.model.active.encode()
+
+    @invariant()
+    def answers_never_go_back(self):
+        """But by a hold."""
+        names = [name for name, _ in self.real.answers]
+        for before, (after, hold) in zip(names, self.real.answers[1:], strict=False):
+            assert before is None or after == hold or (after is not None and after > before)
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=60, stateful_step_count=25)

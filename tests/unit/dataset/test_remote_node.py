@@ -1,0 +1,255 @@
+"""Datasets from S3, as moto's server plays it: real child processes, a real HTTP server, objects that change."""
+
+import contextlib
+import json
+import logging
+import socket
+import threading
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from structlog.testing import capture_logs
+
+from gossipkv.database_settings import DatabaseSettings
+from gossipkv.dataset import library as library_module
+from gossipkv.dataset import remote
+from gossipkv.dataset.source import Source
+from gossipkv.environment import RealFiles
+from gossipkv.errors import SourceError
+from tests.unit.dataset.sources import lines
+from tests.unit.dataset.world import active, get, state, until
+
+SECRET = "correct-horse-battery-staple"
+MEMORY = 512 << 20  # A child that speaks S3 holds a hundred mebibytes before it reads anything.
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Moto's server, in this process."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    moto = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    moto.start()
+    host, port = moto.get_host_and_port()
+    yield f"http://{host}:{port}"
+    moto.stop()
+
+
+class Bucket:
+    """A bucket, empty at first."""
+
+    def __init__(self, url, name):
+        self.name = name
+        self.url = f"s3://{name}/root"
+        self.options = {
+            "key": "AKIDEXAMPLE", "secret": SECRET, "client_kwargs": {"region_name": "us-east-1"}, "endpoint_url": url,
+        }  # fmt: skip
+        self._client = boto3.client(
+            "s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="y"
+        )
+        self._client.create_bucket(Bucket=name)
+
+    def put(self, key, data):
+        """An object below the root."""
+        self._client.put_object(Bucket=self.name, Key=f"root/{key}", Body=data)
+
+    def vanish(self):
+        """It is gone, with what was in it."""
+        while found := self._client.list_objects_v2(Bucket=self.name).get("Contents"):
+            for item in found:
+                self._client.delete_object(Bucket=self.name, Key=item["Key"])
+        self._client.delete_bucket(Bucket=self.name)
+
+    def source(self, **settings):
+        """It as a source."""
+        return Source.open(self.url, RealFiles(), self.options, **settings)
+
+    def settings(self, **others):
+        """Of a library."""
+        return {"source": self.url, "storage_options": self.options, "build_memory": MEMORY} | others
+
+    def close(self):
+        """Lets go of the connection."""
+        self._client.close()
+
+
+@pytest.fixture
+def bucket(server, request):
+    """A bucket for each test."""
+    made = Bucket(server, f"b{abs(hash(request.node.name))}")
+    yield made
+    made.close()
+
+
+def test_discovery(bucket):
+    """Prefixes are directories; markers of directories, hidden names and nested ones are no data."""
+    for key in ("db/v1/part-0", "db/v1/_SUCCESS", "db/v1/.part-0.crc", "db/v1/_temporary/0/part-9", "db/v2/", "README"):
+        bucket.put(key, b"" if key.endswith(("/", "_SUCCESS")) else b"x")
+    source = bucket.source(require_success_file=True)
+    assert source.databases().names == ("db",)
+    assert source.databases().ignored == (f"{bucket.url}/README: not a database: it is not a directory",)
+    assert source.versions("db").names == ("v1", "v2")
+    version = source.version("db", "v1")
+    assert [(file.name, file.size_bytes, bool(file.tag)) for file in version.files] == [("part-0", 1, True)]
+    assert version.files[0].checksums.path == f"{bucket.url}/db/v1/.part-0.crc"
+    assert version.waiting_for is None
+    assert source.version("db", "v2").waiting_for == "a data file"
+    bucket.put("db/v1/part-1/x", b"")
+    with pytest.raises(SourceError, match="part-1: a directory among the data files"):
+        source.version("db", "v1")
+
+
+def test_more_objects_than_a_page_holds(bucket):
+    """S3 lists a thousand at a time."""
+    names = [f"part-{number:05d}" for number in range(1_101)]
+    for name in names:
+        bucket.put(f"db/v1/{name}", b"")
+    assert [file.name for file in bucket.source().version("db", "v1").files] == names
+
+
+def test_a_listing_ends_early(bucket, monkeypatch):
+    """With more entries than any version has, pages are not asked for any more."""
+    for number in range(7):
+        bucket.put(f"db/v1/part-{number}", b"")
+    source = bucket.source()
+    assert len(source.version("db", "v1").files) == 7
+    monkeypatch.setattr(remote, "MOST_ENTRIES", 3)
+    with pytest.raises(SourceError, match="db/v1: cannot be read: more than"):
+        source.version("db", "v1")
+    assert len(remote._first_of(source._files._opened[0], f"{bucket.name}/root/db/v1")) == 4
+
+
+async def test_versions_are_built_and_served(bucket, world):
+    """By a child that reaches the store itself; a new version is seen at the next look."""
+    bucket.put("db/v1/part-0", lines(a=1, b=2))
+    bucket.put("db/v1/part-1", lines(a=3))
+    async with world.node(**bucket.settings()) as library:
+        await active(library, "v1")
+        assert (get(library, b"a"), get(library, b"b"), get(library, b"c")) == (b"3", b"2", None)
+        bucket.put("db/v2/part-0", lines(a=4))
+        assert await library.rescan() == {"db": ["v1", "v2"]}
+        await active(library, "v2")
+        assert get(library, b"a") == b"4"
+
+
+async def test_an_object_written_again_during_the_build(bucket, world):
+    """Of the same size: the build begins anew, and what is served is of one state."""
+    before, after = (b"".join(b"%06d\t%s\n" % (n, text * 90) for n in range(10_000)) for text in (b"x", b"y"))
+    bucket.put("db/v1/part-0", before)
+    with capture_logs() as logs:
+        async with world.node(**bucket.settings(throttle_loads=512 << 10)) as library:
+            await until(lambda: read_so_far(library) > 0)
+            bucket.put("db/v1/part-0", after)
+            library._shared.loads._bytes_per_second = 0
+            library._shared.loads._count(0)
+            await until(lambda: any(line["event"] == "source_changed" for line in logs))
+            await active(library, "v1")
+            assert get(library, b"000000") == get(library, b"009999") == b"y" * 90
+
+
+async def test_a_version_that_is_half_there(bucket, world):
+    """A file that comes while the others are read: in the end all are served."""
+    bucket.put("db/v1/part-0", b"".join(b"%06d\t%s\n" % (n, b"x" * 90) for n in range(5_000)))
+    async with world.node(**bucket.settings(throttle_loads=256 << 10)) as library:
+        await until(lambda: read_so_far(library) > 0)
+        bucket.put("db/v1/part-1", lines(late="yes"))
+        library._shared.loads._bytes_per_second = 0
+        library._shared.loads._count(0)
+        await active(library, "v1")
+        assert library.active("db").partitions == 2
+        assert get(library, b"late") == b"yes"
+
+
+def read_so_far(library):
+    """How much the build of v1 has read."""
+    version = library.status().get("db", {"versions": {}})["versions"].get("v1", {})
+    return version.get("progress", {"read_bytes": 0})["read_bytes"]
+
+
+async def test_a_bucket_that_vanishes_goes_on_being_served(bucket, world):
+    """It is told, and a restart serves it as well."""
+    bucket.put("db/v1/part-0", lines(a=1))
+    async with world.node(**bucket.settings()) as library:
+        await active(library, "v1")
+        bucket.vanish()
+        await library.rescan()
+        assert "does not exist" in library.trouble()
+        assert get(library, b"a") == b"1"
+        assert state(library, "v1") == "ACTIVE"
+    async with world.node(**bucket.settings()) as library:
+        assert get(library, b"a") == b"1"
+
+
+@pytest.fixture
+def silent():
+    """The URL of a server that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = []
+
+        def take():
+            while True:
+                try:
+                    taken.append(listener.accept()[0])
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for connection in taken:
+            connection.close()
+
+
+async def test_a_store_that_hangs_delays_no_other_database(bucket, silent, world, monkeypatch):
+    """One database's own endpoint does not answer; another is discovered, built and switched meanwhile."""
+    monkeypatch.setattr(library_module, "FIRST_SCAN_S", 0.5)
+    bucket.put("quick/v1/part-0", lines(a=1))
+    slow = DatabaseSettings(storage_options=bucket.options | {"endpoint_url": silent})
+    async with world.node(**bucket.settings(databases={"slow": slow}, refresh_period_ms=200)) as library:
+        await active(library, "v1", "quick")
+        bucket.put("quick/v2/part-0", lines(a=2))
+        await active(library, "v2", "quick")
+        assert library._databases["slow"].looking
+        assert library.status("slow")["slow"]["versions"] == {}
+
+
+async def test_a_root_that_cannot_be_listed_hides_no_named_database(bucket, world):
+    """Its own options lead to it."""
+    bucket.put("db/v1/part-0", lines(a=1))
+    own = DatabaseSettings(storage_options=bucket.options)
+    wrong = bucket.options | {"endpoint_url": "http://127.0.0.1:1", "config_kwargs": {"retries": {"max_attempts": 1}}}
+    async with world.node(**bucket.settings(storage_options=wrong, databases={"db": own})) as library:
+        await active(library, "v1")
+        assert "Could not connect" in library.trouble()
+
+
+async def test_no_secret_is_seen(bucket, world):
+    """Not in status, logs, the child's arguments and environment, nor in the data directory."""
+    bucket.put("db/v1/part-0", b"".join(b"%06d\t%s\n" % (n, b"x" * 90) for n in range(5_000)))
+    bucket.put("db/v2/part-0", b"no tab\n")
+    bucket.put("not a name/x", b"")
+    with capture_logs() as logs:
+        async with world.node(**bucket.settings(throttle_loads=256 << 10)) as library:
+            await until(lambda: read_so_far(library) > 0)
+            seen = what_children_show()
+            assert seen
+            told = json.dumps(library.status())
+            assert "no TAB" in told
+    for text in (*map(str, seen), told, str(logs), repr(library._settings), repr(bucket.settings().get("databases"))):
+        assert SECRET not in text
+    for path in (world.root / "data").rglob("*"):
+        assert path.is_dir() or SECRET.encode() not in path.read_bytes()
+
+
+def what_children_show():
+    """Arguments and environment of the processes that build."""
+    shown = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            arguments = (path / "cmdline").read_bytes()
+            if b"gossipkv.dataset.build_child" in arguments:
+                shown.append(arguments + (path / "environ").read_bytes())
+    return shown
