@@ -16,7 +16,6 @@ import pytest
 from gossipkv.dataset.lanes import (
     SMALL_SOURCE_BYTES,
     LaneOrder,
-    LaneProgress,
     LaneTask,
     WriteOrder,
     build_in_lanes,
