@@ -21,10 +21,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossipkv.dataset.adopt import NotAdoptable, take_over
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.identity import Identity
 from gossipkv.dataset.intake import Rule, Strayed, Taken, take_in
 from gossipkv.dataset.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
+from gossipkv.dataset.recognition import Recognition
 from gossipkv.dataset.remote import REMOTE_BYTES, RemoteRoot, files_of
 from gossipkv.dataset.source import SourceFile, SourceVersion
 from gossipkv.dataset.survey import find_format, recognise_function
@@ -34,7 +36,6 @@ from gossipkv.storage.builder import SortedFileBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gossipkv.dataset.recognition import Recognition
     from gossipkv.dataset.source import SourceFiles
     from gossipkv.environment import Files
     from gossipkv.storage.builder import BuildReport
@@ -185,7 +186,7 @@ def perform(
         if job.format is None:
             job = replace(job, format=find_format(job, origin))
         attempt = _Attempt(job, files, origin, memory_bytes, on_progress, pace)
-        manifest = _by_the_right_function(job, attempt, recognise_function(job, origin))
+        manifest = _taken_over_or_built(job, attempt)
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -193,6 +194,24 @@ def perform(
             {"file": str(error.filename or job.directory), "errno": error.errno},
         ) from error
     return manifest
+
+
+def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
+    """Our own sorted files need no building if they fit together; a key in a wrong one has them read after all."""
+    recognition = None
+    if job.format == "sorted":
+        try:
+            return take_over(
+                job,
+                attempt.files,
+                attempt.origin,
+                on_progress=lambda *state: attempt.on_progress(Progress(*state)),
+                pace=attempt.pace,
+            )
+        except NotAdoptable as refusal:
+            if refusal.claim is not None:
+                recognition = Recognition((), nearly=refusal.claim)
+    return _by_the_right_function(job, attempt, recognition or recognise_function(job, attempt.origin))
 
 
 def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recognition) -> Manifest:
@@ -237,14 +256,16 @@ class _Attempt:
         def written(done: int, total: int) -> None:
             self.on_progress(Progress(job.source_bytes, job.source_bytes, total, done))
 
-        identity = job.identity(rule.function)
+        identity = asdict(job.identity(rule.function))
         with SortedFileBuilder(
             Path(job.directory),
             [partition_name(partition) for partition in job.held()],
             files=self.files,
             memory_bytes=self.memory_bytes,
             compression=job.compression,
-            metadata=json.dumps(asdict(identity), sort_keys=True).encode(),
+            metadata=[
+                json.dumps(identity | {"partition": partition}, sort_keys=True).encode() for partition in job.held()
+            ],
             on_progress=written,
         ) as builder:
             taken = take_in(
