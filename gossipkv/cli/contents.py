@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.dataset.manifest import MANIFEST, Manifest, read_manifest
+from gossipkv.dataset.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
 from gossipkv.dataset.version import open_partition, read_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import GossipKVError, StorageError, UnsupportedFormat
@@ -56,7 +56,7 @@ def document(path: Path) -> tuple[str, Body]:
     data = read(path)
     match = _KIND.match(data)
     kind = match[1].decode() if match is not None else "DOCUMENT"
-    body, _ = decode(data, str(path), kind)
+    body, _ = decode(data, str(path), kind, newest_format=FORMAT if kind == KIND else 1)
     return kind, body
 
 

@@ -111,7 +111,7 @@ class LaneBuilder:
         files: Files | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         compression: str = "none",
-        metadata: bytes = b"",
+        metadata: bytes | Sequence[bytes] = b"",
         on_progress: Callable[[int, int], None] | None = None,
         lane: int | None = None,
     ) -> None:
@@ -243,7 +243,7 @@ class LaneBuilder:
             compression=self._compression,
             seed=totals.seed,
             common_prefix=total.prefix,
-            metadata=self._metadata,
+            metadata=self._metadata if isinstance(self._metadata, bytes) else self._metadata[group],
         )
         records = 0
         while True:
@@ -284,7 +284,7 @@ class SortedFileBuilder(LaneBuilder):
         files: the file operations to use.
         memory_bytes: bounds what the builder holds, from 8 MiB; three times the longest record where that is more.
         compression: "none" or "lz4" (4 KiB blocks; for data larger than memory).
-        metadata: bytes kept with every file.
+        metadata: bytes kept with every file, or for each file its own.
         on_progress: called with (records written, records added) now and then during `finish`.
 
     Raises:
@@ -300,7 +300,7 @@ class SortedFileBuilder(LaneBuilder):
         files: Files | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         compression: str = "none",
-        metadata: bytes = b"",
+        metadata: bytes | Sequence[bytes] = b"",
         on_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         super().__init__(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gossipkv.client import blocking
+from gossipkv.dataset import finish_version, write_partition
 from gossipkv.keyspace.partitioner import FUNCTIONS
 from tests.cluster.node_process import NodeProcess
 from tests.fixtures.cases import SHARED, Case, cases
@@ -28,7 +30,14 @@ AT_ONCE = 500  # Keys of one request.
 FLIPPED = 300  # A byte of the damaged file, within its records.
 DAMAGED = "damaged"
 
-ALL = cases()
+TASKS = "sorted-by-tasks"
+
+GIVEN = cases()
+# What tasks of another engine make of one of them.
+BY_TASKS = replace(
+    next(case for case in GIVEN if case.name == "phrases-string-n5"), name=TASKS, format="sorted", fitting=None
+)
+ALL = [*GIVEN, BY_TASKS]
 each_directory = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 
 Status = dict[str, object]
@@ -48,15 +57,27 @@ def settings_file(place: Path) -> Path:
 
 def lay_out(root: Path) -> None:
     """Every directory that is there as the version of a database; and one of them with a flipped byte."""
-    for case in ALL:
+    for case in GIVEN:
         if case.place.is_dir():
             shutil.copytree(case.place, root / case.name / VERSION)
+    write_by_tasks(root / TASKS / VERSION)
     healthy = next(case for case in ALL if case.name == "few-record-zlib")
     shutil.copytree(healthy.place, root / DAMAGED / VERSION)
     file = root / DAMAGED / VERSION / "part-00001"
     data = bytearray(file.read_bytes())
     data[FLIPPED] ^= 1
     file.write_bytes(data)
+
+
+def write_by_tasks(version: Path) -> None:
+    """The records of a version, as sorted files, one for each partition."""
+    assert BY_TASKS.files is not None
+    count = len(BY_TASKS.files)
+    function = BY_TASKS.written_with or ""
+    for number in range(count):
+        mine = [pair for pair in BY_TASKS.records.items() if hashing.partition(function, pair[0], count) == number]
+        write_partition(version, number, count, mine, function=function, compression="lz4")
+    finish_version(version, count)
 
 
 class Served:

@@ -8,18 +8,20 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from gossipkv.client import blocking
-from tests.cluster.node_process import NodeProcess, wait_for
+from tests.cluster.node_process import NodeProcess
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(
     r"^```python\n(.*?)^```$", (ROOT / "docs" / "spark.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
 )
+VERSION = "2026-03-01"
 KINDS = ("sequence", "sorted")
 PATIENCE_S = 120
 
@@ -54,7 +56,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind, example in zip(KINDS, EXAMPLES, strict=True):
         script = place / f"{kind}.py"
         script.write_text(example, encoding="utf-8")
-        version = place / "source" / kind / "2026-03-01"
+        version = place / "source" / kind / VERSION
         version.parent.mkdir(parents=True)
         command = [sys.executable, str(script), str(place / "text.txt"), str(version)]
         jobs.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
@@ -64,16 +66,26 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "source"
 
 
+def settled(client: blocking.Client, database: str) -> dict[str, object]:
+    """What the node says of the version when it serves, or is in error."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        told = client.status(database)[database]["versions"][VERSION]
+        if told["state"] in {"ACTIVE", "ERROR"}:
+            return told
+        assert time.monotonic() < give_up_s, told
+        time.sleep(0.1)
+
+
 def test_examples_write_what_a_node_serves(root: Path, tmp_path: Path) -> None:
     """Every word has its count, and the function is recognised: both examples partition by Sequins' function."""
     counts = {word.encode(): str(count).encode() for word, count in Counter(TEXT.split()).items()}
     with NodeProcess(tmp_path, "--require-success-file", source=root) as node:
         node.ready()
-        for kind in KINDS:
-            wait_for(node.address, kind, "2026-03-01")
         with blocking.connect(node.address) as client:
             for kind in KINDS:
+                told = settled(client, kind)
+                assert told["state"] == "ACTIVE", told
                 assert list(client.dataset(kind).scan()) == sorted(counts.items())
-                told = client.status(kind)[kind]["versions"]["2026-03-01"]
                 assert (told["function"], told["records"], len(told["partitions"])) == ("sequins", len(counts), 8)
                 assert told["strays"] == 0
