@@ -102,6 +102,9 @@ def take_in(
     """
     intake = _Intake(job, rule, builder, on_records)
     for place in places:
+        if rule.relies and job.may_skip(place, rule.function):
+            intake.skip()
+            continue
         with SourceReader(files, job.files[place], pace=pace) as reader:
             intake.take(place, reader)
     return intake.taken()
@@ -125,6 +128,10 @@ class _Intake:
     def taken(self) -> Taken:
         return Taken(self._records, tuple(self._assigner.strays()), self._first_stray, self._skipped_files)
 
+    def skip(self) -> None:
+        """A file that need not be read."""
+        self._skipped_files += 1
+
     def take(self, place: int, reader: SourceReader) -> None:
         """Reads the file at this place, or its first keys if it need not be read."""
         job, rule = self._job, self._rule
@@ -137,7 +144,7 @@ class _Intake:
                 seen += len(batch)
                 self._take_batch(batch, reader.name)
                 if probes and seen >= PROBE_KEYS:
-                    self._skipped_files += 1
+                    self.skip()
                     return
 
     def _take_batch(self, batch: Batch, name: str) -> None:
