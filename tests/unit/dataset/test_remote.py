@@ -65,6 +65,7 @@ def test_a_source_is_listed_as_a_local_one(memory):
     memory.pipe("/root/db/v1/_temporary/0/part-9", b"x")
     memory.pipe("/root/db/v3/_SUCCESS", b"")
     memory.pipe("/root/README", b"x")
+    memory.pipe("/root/db/v1/../part-7", b"x")
     memory.mkdirs("/root/db/v2")
     found = source()
     assert found.databases().names == ("db",)
