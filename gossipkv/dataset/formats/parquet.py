@@ -57,7 +57,8 @@ MAX_FOOTER_BYTES = 16 << 20
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
 SHOWN_COLUMNS = 12  # Of a schema, in a message.
-BUFFER_BYTES = 256 << 10  # Of each column, what is read at once.
+BUFFER_BYTES = 256 << 10  # What pyarrow asks for at once.
+WINDOW_BYTES = 4 << 20  # What is read at once: a remote source reads on so far in any case.
 
 
 def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
@@ -105,6 +106,7 @@ class _Bytes(io.RawIOBase):
         super().__init__()
         self._reader = reader
         self._at = 0
+        self._windows: list[tuple[int, bytes]] = []
 
     def readable(self) -> bool:
         return True
@@ -121,10 +123,25 @@ class _Bytes(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        left = max(0, self._reader.size_bytes - self._at)
-        data = self._reader.read_at(self._at, left if size < 0 else min(size, left)) if left else b""
-        self._at += len(data)
-        return data
+        end = self._reader.size_bytes
+        end = end if size < 0 else min(end, self._at + size)
+        parts = []
+        while self._at < end:
+            start, window = self._window(end - self._at)
+            parts.append(window[self._at - start : end - start])
+            self._at += len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _window(self, least: int) -> tuple[int, bytes]:
+        """What lies around here, and where that begins: as two columns are read by turns, there are two."""
+        for start, window in self._windows:
+            if start <= self._at < start + len(window):
+                return start, window
+        size = min(max(least, WINDOW_BYTES), self._reader.size_bytes - self._at)
+        if len(self._windows) > 1:
+            del self._windows[0]  # Before the next one is there.
+        self._windows.append((self._at, self._reader.read_at(self._at, size)))
+        return self._windows[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +150,7 @@ class _File:
 
     arrow: ModuleType
     reader: Readable
+    data: _Bytes
     options: Reading
     end: int  # Where the footer begins.
     metadata: pq.FileMetaData
@@ -152,13 +170,14 @@ class _File:
         arrow.set_cpu_count(1)
         end = _footer_start(reader)
         with _refusing(arrow, reader.name, end, "the footer cannot be read"):
-            return cls(arrow, reader, options, end, parquet.read_metadata(_Bytes(reader)))
+            data = _Bytes(reader)
+            return cls(arrow, reader, data, options, end, parquet.read_metadata(data))
 
     def parquet(self, by_number: list[str]) -> pq.ParquetFile:
         """A reader of rows; columns may be read as numbers of values."""
         with self.refusing(self.end, "the schema cannot be read"):
             return importlib.import_module("pyarrow.parquet").ParquetFile(
-                _Bytes(self.reader),
+                self.data,
                 metadata=self.metadata,
                 read_dictionary=by_number,
                 pre_buffer=False,
