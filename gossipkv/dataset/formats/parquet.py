@@ -8,7 +8,8 @@ Records are taken from Arrow's buffers where they are.  pyarrow bounds neither w
 the bounds are set before it reads a row group:
 
 * The footer is at most `MAX_FOOTER_BYTES` long.
-* Column chunks are read through a buffer, not whole; no page is larger than `max_block_bytes` (`parquet_pages`).
+* Column chunks are read through a buffer, not whole; a page has at most two fifths of `max_block_bytes`
+  (`parquet_pages`), so that the five of its size that are there at a time are two blocks, as in other formats.
 * Rows are read in batches of `BATCH_BYTES`, by the mean size of a row in the page where it is greatest.  A value in a
   dictionary may stand for any number of rows, so each row counts as the longest of them, and so it is with deltas of
   strings, which can repeat a value just as well: there each row counts as a whole page.
@@ -57,6 +58,9 @@ MAX_FOOTER_BYTES = 16 << 20
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
 SHOWN_COLUMNS = 12  # Of a schema, in a message.
+# What a process takes beside pages when it reads Parquet: pyarrow itself, and what its allocator keeps.
+PYARROW_BYTES = 112 << 20
+
 BUFFER_BYTES = 256 << 10  # What pyarrow asks for at once.
 WINDOW_BYTES = 4 << 20  # What is read at once: a remote source reads on so far in any case.
 
@@ -311,7 +315,7 @@ def _check_row_group(source: _File, number: int, columns: list[_Column]) -> _Row
 
 def _weigh(source: _File, column: _Column, found: Iterator[Page]) -> tuple[float, bool]:
     """The bytes of a row in the page where they are most, and whether a dictionary adds to them."""
-    limit = source.options.max_block_bytes
+    limit = source.options.max_block_bytes * 2 // 5
     densest = column.width + 1.0
     dictionary_bytes = 0
     given_up = False  # The writer has gone on without the dictionary.
