@@ -19,12 +19,12 @@ from gossipkv.cli.output import note, print_json, shown
 from gossipkv.cli.screen import progress, size_text
 from gossipkv.database_settings import FORMATS, PRESHARDED
 from gossipkv.dataset.build_job import BuildJob, perform
-from gossipkv.dataset.declared import DECLARED_FILE, Declared, write_declared
+from gossipkv.dataset.declared import Declared, write_declared
 from gossipkv.dataset.destination import LocalDestination
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.remote import files_of
-from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
+from gossipkv.dataset.source import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS
@@ -162,15 +162,16 @@ def _version_of(source: str) -> tuple[Source, SourceVersion]:
     above, _, last = place.rpartition("/")
     entry, path = _looked_at(origin, place, source)
     if entry.kind == "directory":
-        found = origin.listed(path, "", "").files
-        if not found:
+        version = origin.listed(path, "", "")
+        if not version.files:
             raise SourceError(f"{source}: no data files in this directory", {"file": source})
     elif entry.kind == "file":
         last = last.partition(".")[0] if last[:1] != "." else last
-        found = (SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag),)
+        file = SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag)
+        version = SourceVersion("", "", (file,))
     else:
         raise SourceError(f"{source}: neither a file nor a directory", {"file": source})
-    return origin, SourceVersion(_name(above.rpartition("/")[2]), _name(last), found)
+    return origin, replace(version, database=_name(above.rpartition("/")[2]), name=_name(last))
 
 
 def _looked_at(origin: Source, place: str, source: str) -> tuple[Entry, str]:
