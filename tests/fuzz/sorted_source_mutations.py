@@ -2,9 +2,9 @@
 
     python -m tests.fuzz.sorted_source_mutations FIRST COUNT [PLACE]
 
-The files are those of `sorted_file_mutations`.  Of a plainly damaged one every record that comes out is the one that was
-written, in its order, and either all come or an error does.  One that is insane behind checksums that hold may yield
-anything that a sorted file can hold, or an error; but no crash, no other error and no endless loop.
+The files are those of `sorted_file_mutations`.  Of a plainly damaged one every record that comes out is the one that
+was written, in its order, and either all come or an error does.  One that is insane behind checksums that hold may
+yield anything that a sorted file can hold, or an error; but no crash, no other error and no endless loop.
 """
 
 from __future__ import annotations
