@@ -179,7 +179,8 @@ def _version_of(source: str) -> tuple[Source, SourceVersion]:
             raise SourceError(f"{source}: no data files in this directory", {"file": source})
     elif entry.kind == "file":
         last = last.partition(".")[0] if last[:1] != "." else last
-        version = SourceVersion("", "", (SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag),))
+        file = SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag)
+        version = SourceVersion("", "", (file,))
     else:
         raise SourceError(f"{source}: neither a file nor a directory", {"file": source})
     return origin, replace(version, database=_name(above.rpartition("/")[2]), name=_name(last))
