@@ -22,6 +22,7 @@ from gossipkv.dataset.build_job import BuildJob, perform
 from gossipkv.dataset.declared import DECLARED_FILE, Declared, write_declared
 from gossipkv.dataset.destination import LocalDestination
 from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.remote import files_of
 from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
@@ -121,7 +122,7 @@ def build(
             param_hint="--only",
         )
     with _empty_directory(dest):
-        manifest = _perform_with_progress(job, memory_bytes)
+        manifest = _perform_with_progress(replace(job, lanes=cores()), memory_bytes)
         if only is None:
             _declare(dest, manifest)
         RealFiles().sync_directory(dest.absolute().parent)

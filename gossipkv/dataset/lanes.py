@@ -73,7 +73,7 @@ class LaneTask:
     names: tuple[str, ...]  # of the sorted files
     memory_bytes: int  # for all builders together
     compression: str = "none"
-    metadata: bytes = b""
+    metadata: tuple[str, ...] = ()  # of each sorted file, its bytes as Latin-1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +90,14 @@ class LaneOrder:
 
     def to_json(self) -> str:
         """One line."""
-        return json.dumps({**asdict(self), "task": {**asdict(self.task), "metadata": self.task.metadata.hex()}})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> LaneOrder:
         """Back from `to_json`."""
         fields = json.loads(line)
         task = fields["task"]
-        fields["task"] = LaneTask(
-            **{**task, "names": tuple(task["names"]), "metadata": bytes.fromhex(task["metadata"])}
-        )
+        fields["task"] = LaneTask(**{**task, "names": tuple(task["names"]), "metadata": tuple(task["metadata"])})
         return cls(**fields)
 
 
@@ -139,6 +137,11 @@ class LaneProgress:
     read_bytes: int
     read_records: int
     written_records: int
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def useful_lanes(sizes_bytes: Sequence[int], most: int) -> int:
