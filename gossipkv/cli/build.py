@@ -18,7 +18,7 @@ from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json, shown
 from gossipkv.cli.screen import progress, size_text
 from gossipkv.database_settings import FORMATS, PRESHARDED
-from gossipkv.dataset.build_job import BuildJob, perform
+from gossipkv.dataset.build_job import BuildJob, Lanes, perform
 from gossipkv.dataset.declared import DECLARED_FILE, Declared, write_declared
 from gossipkv.dataset.destination import LocalDestination
 from gossipkv.dataset.formats.reading import Reading
@@ -122,7 +122,7 @@ def build(
             param_hint="--only",
         )
     with _empty_directory(dest):
-        manifest = _perform_with_progress(replace(job, lanes=cores()), memory_bytes)
+        manifest = _perform_with_progress(job, memory_bytes)
         if only is None:
             _declare(dest, manifest)
         RealFiles().sync_directory(dest.absolute().parent)
@@ -141,6 +141,7 @@ def _perform_with_progress(job: BuildJob, memory_bytes: int) -> Manifest:
             job,
             RealFiles(),
             memory_bytes=memory_bytes,
+            lanes=Lanes(min(cores(), memory_bytes // MIN_MEMORY_BYTES), memory_bytes, job.reading),
             on_progress=lambda state: bar.update(task, completed=state.done),
         )
 

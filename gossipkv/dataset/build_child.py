@@ -4,7 +4,7 @@ A thread beside the serving loop was measured to raise a read's median from 20 Â
 leaves it where it is.  This module imports no Trio, so that it starts quickly and small.
 
     standard input   one line: the order (`Order`); later lines: the bytes it may read a second
-    standard output  lines of JSON: {"progress": [...]}, ten a second at most; last {"done": VmHWM} or {"error": ...}
+    standard output  lines of JSON: {"progress": [...]}, ten a second at most; last {"done": bytes} or {"error": ...}
     the leash        a pipe that nobody writes to, and whose other end only the node holds
 
 The child dies with the node, at once and whatever it is doing: when the last writer of the leash goes, the kernel sends
@@ -19,6 +19,7 @@ import contextlib
 import fcntl
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -27,15 +28,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes
+from gossipkv.dataset.build_job import BuildJob, Lanes, Progress, perform, reader_bytes
 from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
-from gossipkv.dataset.lanes import builders_bytes, fitting_lanes, useful_lanes
+from gossipkv.dataset.lanes import builders_bytes, useful_lanes
 from gossipkv.dataset.remote import RemoteFiles
 from gossipkv.environment import RealFiles
 from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
 
     from gossipkv.dataset.source import SourceFiles
 
@@ -106,6 +108,11 @@ def peak_bytes() -> int:
     raise ConfigError("/proc/self/status has no VmHWM: builds need Linux with /proc mounted")
 
 
+def largest_child_bytes() -> int:
+    """The most memory that any process has had which this one has started and waited for."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+
+
 def limits(job: BuildJob, memory_bytes: int) -> Reading:
     """How the job is to be read: the longest value and the largest block are an eighth of the memory.
 
@@ -136,24 +143,23 @@ def builder_bytes(order: Order, baseline_bytes: int) -> int:
     return left
 
 
-def share_of_lanes(order: Order, baseline_bytes: int) -> tuple[int, int]:
-    """How many lanes the memory is enough for, and what all their builders may use together.
+def lanes_of(order: Order, baseline_bytes: int, bytes_per_second: Callable[[], int]) -> Lanes | None:
+    """How the build may be shared among processes like this one; None when the memory is not enough for two.
 
-    Every lane is a process like this one, and reads as it would.
-
-    Raises:
-        ConfigError: it is not even enough for one.
+    What a lane reserves for long values and blocks is less than `limits`: nearly no source has any, and one that has is
+    built by this process alone.
     """
     job = order.job
     process_bytes = baseline_bytes + SLACK_BYTES
-    reading_bytes = reader_bytes(job, limits(job, order.memory_bytes))
     most = useful_lanes([file.size_bytes for file in job.files], job.lanes)
-    lanes = fitting_lanes(order.memory_bytes, most=most, process_bytes=process_bytes, reading_bytes=reading_bytes)
-    if lanes == 1:
-        return 1, builder_bytes(order, baseline_bytes)
-    return lanes, builders_bytes(
-        order.memory_bytes, lanes=lanes, process_bytes=process_bytes, reading_bytes=reading_bytes
-    )
+    for count in range(most, 1, -1):
+        reading = limits(job, order.memory_bytes // (2 * count))
+        left = builders_bytes(
+            order.memory_bytes, lanes=count, process_bytes=process_bytes, reading_bytes=reader_bytes(job, reading)
+        )
+        if left // count >= MIN_MEMORY_BYTES:
+            return Lanes(count, left, reading, bytes_per_second)
+    return None
 
 
 def _left_bytes(job: BuildJob, memory_bytes: int, baseline_bytes: int) -> int:
@@ -249,21 +255,22 @@ def main() -> int:
     os.nice(NICENESS)
     try:
         origin = _connect(order.job)  # Before memory is measured: packages of stores are large.
-        lanes, memory_bytes = share_of_lanes(order, peak_bytes())
+        baseline_bytes = peak_bytes()
         throttle = _Throttle(orders, order.bytes_per_second)
+        lanes = lanes_of(order, baseline_bytes, throttle.bytes_per_second)
         perform(
-            replace(order.job, reading=limits(order.job, order.memory_bytes), lanes=lanes),
+            replace(order.job, reading=limits(order.job, order.memory_bytes)),
             RealFiles(),
             origin=origin,
-            memory_bytes=memory_bytes,
+            memory_bytes=builder_bytes(order, baseline_bytes),
             on_progress=_Reporter(),
             pace=throttle.wait,
-            bytes_per_second=throttle.bytes_per_second,
+            lanes=lanes,
         )
     except GossipKVError as error:
         _say({"error": [type(error).__name__, error.message, error.details]})
         return 1
-    _say({"done": peak_bytes()})
+    _say({"done": peak_bytes() + (lanes.count if lanes else 0) * largest_child_bytes()})
     return 0
 
 

@@ -34,8 +34,8 @@ from gossipkv.dataset.remote import REMOTE_BYTES, RemoteRoot, files_of
 from gossipkv.dataset.source import SourceFile, SourceVersion
 from gossipkv.dataset.source_reader import SourceReader
 from gossipkv.dataset.survey import find_format, recognise_function
-from gossipkv.errors import StorageError
-from gossipkv.storage.builder import MIN_MEMORY_BYTES, SortedFileBuilder
+from gossipkv.errors import SourceError, StorageError
+from gossipkv.storage.builder import SortedFileBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ class BuildJob:
     presharded: str = "probe"  # Whether a file of an unwanted partition may be skipped: probe, declared, never.
     declaration: SourceFile | None = None  # The file in which the source's job says what each file holds,
     declared: Declared | None = None  # and what it says, once it is read.
-    lanes: int = 1  # Processes that share the work, if there is enough of it (`lanes`).
+    lanes: int = 1  # Most processes that may share the work (`lanes`).
     remote: RemoteRoot | None = field(default=None, repr=False)  # None: the files are this machine's.
 
     @property
@@ -154,6 +154,16 @@ class BuildJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Lanes:
+    """How a build may be shared among processes."""
+
+    count: int
+    memory_bytes: int  # for all their builders together
+    reading: Reading  # What each may hold; where that is less than the job says, a build may end up in one process.
+    bytes_per_second: Callable[[], int] = lambda: 0  # Asked now and then, and shared.
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """How far a build is.  It reads everything, then writes everything."""
 
@@ -191,12 +201,12 @@ def perform(
     memory_bytes: int,
     on_progress: Callable[[Progress], None] = lambda _: None,
     pace: Callable[[int], None] = lambda _: None,
-    bytes_per_second: Callable[[], int] = lambda: 0,
+    lanes: Lanes | None = None,
 ) -> Manifest:
     """Builds; returns when the result is durable in `job.directory`.
 
-    The source is read with `origin`; `memory_bytes` is the builder's, or that of all lanes' builders together.  `pace`
-    gets each chunk's size, and may sleep; lanes share `bytes_per_second` instead, and use the system's own files.
+    The source is read with `origin`; `memory_bytes` is the builder's; `pace` gets each chunk's size, and may sleep.
+    With `lanes` a source that is large enough is built by several processes, which use the system's own files.
 
     Raises:
         SourceError: a file is not of its format.
@@ -209,7 +219,7 @@ def perform(
         if job.format is None:
             job = replace(job, format=find_format(job, origin))
         job = replace(job, declared=_read_declaration(job, origin))
-        attempt = _Attempt(job, files, origin, memory_bytes, on_progress, pace, bytes_per_second)
+        attempt = _Attempt(job, files, origin, memory_bytes, on_progress, pace, lanes)
         manifest = _taken_over_or_built(job, attempt)
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
@@ -270,14 +280,12 @@ class _Attempt:
     memory_bytes: int
     on_progress: Callable[[Progress], None]
     pace: Callable[[int], None]
-    bytes_per_second: Callable[[], int]
+    lanes: Lanes | None
 
     def __call__(self, rule: Rule) -> Manifest:
         """What was built, durable but for its manifest.  Raises as `perform`, and Strayed."""
         job = self.job
-        sizes = [self._bytes_to_read(place, rule) for place in range(len(job.files))]
-        lanes = min(useful_lanes(sizes, job.lanes), self.memory_bytes // MIN_MEMORY_BYTES)
-        taken, reports = self._in_lanes(rule, sizes, lanes) if lanes > 1 else self._alone(rule)
+        taken, reports = self._in_lanes(rule) or self._alone(rule)
         self._tell_written(taken.records, taken.records)
         return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
 
@@ -309,13 +317,17 @@ class _Attempt:
             )
             return taken, builder.finish()
 
-    def _in_lanes(self, rule: Rule, sizes: list[int], lanes: int) -> tuple[Taken, list[BuildReport]]:
-        job = self.job
+    def _in_lanes(self, rule: Rule) -> tuple[Taken, list[BuildReport]] | None:
+        """None: one process alone is to do it, since there is little to do or since a lane's memory is too small."""
+        lanes, job = self.lanes, self.job
+        sizes = [self._bytes_to_read(place, rule) for place in range(len(job.files))]
+        if lanes is None or useful_lanes(sizes, lanes.count) == 1:
+            return None
         task = LaneTask(
-            reading_of(job, rule),
+            reading_of(replace(job, reading=lanes.reading), rule),
             job.directory,
             tuple(partition_name(partition) for partition in job.held()),
-            self.memory_bytes,
+            lanes.memory_bytes,
             job.compression,
             tuple(self._metadata(rule)),
         )
@@ -323,9 +335,15 @@ class _Attempt:
         def tell(state: LaneProgress) -> None:
             self.on_progress(Progress(state.read_bytes, job.source_bytes, state.read_records, state.written_records))
 
-        result = build_in_lanes(
-            task, sizes, lanes, self.files, on_progress=tell, bytes_per_second=self.bytes_per_second
-        )
+        count = useful_lanes(sizes, lanes.count)
+        try:
+            result = build_in_lanes(
+                task, sizes, count, self.files, on_progress=tell, bytes_per_second=lanes.bytes_per_second
+            )
+        except SourceError:
+            if lanes.reading == job.reading:
+                raise
+            return None  # Perhaps it was too long for a lane; if not, then the same error comes again.
         taken = Taken()
         for counters in result.counters:
             taken += taken_from(counters)
