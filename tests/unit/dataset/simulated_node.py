@@ -7,6 +7,7 @@ goes to worker threads elsewhere is done at once, so that a run is a function of
 Trio runs in a thread of its own, since a state machine's steps are plain functions.
 """
 
+import os
 import random
 import threading
 from collections import Counter
@@ -130,8 +131,22 @@ class SimulatedNode:
 
     def hold(self, name):
         """Pins a version, or none."""
-        self.databases = {DATABASE: DatabaseSettings(hold=name)}
+        self.hold_from_now(name)
         self._call(self._hold)
+
+    def hold_from_now(self, name):
+        """In the settings only, which the next start reads."""
+        self.databases = {DATABASE: DatabaseSettings(hold=name)}
+
+    def damaged(self, name, error):
+        """A read meets damage."""
+        self._call(self._damaged, name, error)
+
+    def spoil(self, path):
+        """The first bytes of a file turn to dust."""
+        descriptor = self.disk.open(path, os.O_RDWR)
+        self.disk.pwrite(descriptor, b"dust", 0)
+        self.disk.close(descriptor)
 
     def finish(self):
         """Lets the build that runs do its work."""
@@ -248,6 +263,9 @@ class SimulatedNode:
 
     async def _hold(self):
         self.library.reconfigure(self.databases)
+
+    async def _damaged(self, name, error):
+        self.library.damaged(DATABASE, name, error)
 
     async def _finish(self):
         self.gate.set()
