@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 import select
+import sys
 import time
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.dataset.build_child import REPORT_EVERY_NS, Pace, obey_leash, peak_bytes
+from gossipkv.dataset.lane_intake import read_files
 from gossipkv.dataset.lanes import LaneOrder, WriteOrder, error_to_json, to_body
 from gossipkv.errors import GossipKVError, StorageError
 from gossipkv.storage.builder import LaneBuilder
@@ -44,14 +46,14 @@ class ReadFiles(Protocol):
         ...
 
 
-def run(read_files: ReadFiles) -> int:
+def run(reader: ReadFiles) -> int:
     """Does what standard input orders; 0 when that is done, 1 when an error was reported."""
     orders = _Orders()
     order = LaneOrder.from_json(orders.next("order"))
     obey_leash(order.leash)
     try:
         try:
-            _build(order, orders, read_files)
+            _build(order, orders, reader)
         except OSError as error:
             where = str(error.filename or order.task.directory)
             message = f"{where}: cannot build: {error.strerror}"
@@ -62,7 +64,7 @@ def run(read_files: ReadFiles) -> int:
     return 0
 
 
-def _build(order: LaneOrder, orders: _Orders, read_files: ReadFiles) -> None:
+def _build(order: LaneOrder, orders: _Orders, reader: ReadFiles) -> None:
     task = order.task
     progress = _Progress(orders, order.bytes_per_second)
     with LaneBuilder(
@@ -75,7 +77,7 @@ def _build(order: LaneOrder, orders: _Orders, read_files: ReadFiles) -> None:
         lane=order.lane,
     ) as builder:
         which = range(order.first_file, order.end_file)
-        counters = read_files(task.reading, which, builder, pace=progress.pace, on_records=progress.read)
+        counters = reader(task.reading, which, builder, pace=progress.pace, on_records=progress.read)
         progress.say()
         _say("read", json.dumps([to_body(builder.totals()), counters]))
         _write(builder, orders, progress)
@@ -186,3 +188,7 @@ def _say(word: str, rest: str) -> None:
     data = f"{word} {rest}\n".encode()
     while data:
         data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    sys.exit(run(read_files))

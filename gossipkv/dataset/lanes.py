@@ -128,7 +128,7 @@ class LaneResult:
     """What has become of it."""
 
     reports: list[BuildReport]  # for each name
-    counters: list[dict[str, Detail]]  # for each lane, what its reading returned; in the order of the files
+    counters: list[str]  # for each lane, as JSON, what its reading returned; in the order of the files
     peak_bytes: int  # The most memory of each lane (VmHWM), summed.
 
 
@@ -219,7 +219,9 @@ def _direct(director: _Director, group_count: int) -> LaneResult:
         reports.update(zip(groups, [BuildReport(*report) for report in written], strict=True))
         peak_bytes += peak
     director.end()
-    return LaneResult([reports[group] for group in range(group_count)], [counters for _, counters in read], peak_bytes)
+    return LaneResult(
+        [reports[group] for group in range(group_count)], [json.dumps(counters) for _, counters in read], peak_bytes
+    )
 
 
 def to_body(totals: Totals, groups: Container[int] | None = None) -> list[Detail]:

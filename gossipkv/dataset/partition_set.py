@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.dataset.declared import DECLARED_FILE, Declared, write_declared
+from gossipkv.dataset.declared import Declared, write_declared
 from gossipkv.dataset.destination import destination
 from gossipkv.dataset.manifest import partition_name
 from gossipkv.dataset.partition_claim import Claim, claim_of
-from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE
+from gossipkv.dataset.source import DECLARED_FILE, MAX_FILES, SUCCESS_FILE
 from gossipkv.errors import SourceError
 from gossipkv.storage.label import read_label
 

@@ -216,13 +216,14 @@ def frame_with_a_long_window(data):
 def test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take(
     compression, codec, tmp_path, monkeypatch
 ):
-    """A block and values at their limits, of noise, and a file that is longer than what may be held."""
+    """Two blocks, or values, at their limits, of noise, and a file that is longer than what may be held."""
     monkeypatch.setitem(oracle.COMPRESS, ZSTANDARD, lambda data, _: frame_with_a_long_window(data))
     draw = random.Random(3)
     in_blocks = compression == oracle.BLOCK
     sizes = [MIB - 100] * 16 if in_blocks else [LARGE_VALUE_BYTES] * 6
     records = [(b"k%d" % number, draw.randbytes(size)) for number, size in enumerate(sizes)] + [(b"k", b"v")] * 20
     kind = oracle.Kind(compression=compression, codec=codec, block_records=len(records))
+    records *= 2 if in_blocks else 1
     path = tmp_path / "part-00000"
     path.write_bytes(oracle.write(records, kind))
     module = [sys.executable, "-m", memory_of_reading.__name__]
