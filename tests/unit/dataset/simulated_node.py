@@ -7,6 +7,7 @@ goes to worker threads elsewhere is done at once, so that a run is a function of
 Trio runs in a thread of its own, since a state machine's steps are plain functions.
 """
 
+import os
 import random
 import threading
 from collections import Counter
@@ -17,6 +18,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import lifecycle
 from gossipkv.dataset.build import BuildError
 from gossipkv.dataset.build_steps import Means, perform
@@ -49,7 +51,7 @@ class SimulatedNode:
         self.disk.make_directory("/source")
         self.disk.sync_directory("/")
         self.clock = MockClock()
-        self.holds = {}
+        self.databases = {}
         self.requests = Counter()
         self.answers = []  # (what became active, the hold then), over all restarts
         self.builds = []  # Each version that a build was begun of.
@@ -129,8 +131,22 @@ class SimulatedNode:
 
     def hold(self, name):
         """Pins a version, or none."""
-        self.holds = {DATABASE: name} if name else {}
-        self._call(self._hold, name)
+        self.hold_from_now(name)
+        self._call(self._hold)
+
+    def hold_from_now(self, name):
+        """In the settings only, which the next start reads."""
+        self.databases = {DATABASE: DatabaseSettings(hold=name)}
+
+    def damaged(self, name, error):
+        """A read meets damage."""
+        self._call(self._damaged, name, error)
+
+    def spoil(self, path):
+        """The first bytes of a file turn to dust."""
+        descriptor = self.disk.open(path, os.O_RDWR)
+        self.disk.pwrite(descriptor, b"dust", 0)
+        self.disk.close(descriptor)
 
     def finish(self):
         """Lets the build that runs do its work."""
@@ -190,7 +206,10 @@ class SimulatedNode:
         self._changes = 0
         trio.from_thread.run(self._settled, function, *args, trio_token=self._token)
         if self._errors:
-            raise self._errors.pop()
+            error = self._errors.pop()
+            while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+                error = error.exceptions[0]
+            raise error
 
     async def _settled(self, function, *args):
         await function(*args)
@@ -210,7 +229,7 @@ class SimulatedNode:
             try:
                 with DataDirectory.open("/data", self.files, cluster="test", random=random.Random(1)) as directory:
                     settings = LibrarySettings(
-                        source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, holds=self.holds
+                        source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, databases=self.databases
                     )
                     self.library = Library(
                         directory, settings, on_change=self._note, requests=lambda _, name: self.requests[name]
@@ -242,13 +261,11 @@ class SimulatedNode:
     async def _wait(self):
         self.clock.jump(STEP_S)
 
-    async def _hold(self, name):
-        if DATABASE in self.library._databases:
-            self.library._databases[DATABASE].pin(name)
-        else:
-            self.library._settings = LibrarySettings(
-                source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, holds=self.holds
-            )
+    async def _hold(self):
+        self.library.reconfigure(self.databases)
+
+    async def _damaged(self, name, error):
+        self.library.damaged(DATABASE, name, error)
 
     async def _finish(self):
         self.gate.set()
@@ -270,4 +287,4 @@ class SimulatedNode:
         assert self._changes < MOST_CHANGES, "it goes round in circles"
         active = self.active
         if not self.answers or self.answers[-1][0] != active:
-            self.answers.append((active, self.holds.get(DATABASE)))
+            self.answers.append((active, self.databases[DATABASE].hold if self.databases else None))
