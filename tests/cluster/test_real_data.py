@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = "1"
-PATIENCE_S = 240
+PATIENCE_S = 200
 AT_ONCE = 500  # Keys of one request.
 FLIPPED = 300  # A byte of the damaged file, within its records.
 DAMAGED = "damaged"
@@ -117,7 +117,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One node over all directories."""
     place = tmp_path_factory.mktemp("real-data")
     lay_out(place / "source")
-    options = ("--require-success-file", "--refresh-period", "off", "--config", str(settings_file(place)))
+    options = ("--refresh-period", "off", "--config", str(settings_file(place)))
     with NodeProcess(place, *options, source=place / "source") as node:
         node.ready()
         with blocking.connect(node.address, timeout_ms=30_000) as client:
