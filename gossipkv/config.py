@@ -510,4 +510,11 @@ def load(
     config = Config(origins=MappingProxyType(origins))
     for name, value in (values | tables).items():
         object.__setattr__(config, name, value)  # Frozen for everybody else: nobody has seen it yet.
+    if config.source is not None and not is_url(config.source):
+        for name, where in origins.items():
+            if name.endswith("storage_options"):
+                raise ConfigError(
+                    f"{where}: {name}: the source {config.source} is a directory, which has no such options; a URL has",
+                    {"setting": name, "where": where},
+                )
     return config

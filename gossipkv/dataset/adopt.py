@@ -25,12 +25,15 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
+from gossipkv.dataset import recognition
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.formats.sorted_files import PIECE_BYTES, Placement, walk
-from gossipkv.dataset.manifest import PartitionFile, partition_name
-from gossipkv.dataset.partition_set import Claim, claim_of
+from gossipkv.dataset.manifest import Manifest, PartitionFile, Stray, partition_name
+from gossipkv.dataset.partition_claim import Claim, claim_of
+from gossipkv.dataset.source_reader import READ_SOURCE, SourceReader
 from gossipkv.environment import READ, WRITE_NEW
 from gossipkv.errors import Corrupt, LocalError, SourceError
 from gossipkv.keyspace import partitioner
@@ -40,9 +43,9 @@ from gossipkv.storage.sorted_file import SortedFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import PurePath
 
-    from gossipkv.dataset.source import SourceFile
+    from gossipkv.dataset.build_job import BuildJob
+    from gossipkv.dataset.source import SourceFile, SourceFiles
     from gossipkv.environment import Files
     from gossipkv.storage.batch import Batch
     from gossipkv.storage.label import Label, Readable
@@ -58,22 +61,13 @@ _CANNOT_COPY: Final = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.
 _NAMED: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Stray:
-    """A record in a file of another partition."""
-
-    key: bytes
-    file: str
-    offset: int
-
-
 class NotAdoptable(LocalError):
     """The files are sound, and do not make a version as they are: they are to be read in full."""
 
-    def __init__(self, reason: str, stray: Stray | None = None) -> None:
+    def __init__(self, reason: str, stray: Stray | None = None, claim: recognition.Claim | None = None) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.stray = stray
+        self.claim = claim  # What the files say, where a key strays from it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +83,11 @@ class Plan:
         """N."""
         return len(self.files)
 
+    def claim(self, listed: Sequence[SourceFile]) -> recognition.Claim:
+        """What the files say of themselves, in the order in which they are listed."""
+        held = {file.path: partition for partition, (file, _) in enumerate(self.files)}
+        return recognition.Claim(self.function, tuple(held[file.path] for file in listed))
+
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
@@ -98,6 +97,48 @@ class Adopted:
     partitions: int
     compression: str
     files: tuple[PartitionFile | None, ...]
+
+
+def take_over(
+    job: BuildJob,
+    files: Files,
+    origin: SourceFiles,
+    *,
+    on_progress: Callable[[int, int, int, int], None] = lambda *_: None,
+    pace: Callable[[int], None] = lambda _: None,
+) -> Manifest:
+    """What a job of sorted files makes if they can be taken over; all is durable but the manifest.
+
+    Raises:
+        NotAdoptable: the files are to be read in full; if because of a stray, with the claim that it strays from.
+        SourceError, SourceChanged, Corrupt, UnsupportedFormat, StorageError, OSError: as `plan_adoption` and `adopt`.
+    """
+
+    def opened(file: SourceFile) -> SourceReader:
+        return SourceReader(origin, file, pace=pace)
+
+    plan = plan_adoption(job.files, opened)
+    if plan.partitions != job.partitions or job.function not in {None, plan.function}:
+        asked = f"{job.partitions} partitions by {job.function or plan.function!r}"
+        raise NotAdoptable(
+            f"the files are {plan.partitions} partitions by {plan.function!r}, and {asked} are asked for"
+        )
+    try:
+        adopted = adopt(
+            plan, opened, files, PurePath(job.directory), wanted=job.wanted, on_progress=on_progress, pace=pace
+        )
+    except NotAdoptable as refusal:
+        refusal.claim = plan.claim(job.files)
+        raise
+    return Manifest(
+        job.identity(plan.function),
+        len(job.files),
+        job.source_bytes,
+        adopted.compression,
+        adopted.files,
+        format="sorted",
+        alike=(plan.function,),
+    )
 
 
 def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> Plan:
@@ -237,7 +278,7 @@ class _Taking:
 
     def _copy_ranges(self, file: SourceFile, target: int) -> bool:
         """Whether the system copied the file by itself; if not, nothing has happened."""
-        source = self.files.open(file.path, READ)
+        source = self.files.open(file.path, READ_SOURCE)
         try:
             done = 0
             while done < file.size_bytes:

@@ -44,9 +44,9 @@ NICENESS = 15
 REPORT_EVERY_NS = 100_000_000
 # What the allocator keeps for itself, and the manifest.
 SLACK_BYTES = 4 << 20
-# A block that says it becomes more than a thousand times its file is refused, but for small ones.
+# A block that says it becomes more than a thousand times its file is refused; but zstd wants a window of 8 MiB read.
 MOST_EXPANSION = 1_000
-LEAST_BLOCK_BYTES = 1 << 20
+LEAST_BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gossipkv.dataset.adopt import NotAdoptable, take_over
+from gossipkv.dataset.declared import Declared, read_declared
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.identity import Identity
 from gossipkv.dataset.intake import Rule, Strayed, Taken, take_in
 from gossipkv.dataset.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
+from gossipkv.dataset.recognition import Recognition
 from gossipkv.dataset.remote import REMOTE_BYTES, RemoteRoot, files_of
 from gossipkv.dataset.source import SourceFile, SourceVersion
+from gossipkv.dataset.source_reader import SourceReader
 from gossipkv.dataset.survey import find_format, recognise_function
 from gossipkv.errors import StorageError
 from gossipkv.storage.builder import SortedFileBuilder
@@ -34,7 +38,6 @@ from gossipkv.storage.builder import SortedFileBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gossipkv.dataset.recognition import Recognition
     from gossipkv.dataset.source import SourceFiles
     from gossipkv.environment import Files
     from gossipkv.storage.builder import BuildReport
@@ -67,7 +70,8 @@ class BuildJob:
     reading: Reading = field(default_factory=Reading)
     wanted: tuple[int, ...] | None = None  # The partitions to build; None: all.
     presharded: str = "probe"  # Whether a file of an unwanted partition may be skipped: probe, declared, never.
-    declared: str | None = None  # The function that stands in a manifest beside the data.
+    declaration: SourceFile | None = None  # The file in which the source's job says what each file holds,
+    declared: Declared | None = None  # and what it says, once it is read.
     remote: RemoteRoot | None = field(default=None, repr=False)  # None: the files are this machine's.
 
     @property
@@ -86,6 +90,13 @@ class BuildJob:
     def wants(self, partition: int | None) -> bool:
         """Whether a partition is built; a file without keys is always wanted."""
         return partition is None or self.wanted is None or partition in self.wanted
+
+    def may_skip(self, place: int, function: str) -> bool:
+        """Whether the source's job says that this file holds nothing wanted under the function, and is trusted."""
+        if self.presharded != "declared" or self.declared is None or self.declared.function != function:
+            return False
+        held = self.declared.of(self.files[place].name)
+        return held is not None and not any(map(self.wants, held))
 
     def groups(self) -> list[int]:
         """For each partition the number of its sorted file among those built, or -1."""
@@ -112,6 +123,7 @@ class BuildJob:
             partitions or len(version.files),
             compression=compression,
             remote=remote,
+            declaration=version.declaration,
         )
 
     def to_json(self) -> str:
@@ -126,6 +138,10 @@ class BuildJob:
         fields["reading"] = Reading(**fields["reading"])
         if fields["wanted"] is not None:
             fields["wanted"] = tuple(fields["wanted"])
+        if fields["declaration"] is not None:
+            fields["declaration"] = SourceFile.of(fields["declaration"])
+        if fields["declared"] is not None:
+            fields["declared"] = Declared.of_fields(fields["declared"])
         remote = fields["remote"]
         fields["remote"] = None if remote is None else RemoteRoot(**remote)
         return cls(**fields)
@@ -184,8 +200,9 @@ def perform(
     try:
         if job.format is None:
             job = replace(job, format=find_format(job, origin))
+        job = replace(job, declared=_read_declaration(job, origin))
         attempt = _Attempt(job, files, origin, memory_bytes, on_progress, pace)
-        manifest = _by_the_right_function(job, attempt, recognise_function(job, origin))
+        manifest = _taken_over_or_built(job, attempt)
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -193,6 +210,33 @@ def perform(
             {"file": str(error.filename or job.directory), "errno": error.errno},
         ) from error
     return manifest
+
+
+def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
+    """Our own sorted files need no building if they fit together; a key in a wrong one has them read after all."""
+    recognition = None
+    if job.format == "sorted":
+        try:
+            return take_over(
+                job,
+                attempt.files,
+                attempt.origin,
+                on_progress=lambda *state: attempt.on_progress(Progress(*state)),
+                pace=attempt.pace,
+            )
+        except NotAdoptable as refusal:
+            if refusal.claim is not None:
+                recognition = Recognition((), nearly=refusal.claim)
+    return _by_the_right_function(job, attempt, recognition or recognise_function(job, attempt.origin))
+
+
+def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
+    """What the source's job says of its files, if it is about as many partitions as are built."""
+    if job.declaration is None:
+        return None
+    with SourceReader(origin, job.declaration) as reader:
+        declared = read_declared(reader)
+    return declared if declared.partitions == job.partitions else None
 
 
 def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recognition) -> Manifest:
@@ -237,14 +281,16 @@ class _Attempt:
         def written(done: int, total: int) -> None:
             self.on_progress(Progress(job.source_bytes, job.source_bytes, total, done))
 
-        identity = job.identity(rule.function)
+        identity = asdict(job.identity(rule.function))
         with SortedFileBuilder(
             Path(job.directory),
             [partition_name(partition) for partition in job.held()],
             files=self.files,
             memory_bytes=self.memory_bytes,
             compression=job.compression,
-            metadata=json.dumps(asdict(identity), sort_keys=True).encode(),
+            metadata=[
+                json.dumps(identity | {"partition": partition}, sort_keys=True).encode() for partition in job.held()
+            ],
             on_progress=written,
         ) as builder:
             taken = take_in(

@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from gossipkv.dataset.source import MAX_FILES
+from gossipkv.dataset.source import DECLARED_FILE, MAX_FILES
 from gossipkv.errors import SourceError
 from gossipkv.keyspace.partitioner import FUNCTIONS
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from gossipkv.storage.document import Json
     from gossipkv.storage.label import Readable
-
-DECLARED_FILE: Final = "_PARTITIONS.json"
 
 # 16,384 files with names of 255 bytes come to 5 MB; real ones have some kilobytes.
 MAX_DECLARED_BYTES: Final = 8 << 20
@@ -43,6 +41,14 @@ class Declared:
     function: str
     partitions: int
     files: Mapping[str, tuple[int, ...]]  # By the name of the file, without directories; ascending.
+
+    @classmethod
+    def of_fields(cls, fields: Mapping[str, object]) -> Declared:
+        """Back from `dataclasses.asdict`, through JSON."""
+        match fields:
+            case {"function": str(function), "partitions": int(partitions), "files": dict(files)}:
+                return cls(function, partitions, {str(name): tuple(held) for name, held in files.items()})
+        raise ValueError(f"nothing declared: {fields!r}")
 
     def of(self, name: str) -> tuple[int, ...] | None:
         """The partitions of which a file holds keys; None when nothing is said about it: then it is to be read."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.recognition import Claim
     from gossipkv.dataset.source import SourceFiles
     from gossipkv.storage.batch import Batch
-    from gossipkv.storage.builder import SortedFileBuilder
+    from gossipkv.storage.builder import LaneBuilder
 
 # A file whose first keys, so many, are all of one partition that is not wanted is skipped, as Sequins does (seed 001).
 PROBE_KEYS = 5_000
@@ -40,8 +40,11 @@ class Strayed(LocalError):
             {"key": stray.key.hex(), "file": stray.file, "offset": stray.offset, "function": function,
              "possible": " ".join(possible)},
         )  # fmt: skip
-        self.stray = stray
-        self.possible = possible
+
+    @property
+    def possible(self) -> tuple[str, ...]:
+        """Out of the details, which is all that comes from a lane of a build."""
+        return tuple(str(self.details["possible"]).split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def take_in(
     job: BuildJob,
     places: Iterable[int],
     rule: Rule,
-    builder: SortedFileBuilder,
+    builder: LaneBuilder,
     files: SourceFiles,
     *,
     pace: Callable[[int], None] = lambda _: None,
@@ -102,6 +105,9 @@ def take_in(
     """
     intake = _Intake(job, rule, builder, on_records)
     for place in places:
+        if rule.relies and job.may_skip(place, rule.function):
+            intake.skip()
+            continue
         with SourceReader(files, job.files[place], pace=pace) as reader:
             intake.take(place, reader)
     return intake.taken()
@@ -110,9 +116,7 @@ def take_in(
 class _Intake:
     """One reading of some of the files."""
 
-    def __init__(
-        self, job: BuildJob, rule: Rule, builder: SortedFileBuilder, on_records: Callable[[int], None]
-    ) -> None:
+    def __init__(self, job: BuildJob, rule: Rule, builder: LaneBuilder, on_records: Callable[[int], None]) -> None:
         self._job = job
         self._rule = rule
         self._builder = builder
@@ -124,6 +128,10 @@ class _Intake:
 
     def taken(self) -> Taken:
         return Taken(self._records, tuple(self._assigner.strays()), self._first_stray, self._skipped_files)
+
+    def skip(self) -> None:
+        """A file that need not be read."""
+        self._skipped_files += 1
 
     def take(self, place: int, reader: SourceReader) -> None:
         """Reads the file at this place, or its first keys if it need not be read."""
@@ -137,7 +145,7 @@ class _Intake:
                 seen += len(batch)
                 self._take_batch(batch, reader.name)
                 if probes and seen >= PROBE_KEYS:
-                    self._skipped_files += 1
+                    self.skip()
                     return
 
     def _take_batch(self, batch: Batch, name: str) -> None:

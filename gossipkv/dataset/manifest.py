@@ -86,8 +86,8 @@ class Manifest:
 
 
 def partition_name(partition: int) -> str:
-    """The name of a partition's file."""
-    return f"{partition:05d}.gkv"
+    """The name of a partition's file, here and in a version that is built elsewhere."""
+    return f"part-{partition:05d}.gkv"
 
 
 def look(files: Files, path: PurePath) -> tuple[int, int]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final
 
-from gossipkv.dataset.declared import DECLARED_FILE, Declared, write_declared
+from gossipkv.dataset.declared import Declared, write_declared
 from gossipkv.dataset.destination import destination
-from gossipkv.dataset.partition_writer import part_name
-from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE
+from gossipkv.dataset.manifest import partition_name
+from gossipkv.dataset.partition_claim import Claim, claim_of
+from gossipkv.dataset.source import DECLARED_FILE, MAX_FILES, SUCCESS_FILE
 from gossipkv.errors import SourceError
-from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.storage.label import read_label
 
 if TYPE_CHECKING:
@@ -21,21 +20,11 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.destination import Destination
     from gossipkv.environment import Files
-    from gossipkv.storage.document import Json
     from gossipkv.storage.label import Label
 
 # Each file costs an object store two round trips.
 _LOOKS_AT_ONCE: Final = 16
 _NAMED: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Which partition a sorted file says it is."""
-
-    function: str
-    partitions: int
-    partition: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +36,6 @@ class VersionReport:
     records: int
     duplicates: int
     size_bytes: int
-
-
-def claim_of(label: Label) -> Claim | None:
-    """What a sorted file's metadata says, or None when they are not of this program."""
-    try:
-        told: Json = json.loads(label.metadata)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(told, dict):
-        return None
-    function, partitions, partition = (told.get(field) for field in ("function", "partitions", "partition"))
-    if not isinstance(function, str) or function not in FUNCTIONS:
-        return None
-    if not _is_below(partitions, MAX_FILES + 1) or not partitions:
-        return None
-    if not _is_below(partition, partitions):
-        return None
-    return Claim(function, partitions, partition)
-
-
-def _is_below(number: Json, end: int) -> TypeGuard[int]:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < end
 
 
 def finish_version(
@@ -99,7 +66,7 @@ def finish_version(
     if not 0 < partitions <= MAX_FILES:
         raise ValueError(f"partitions must be from 1 to {MAX_FILES:,}, got {partitions}")
     place = destination(directory, storage_options, files=files)
-    names = [part_name(partition) for partition in range(partitions)]
+    names = [partition_name(partition) for partition in range(partitions)]
     _check_names(place, names)
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as looks:
         labels = list(looks.map(lambda name: _label(place, name), names))

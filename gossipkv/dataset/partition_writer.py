@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.destination import destination
 from gossipkv.dataset.formats.excerpt import excerpt
+from gossipkv.dataset.manifest import partition_name
 from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace import partitioner
@@ -45,11 +46,6 @@ class PartitionReport:
     records: int
     duplicates: int  # Records that a later one with the same key replaced.
     size_bytes: int
-
-
-def part_name(partition: int) -> str:
-    """The name of the file that holds a partition."""
-    return f"part-{partition:05d}.gkv"
 
 
 def partition_of(key: Bytes, partitions: int, function: str = "sequins") -> int:
@@ -99,7 +95,7 @@ def write_partition(
     """
     _check_partitioning(partition, partitions, function)
     place = destination(directory, storage_options, files=files)
-    name = part_name(partition)
+    name = partition_name(partition)
     _refuse_finished(place, name)
     metadata = {"function": function, "partition": partition, "partitions": partitions}
     with place.workspace() as workspace:

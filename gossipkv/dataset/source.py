@@ -42,6 +42,8 @@ MAX_FILES = 16_384
 MAX_IGNORED = 1_000
 
 SUCCESS_FILE = "_SUCCESS"
+# What the job says about its files (`declared`).
+DECLARED_FILE = "_PARTITIONS.json"
 
 
 class SourceFiles(Protocol):
@@ -103,6 +105,7 @@ class SourceVersion:
     name: str
     files: tuple[SourceFile, ...]
     waiting_for: str | None = None  # Why it is not complete.
+    declaration: SourceFile | None = None  # The job's word on its files, where there is one.
 
     @property
     def size_bytes(self) -> int:
@@ -120,6 +123,8 @@ class SourceVersion:
         listed = [(file.name, file) for file in self.files]
         listed += [(f"{file.name} crc {file.checksums.size_bytes}", file.checksums)
                    for file in self.files if file.checksums is not None]  # fmt: skip
+        if self.declaration is not None:
+            listed.append((f"{self.declaration.name} {self.declaration.size_bytes}", self.declaration))
         times = digest((f"{name} {file.tag}", file.modified_ns) for name, file in listed)
         return f"{self.digest} {times} {self.waiting_for}"
 
@@ -183,7 +188,10 @@ class Source:
         Raises:
             SourceError: the directory cannot be read, or holds what cannot be data.
         """
-        directory = self.place(database, name)
+        return self.listed(self.place(database, name), database, name)
+
+    def listed(self, directory: str, database: str, name: str) -> SourceVersion:
+        """The files of a directory, to be called this version.  Raises as `version`."""
         entries = {entry.name: entry for entry in self._list(directory)}
         names = [each for each in entries if not each.startswith(("_", "."))]
         if len(names) > MAX_FILES:
@@ -198,7 +206,9 @@ class Source:
             waiting_for = f"a file {SUCCESS_FILE}"
         if not found:
             waiting_for = "a data file"
-        return SourceVersion(database, name, tuple(found), waiting_for)
+        said = entries.get(DECLARED_FILE)
+        declaration = None if said is None else self._data_file(directory, said, entries.get(checksum_name(said.name)))
+        return SourceVersion(database, name, tuple(found), waiting_for, declaration)
 
     def _directories(self, path: str, what: str) -> Listing:
         names = []

@@ -43,7 +43,8 @@ def recognise_function(job: BuildJob, files: SourceFiles) -> Recognition:
     """Which functions the first keys of every file fit.  Raises what reading raises."""
     if job.function is not None or job.partitions != len(job.files):
         return Recognition(())
-    return recognise([_first_keys(job, file, files) for file in job.files], job.partitions, prefer=job.declared)
+    samples = [_first_keys(job, file, files) for file in job.files]
+    return recognise(samples, job.partitions, prefer=None if job.declared is None else job.declared.function)
 
 
 def _first_keys(job: BuildJob, file: SourceFile, files: SourceFiles) -> list[bytes]:

@@ -6,6 +6,9 @@ however many partitions a version has.
 
 A build is all or nothing: files are written beside their names, synced, and renamed when all are whole.  One that
 is cut off leaves nothing but temporary files of its own names, which the next build in the same directory removes.
+
+Several processes can build together (`shared_build`); each is then a `LaneBuilder`, and `SortedFileBuilder` is the one
+that is alone.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from typing import TYPE_CHECKING, Self
 from gossipkv.environment import RealFiles
 from gossipkv.errors import StorageError
 from gossipkv.storage import compression as _compression  # noqa: F401  Installs the lz4 functions.
-from gossipkv.storage._record_sorter import RecordSorter
+from gossipkv.storage._record_sorter import RecordSorter, seed_of
+from gossipkv.storage._runs import Runs
 from gossipkv.storage._scratch import Scratch
 from gossipkv.storage._sorted_file_writer import SortedFileWriter
 
@@ -28,13 +32,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gossipkv.environment import Files
+    from gossipkv.storage._runs import OrderedRecords
     from gossipkv.storage.batch import Batch
 
 COMPRESSIONS = {"none": 0, "lz4": 1}
 TEMPORARY_SUFFIX = ".tmp"
 
 # Every name that a build gives before it is done, and none that it does not.
-_LEFTOVER = re.compile(r"(run-\d+|.+\.gkv(\.tmp\.\d+)?)\.tmp")
+_LEFTOVER = re.compile(r"(run-[\d-]+|.+\.gkv(\.tmp\.\d+)?)\.tmp")
 
 DEFAULT_MEMORY_BYTES = 256 << 20
 MIN_MEMORY_BYTES = 8 << 20  # Below this the fixed buffers (pages, parts, things put aside) outweigh the records.
@@ -56,23 +61,46 @@ class BuildReport:
     size_bytes: int
 
 
-class SortedFileBuilder:
-    """Builds the sorted files `names` in `directory`, which exists; group `g` of the records becomes `names[g]`.
+@dataclass(frozen=True, slots=True)
+class GroupTotal:
+    """What was added to one group."""
 
-    Use it as a context manager: leaving it before `finish` has returned, or by an exception, removes what was written.
+    records: int  # Replaced ones among them.
+    size_bytes: int
+    prefix: bytes  # What all keys begin with.
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was added to a build, or by one lane of it: all that its files' bytes depend on beside the records."""
+
+    added: int
+    hash_sum: int  # Of the hashes of all keys, modulo 2^64.
+    groups: dict[int, GroupTotal]  # Those that have records.
+
+    @property
+    def seed(self) -> int:
+        """The seed of all files' hash indexes."""
+        return seed_of(self.hash_sum, self.added)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRun:
+    """A sorted run that another lane has put aside."""
+
+    path: str
+    end: int
+    largest_part: int
+
+
+class LaneBuilder:
+    """Collects records, and writes the files of some groups under temporary names; see `SortedFileBuilder`.
+
+    Several of them, each in a process of its own, build together: every one adds its records, all `totals` are
+    combined, and each writes the groups that it is given.  `shared_build` says who writes what.
 
     Args:
-        directory: where the files go; scratch files lie there meanwhile, up to the size of the records.
-        names: one name a file.
-        files: the file operations to use.
-        memory_bytes: bounds what the builder holds, from 8 MiB; three times the longest record where that is more.
-        compression: "none" or "lz4" (4 KiB blocks; for data larger than memory).
-        metadata: bytes kept with every file.
-        on_progress: called with (records written, records added) now and then during `finish`.
-
-    Raises:
-        StorageError: the file system refuses; names the path.
-        LimitExceeded: a key, a value or a file is over the format's limits.
+        lane: its number among those that build together; None when it is alone, and needs no names for its runs.
     """
 
     def __init__(
@@ -83,8 +111,9 @@ class SortedFileBuilder:
         files: Files | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         compression: str = "none",
-        metadata: bytes = b"",
+        metadata: bytes | Sequence[bytes] = b"",
         on_progress: Callable[[int, int], None] | None = None,
+        lane: int | None = None,
     ) -> None:
         if compression not in COMPRESSIONS:
             raise ValueError(f"compression must be one of {', '.join(COMPRESSIONS)}, got {compression!r}")
@@ -96,15 +125,14 @@ class SortedFileBuilder:
         self._compression = COMPRESSIONS[compression]
         self._metadata = metadata
         self._on_progress = on_progress
+        self._lane = lane
         self._scratch_number = 0
         self._finished: list[str] = []
         self._writer: SortedFileWriter | None = None
+        self._shared: Runs | None = None
         self._index_bytes = int((memory_bytes - _FIXED_BYTES) * _INDEX_SHARE)
-        with self._refusals():
-            self._remove_leftovers()
-        self._sorter = RecordSorter(
-            self._make_scratch, memory_bytes - _FIXED_BYTES - self._index_bytes, len(self._names)
-        )
+        self._sorting_bytes = memory_bytes - _FIXED_BYTES - self._index_bytes
+        self._sorter = RecordSorter(self._make_scratch, self._sorting_bytes, len(self._names))
 
     def __enter__(self) -> Self:
         return self
@@ -124,38 +152,60 @@ class SortedFileBuilder:
         try:
             self._sorter.add(key, value, group)
         except OSError as error:  # A run that could not be put aside.
-            raise self._refusal(error) from error
+            raise _refusal(self._directory, error) from error
 
     def add_all(self, records: Iterable[tuple[bytes, bytes]], group: int = 0) -> None:
         """Add many records without a call for each."""
-        with self._refusals():
+        with refusals(self._directory):
             self._sorter.add_all(records, group)
 
     def add_batch(self, batch: Batch) -> None:
         """Add the records of a batch, each to its group."""
-        with self._refusals():
+        with refusals(self._directory):
             self._sorter.add_batch(batch)
 
-    def finish(self) -> list[BuildReport]:
-        """Sort, merge and write every file, sync them, and rename them into place; a report for each."""
-        reports = []
-        with self._refusals():
-            self._sorter.finish_adding()
-            done = 0
-            for group in range(len(self._names)):
-                report = self._write(group, done)
-                done += report.records + report.duplicates
-                reports.append(report)
-            self._sorter.close()
-            for name in self._names:
-                self._files.rename(self._path(name) + TEMPORARY_SUFFIX, self._path(name))
-            self._finished.clear()
-            self._files.sync_directory(self._directory)
-        return reports
+    def totals(self) -> Totals:
+        """What was added so far."""
+        sorter = self._sorter
+        return Totals(
+            sorter.added,
+            sorter.hash_sum,
+            {
+                group: GroupTotal(
+                    sorter.group_records(group), sorter.group_size_bytes(group), sorter.common_prefix(group)
+                )
+                for group in range(len(self._names))
+                if sorter.group_records(group)
+            },
+        )
+
+    def put_aside(self) -> list[SharedRun]:
+        """Give everything that was added to all lanes; from the oldest run to the newest."""
+        with refusals(self._directory):
+            return [SharedRun(*run) for run in self._sorter.put_aside()]
+
+    def write(self, totals: Totals, groups: Iterable[int]) -> list[BuildReport]:
+        """Write and sync the files of `groups`, which ascend and which this lane alone has records of."""
+        with refusals(self._directory):
+            return self._write_all(self._sorter.finish_adding(), totals, groups)
+
+    def write_shared(self, totals: Totals, groups: range, runs: Iterable[SharedRun]) -> list[BuildReport]:
+        """Write and sync the files of `groups` out of the runs of all lanes; of equal keys that of the last run stays.
+
+        The lanes that own the runs stay open until all have written.
+        """
+        with refusals(self._directory):
+            self._shared = Runs(self._make_private_scratch, self._sorting_bytes)
+            for run in runs:
+                scratch = Scratch(self._files, run.path, borrowed_end=run.end)
+                self._shared.share(scratch, run.largest_part, groups.start, groups.stop)
+            self._shared.start()
+            return self._write_all(self._shared, totals, groups)
 
     def abort(self) -> None:
-        """Remove everything that is not in place yet; harmless after `finish`."""
-        self._sorter.close()
+        """Remove everything that is not in place yet; harmless after the end."""
+        with contextlib.suppress(OSError):
+            self._close()
         with contextlib.suppress(OSError):
             if self._writer is not None:
                 self._writer.abort()
@@ -163,56 +213,155 @@ class SortedFileBuilder:
             while self._finished:
                 self._files.unlink(self._finished.pop())
 
-    def _write(self, group: int, before: int) -> BuildReport:
-        path = self._path(self._names[group]) + TEMPORARY_SUFFIX
+    def close(self) -> None:
+        """Give back memory and runs; the files that were written stay, under their temporary names."""
+        with refusals(self._directory):
+            self._close()
+        self._finished.clear()
+
+    def _close(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+        self._sorter.close()
+
+    def _write_all(self, records: OrderedRecords, totals: Totals, groups: Iterable[int]) -> list[BuildReport]:
+        reports = []
+        before = 0
+        for group in groups:
+            report = self._write(records, group, totals, before)
+            before += report.records + report.duplicates
+            reports.append(report)
+        return reports
+
+    def _write(self, ordered: OrderedRecords, group: int, totals: Totals, before: int) -> BuildReport:
+        total = totals.groups.get(group, _EMPTY_GROUP)
+        path = temporary_path(self._directory, self._names[group])
         self._writer = SortedFileWriter(
             self._files,
             path,
             memory_bytes=self._index_bytes,
             compression=self._compression,
-            seed=self._sorter.seed,
-            common_prefix=self._sorter.common_prefix(group),
-            metadata=self._metadata,
+            seed=totals.seed,
+            common_prefix=total.prefix,
+            metadata=self._metadata if isinstance(self._metadata, bytes) else self._metadata[group],
         )
         records = 0
         while True:
-            step = self._sorter.write_group(self._writer, group, _STEP_RECORDS)
+            step = ordered.write_group(self._writer, group, _STEP_RECORDS)
             records += step
             if self._on_progress is not None:
-                self._on_progress(before + records, self._sorter.added)
+                self._on_progress(before + records, totals.added)
             if step < _STEP_RECORDS:
                 break
-        duplicates = self._sorter.group_duplicates(group)
+        duplicates = total.records - records
         size_bytes = self._writer.finish(duplicates)
         self._writer = None
         self._finished.append(path)
         return BuildReport(records, duplicates, size_bytes)
 
-    def _path(self, name: str) -> str:
-        return f"{self._directory}{os.sep}{name}"
-
     def _make_scratch(self) -> Scratch:
         self._scratch_number += 1
-        return Scratch(self._files, self._path(f"run-{self._scratch_number}{TEMPORARY_SUFFIX}"))
+        if self._lane is None:
+            return Scratch(self._files, self._path_of_run(f"{self._scratch_number}"))
+        return Scratch(self._files, self._path_of_run(f"{self._lane}-{self._scratch_number}"), named=True)
 
-    def _remove_leftovers(self) -> None:
-        for entry in self._files.list_directory(self._directory):
-            if entry.kind == "file" and _LEFTOVER.fullmatch(entry.name):
-                self._files.unlink(self._path(entry.name))
+    def _make_private_scratch(self) -> Scratch:
+        self._scratch_number += 1
+        return Scratch(self._files, self._path_of_run(f"{self._lane}-{self._scratch_number}"))
 
-    @contextlib.contextmanager
-    def _refusals(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._refusal(error) from error
+    def _path_of_run(self, name: str) -> str:
+        return f"{self._directory}{os.sep}run-{name}{TEMPORARY_SUFFIX}"
 
-    def _refusal(self, error: OSError) -> StorageError:
-        """One error that names the place, for what the file system says."""
-        path = error.filename or self._directory
-        return StorageError(
-            f"{path}: cannot build sorted files: {error.strerror or error}", {"file": str(path), "errno": error.errno}
+
+class SortedFileBuilder(LaneBuilder):
+    """Builds the sorted files `names` in `directory`, which exists; group `g` of the records becomes `names[g]`.
+
+    Use it as a context manager: leaving it before `finish` has returned, or by an exception, removes what was written.
+
+    Args:
+        directory: where the files go; scratch files lie there meanwhile, up to the size of the records.
+        names: one name a file.
+        files: the file operations to use.
+        memory_bytes: bounds what the builder holds, from 8 MiB; three times the longest record where that is more.
+        compression: "none" or "lz4" (4 KiB blocks; for data larger than memory).
+        metadata: bytes kept with every file, or for each file its own.
+        on_progress: called with (records written, records added) now and then during `finish`.
+
+    Raises:
+        StorageError: the file system refuses; names the path.
+        LimitExceeded: a key, a value or a file is over the format's limits.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        names: Sequence[str],
+        *,
+        files: Files | None = None,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        compression: str = "none",
+        metadata: bytes | Sequence[bytes] = b"",
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        super().__init__(
+            directory,
+            names,
+            files=files,
+            memory_bytes=memory_bytes,
+            compression=compression,
+            metadata=metadata,
+            on_progress=on_progress,
         )
+        remove_leftovers(self._directory, self._files)
+
+    def finish(self) -> list[BuildReport]:
+        """Sort, merge and write every file, sync them, and rename them into place; a report for each."""
+        reports = self.write(self.totals(), range(len(self._names)))
+        with refusals(self._directory):
+            self._sorter.close()
+        put_in_place(self._directory, self._names, self._files)
+        self._finished.clear()
+        return reports
+
+
+_EMPTY_GROUP = GroupTotal(0, 0, b"")
+
+
+def temporary_path(directory: str, name: str) -> str:
+    """Where a sorted file is written before it has its name."""
+    return f"{directory}{os.sep}{name}{TEMPORARY_SUFFIX}"
+
+
+def put_in_place(directory: str, names: Iterable[str], files: Files) -> None:
+    """The last step of a build: every file gets its name."""
+    with refusals(directory):
+        for name in names:
+            files.rename(temporary_path(directory, name), f"{directory}{os.sep}{name}")
+        files.sync_directory(directory)
+
+
+def remove_leftovers(directory: str, files: Files) -> None:
+    """Remove what a build that was cut off has left."""
+    with refusals(directory):
+        for entry in files.list_directory(directory):
+            if entry.kind == "file" and _LEFTOVER.fullmatch(entry.name):
+                files.unlink(f"{directory}{os.sep}{entry.name}")
+
+
+@contextlib.contextmanager
+def refusals(directory: str) -> Iterator[None]:
+    """What the file system says, as one error that names the place."""
+    try:
+        yield
+    except OSError as error:
+        raise _refusal(directory, error) from error
+
+
+def _refusal(directory: str, error: OSError) -> StorageError:
+    path = error.filename or directory
+    return StorageError(
+        f"{path}: cannot build sorted files: {error.strerror or error}", {"file": str(path), "errno": error.errno}
+    )
 
 
 def build(

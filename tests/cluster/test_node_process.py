@@ -115,6 +115,27 @@ def test_the_life_of_a_node(tmp_path: Path) -> None:
         assert node.end(signal.SIGINT)[0] == 0
 
 
+def test_settings_of_databases_are_read_again(tmp_path: Path) -> None:
+    """SIGHUP takes the tables of the file as they are now; a file that is wrong changes nothing, and is told."""
+    file = tmp_path / "gossipkv.toml"
+    file.write_text("[databases.geo]\nformat = 'sequence'\n")
+    with NodeProcess(tmp_path, "--refresh-period", "off", "--config", str(file)) as node:
+        node.add("geo", "1", b"paris\tFrance\n")
+        node.ready()
+        assert node.process.stderr is not None
+        while "build_failed" not in node.process.stderr.readline():
+            pass
+        file.write_text("[databases.geo]\nformt = 'tsv'\n")
+        node.process.send_signal(signal.SIGHUP)
+        while "settings_unchanged" not in (line := node.process.stderr.readline()):
+            pass
+        assert f"{file}:2: databases.geo: unknown setting formt; the nearest known one is format" in line
+        file.write_text("[databases.geo]\nformat = 'tsv'\n")
+        node.process.send_signal(signal.SIGHUP)
+        node.until_active("geo", "1")
+        assert node.end()[0] == 0
+
+
 def test_a_drain_answers_what_was_asked(tmp_path: Path) -> None:
     """A thousand requests on their way when SIGTERM comes: each is answered, whole, before the node ends."""
     with NodeProcess(tmp_path) as node:

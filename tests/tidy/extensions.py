@@ -55,6 +55,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.storage._radix": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._record_sorter": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._records": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._runs": Proof("tests/unit/storage/test_runs.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._scan": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._scratch": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._sorted_file": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),

@@ -51,9 +51,13 @@ _SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize
 
 
 def memory_bytes(options: Reading) -> int:
-    """What reading a file holds at most."""
-    value = options.max_value_bytes + options.max_value_bytes // 64
-    return 4 * WINDOW_BYTES + max(2 * options.max_block_bytes + options.max_block_bytes // 4, 3 * value)
+    """What reading a file holds at most.
+
+    A block, or a value that is compressed by itself: compressed, in a window; decompressed; what zstd keeps of its
+    output to refer to, which a frame may demand to be all of it; and once more for a copy, or for holes, since malloc
+    takes buffers of such sizes from the heap when it has seen a few.  Some windows for the rest.
+    """
+    return 8 * WINDOW_BYTES + max(options.max_block_bytes, options.max_value_bytes) * 17 // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +251,7 @@ def _in_blocks(cursor: Cursor, header: Header, options: Reading) -> Iterator[Bat
         while block.fill(batch):
             yield batch
             batch.clear()
+        del block  # Else it would be held while the next is decompressed.
 
 
 def _block(cursor: Cursor, header: Header, options: Reading) -> Block:

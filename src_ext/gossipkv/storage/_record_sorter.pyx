@@ -1,23 +1,14 @@
 """External sorting of records by (group, key): any number in, in bounded memory, in order out, the last of equals kept.
 
-Records are collected in an arena; a full one is sorted and put aside as a run; runs are merged.  Sorting is by words:
-eight bytes of key at a time through a radix sort, descending only into items whose words are equal, so that keys are
-compared byte by byte only where few are left.  Runs of a level are merged into one of the next when there are as many
-as memory has room for parts of, so neither memory nor open files grow with the input.
-
-A record in the arena and in a run:
-
-    offset size field
-    0      4    group
-    4      4    size of the key
-    8      4    size of the value
-    12     …    key, value
+Records are collected in an arena; a full one is sorted and put aside as a run; runs are merged (`_runs`).  Sorting is
+by words: eight bytes of key at a time through a radix sort, descending only into items whose words are equal, so that
+keys are compared byte by byte only where few are left.  A record in the arena looks as it does in a run.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from gossipkv.storage._batch cimport Batch, Record
@@ -25,8 +16,7 @@ from gossipkv.storage._format cimport (
     MAX_COMMON_PREFIX, MAX_KEY_SIZE, MAX_VALUE_SIZE, compare_keys, hash64_of, load32, mix, prefetch, store32, word_of,
 )
 from gossipkv.storage._radix cimport Item, radix_sort
-from gossipkv.storage._scratch cimport Scratch
-from gossipkv.storage._sorted_file_writer cimport SortedFileWriter
+from gossipkv.storage._runs cimport RECORD_HEADER_SIZE, Entry, OrderedRecords, Runs, set_entry
 
 from gossipkv.errors import LimitExceeded
 
@@ -35,46 +25,38 @@ cdef extern from "gossipkv/storage/region.h" nogil:
     void region_free "gkv_region_free"(void* region, size_t size)
 
 cdef enum:
-    RECORD_HEADER_SIZE = 12
     FIRST_ARENA = 65536
     FIRST_ITEMS = 1024
-    PART_SIZE = 262144          # What a run is read in: long enough that seeks vanish, short enough for many runs.
     FEW = 24                    # Below this many equal words, keys are compared whole.
     AHEAD = 12                  # Records asked for before they are read, in an order that the cache cannot guess.
-    MAX_FAN_IN = 128            # Open files of one merge.
     MAX_GROUPS = 65536
 
 
 @cython.final
-cdef class RecordSorter:
+cdef class RecordSorter(OrderedRecords):
     """Sorts records by (group, key) within about `memory_bytes`; later records replace earlier ones of the same key.
 
-    `make_scratch()` opens a fresh scratch file.  After `finish_adding`, `write_group` drains group after group.
+    `make_scratch()` opens a fresh scratch file.  After `finish_adding`, `write_group` drains group after group; or
+    `put_aside` gives everything to others that build together.
     """
 
     def __cinit__(self, make_scratch not None, uint64_t memory_bytes, uint32_t group_count=1):
         cdef uint32_t group
         if not 1 <= group_count <= MAX_GROUPS:
             raise LimitExceeded(f"a build has 1 to {MAX_GROUPS} partitions, got {group_count}")
-        self.make_scratch = make_scratch
         self.memory_bytes = memory_bytes
         self.group_count = group_count
         self.group_bytes = 0 if group_count == 1 else 3
-        self.runs = []
-        self.duplicates = <uint64_t*> calloc(group_count, sizeof(uint64_t))
-        self.prefixes = <Prefix*> malloc(group_count * sizeof(Prefix))
-        self.last_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
-        if self.duplicates == NULL or self.prefixes == NULL or self.last_key == NULL:
+        self.runs = Runs(make_scratch, memory_bytes)
+        self.groups = <Group*> calloc(group_count, sizeof(Group))
+        if self.groups == NULL:
             raise MemoryError
         for group in range(group_count):
-            self.prefixes[group].size = -1
+            self.groups[group].prefix_size = -1
 
     def __dealloc__(self):
         self.release_memory()
-        free(self.duplicates)
-        free(self.prefixes)
-        free(self.last_key)
-        free(self.heap)
+        free(self.groups)
 
     # -- adding ----------------------------------------------------------------------------------------------------
 
@@ -132,6 +114,8 @@ cdef class RecordSorter:
         self.used += size
         self.added += 1
         self.hash_sum += hash64_of(key, key_size, 0)
+        self.groups[group].records += 1
+        self.groups[group].size_bytes += size
         self.note_prefix(group, key, key_size)
         return 0
 
@@ -160,18 +144,18 @@ cdef class RecordSorter:
 
     cdef inline int note_prefix(self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil:
         """The same for all keys of a group, of which a sorted file keeps the first bytes."""
-        cdef Prefix* prefix = &self.prefixes[group]
+        cdef Group* noted = &self.groups[group]
         cdef int shared = 0, most
-        if prefix.size == 0:
+        if noted.prefix_size == 0:
             return 0
-        if prefix.size < 0:
-            prefix.size = <int> min(size, <Py_ssize_t> MAX_COMMON_PREFIX)
-            memcpy(prefix.bytes, key, <size_t> prefix.size)
+        if noted.prefix_size < 0:
+            noted.prefix_size = <int> min(size, <Py_ssize_t> MAX_COMMON_PREFIX)
+            memcpy(noted.prefix, key, <size_t> noted.prefix_size)
             return 0
-        most = <int> min(<Py_ssize_t> prefix.size, size)
-        while shared < most and prefix.bytes[shared] == key[shared]:
+        most = <int> min(<Py_ssize_t> noted.prefix_size, size)
+        while shared < most and noted.prefix[shared] == key[shared]:
             shared += 1
-        prefix.size = shared
+        noted.prefix_size = shared
         return 0
 
     cdef int grow(self, uint64_t size) except -1:
@@ -276,140 +260,19 @@ cdef class RecordSorter:
         self.next_item = 0
         return 0
 
-    # -- runs ------------------------------------------------------------------------------------------------------
-
     cdef int spill(self) except -1:
         """Sort what is in memory and put it aside as a run."""
-        cdef RunReader reader
-        cdef Scratch scratch = self.make_scratch()
         self.sort()
-        self.write_run(scratch)
-        reader = RunReader(scratch, 0)
-        self.runs.append(reader)
+        self.runs.put_aside(self)
         self.used = 0
         self.count = 0
-        self.collapse()
+        if self.runs.crowded():
+            self.release_memory()   # Room for the parts.
+            self.runs.collapse()
         return 0
-
-    cdef int fan_in(self):
-        """How many runs one merge may read: each holds a part in memory, and half of it is for them."""
-        return <int> min(
-            <uint64_t> MAX_FAN_IN, max(<uint64_t> 2, self.memory_bytes // (2 * max(<uint32_t> 1, self.largest_part)))
-        )
-
-    cdef int collapse(self) except -1:
-        """Merge the newest runs of one level into one of the next while there are as many as fit."""
-        cdef RunReader reader
-        cdef int fan_in, level = 0
-        while True:
-            fan_in = self.fan_in()
-            if len(self.runs) < fan_in:
-                return 0
-            for reader in self.runs[len(self.runs) - fan_in:]:
-                if reader.level != level:
-                    return 0
-            level += 1
-            self.merge_newest(fan_in, level)
-
-    cdef int merge_newest(self, Py_ssize_t count, int level) except -1:
-        """Make one run of the newest `count`."""
-        cdef RunReader reader
-        cdef Scratch scratch = self.make_scratch()
-        self.release_memory()   # Room for the parts.
-        self.start_merge(self.runs[len(self.runs) - count:])
-        self.write_run(scratch)
-        for reader in self.readers:
-            reader.scratch.close()
-        self.readers = None
-        self.runs[len(self.runs) - count:] = [RunReader(scratch, level)]
-        return 0
-
-    cdef int write_run(self, Scratch scratch) except -1:
-        """Write what `next` yields, in parts of whole records."""
-        cdef Entry entry
-        cdef uint32_t used = 0, size, capacity = PART_SIZE
-        cdef uint8_t* grown
-        cdef uint8_t* part = <uint8_t*> malloc(capacity)
-        if part == NULL:
-            raise MemoryError
-        try:
-            while self.next(&entry):
-                size = RECORD_HEADER_SIZE + entry.key_size + entry.value_size
-                if used + size > capacity:
-                    if used:
-                        scratch.write_part(part, used)
-                        used = 0
-                    if size > capacity:
-                        grown = <uint8_t*> realloc(part, size)
-                        if grown == NULL:
-                            raise MemoryError
-                        part = grown
-                        capacity = size
-                store32(part + used, entry.group)
-                store32(part + used + 4, entry.key_size)
-                store32(part + used + 8, entry.value_size)
-                memcpy(part + used + RECORD_HEADER_SIZE, entry.key, entry.key_size)
-                memcpy(part + used + RECORD_HEADER_SIZE + entry.key_size, entry.value, entry.value_size)
-                used += size
-            if used:
-                scratch.write_part(part, used)
-            self.largest_part = max(self.largest_part, capacity)
-        finally:
-            free(part)
-        return 0
-
-    cdef int start_merge(self, list readers) except -1:
-        cdef RunReader reader
-        cdef int number
-        self.readers = readers
-        self.has_last = False
-        self.pending = False
-        free(self.heap)
-        self.heap = <int*> malloc(max(<size_t> 1, <size_t> len(readers)) * sizeof(int))
-        if self.heap == NULL:
-            raise MemoryError
-        self.heap_size = 0
-        for number, reader in enumerate(readers):
-            if reader.advance():
-                self.heap[self.heap_size] = number
-                self.heap_size += 1
-        for number in range(self.heap_size // 2 - 1, -1, -1):
-            self.sift_down(number)
-        return 0
-
-    cdef bint before(self, int a, int b):
-        """Whether run `a`'s record comes before run `b`'s; of equal keys the newer run's comes first, and wins."""
-        cdef Entry* left = &(<RunReader> self.readers[a]).entry
-        cdef Entry* right = &(<RunReader> self.readers[b]).entry
-        cdef int order
-        if left.group != right.group:
-            return left.group < right.group
-        order = compare_keys(left.key, left.key_size, right.key, right.key_size)
-        return order < 0 or (order == 0 and a > b)
-
-    cdef void sift_down(self, int at):
-        cdef int child, run = self.heap[at]
-        while True:
-            child = 2 * at + 1
-            if child >= self.heap_size:
-                break
-            if child + 1 < self.heap_size and self.before(self.heap[child + 1], self.heap[child]):
-                child += 1
-            if not self.before(self.heap[child], run):
-                break
-            self.heap[at] = self.heap[child]
-            at = child
-        self.heap[at] = run
-
-    # -- the order -------------------------------------------------------------------------------------------------
 
     cdef int next(self, Entry* entry) except -1:
-        """1 and the next record, the last of its equals; 0 at the end.  It lives until the next call."""
-        if self.readers is None:
-            return self.next_from_memory(entry)
-        return self.next_from_runs(entry)
-
-    cdef inline bint next_from_memory(self, Entry* entry) noexcept nogil:
+        """The next record in memory."""
         cdef const uint8_t* at
         cdef const uint8_t* after
         while self.next_item < self.count:
@@ -426,102 +289,62 @@ cdef class RecordSorter:
                     load32(at) == load32(after) and load32(at + 4) == load32(after + 4)
                     and memcmp(at + RECORD_HEADER_SIZE, after + RECORD_HEADER_SIZE, load32(at + 4)) == 0
                 ):
-                    self.duplicates[load32(at)] += 1
                     continue
             set_entry(entry, at)
-            return True
-        return False
-
-    cdef int next_from_runs(self, Entry* entry) except -1:
-        cdef RunReader reader
-        cdef Entry* found
-        while True:
-            if self.pending:
-                # The record handed out last lies in this run's part: only now may the run move on.
-                self.pending = False
-                reader = self.readers[self.heap[0]]
-                if not reader.advance():
-                    self.heap_size -= 1
-                    self.heap[0] = self.heap[self.heap_size]
-                if self.heap_size:
-                    self.sift_down(0)
-            if self.heap_size == 0:
-                return 0
-            self.pending = True
-            found = &(<RunReader> self.readers[self.heap[0]]).entry
-            if (
-                self.has_last and found.group == self.last_group and found.key_size == self.last_size
-                and memcmp(found.key, self.last_key, found.key_size) == 0
-            ):
-                self.duplicates[found.group] += 1
-                continue
-            self.has_last = True
-            self.last_group = found.group
-            self.last_size = found.key_size
-            memcpy(self.last_key, found.key, found.key_size)
-            entry[0] = found[0]
             return 1
+        return 0
 
-    # -- draining --------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------------
 
     def finish_adding(self):
-        """No more records come: sort, or put the last run aside and start the merge."""
-        if self.finished:
-            raise ValueError("the build is finished already")
-        self.finished = True
-        if not self.runs:
+        """No more records come; the order of all of them: of those in memory, or of the runs."""
+        self.refuse_more()
+        if not len(self.runs):
             self.sort()
-            return
+            return self
         if self.count:
             self.spill()
         self.release_memory()
-        while len(self.runs) > self.fan_in():
-            self.merge_newest(min(self.fan_in(), len(self.runs) - self.fan_in() + 1), 0)
-        self.start_merge(self.runs)
+        self.runs.start()
+        return self.runs
+
+    def put_aside(self):
+        """No more records come, and all are to be in runs: what others need in order to share each, oldest first."""
+        self.refuse_more()
+        if self.count:
+            self.spill()
+        self.release_memory()
+        return self.runs.describe()
+
+    cdef int refuse_more(self) except -1:
+        if self.finished:
+            raise ValueError("the build is finished already")
+        self.finished = True
+        return 0
 
     @property
     def seed(self):
         """A seed for the hash index: the content's own, so that a build repeats and a crowd cannot be planned."""
-        return mix(self.hash_sum, self.added)
+        return seed_of(self.hash_sum, self.added)
 
     def common_prefix(self, uint32_t group):
         """What all keys of a group begin with, up to what a footer holds."""
-        cdef Prefix* prefix = &self.prefixes[group]
-        return b"" if prefix.size <= 0 else (<const char*> prefix.bytes)[:prefix.size]
+        cdef Group* noted = &self.groups[group]
+        return b"" if noted.prefix_size <= 0 else (<const char*> noted.prefix)[:noted.prefix_size]
 
-    def group_duplicates(self, uint32_t group):
-        """How many records of a group were replaced by later ones, as far as it has been drained."""
-        return self.duplicates[group]
+    def group_records(self, uint32_t group):
+        """How many records of a group were added, replaced ones among them."""
+        return self.groups[group].records
 
-    def write_group(self, SortedFileWriter writer not None, uint32_t group, Py_ssize_t limit):
-        """Append up to `limit` records of `group` to `writer`: how many; fewer than `limit` once it has ended."""
-        cdef Entry entry
-        cdef Py_ssize_t done = 0
-        while done < limit:
-            if self.pending_entry.key == NULL:
-                if not self.next(&entry):
-                    break
-                self.pending_entry = entry
-            if self.pending_entry.group != group:
-                break
-            writer.append(
-                self.pending_entry.key, self.pending_entry.key_size,
-                self.pending_entry.value, self.pending_entry.value_size,
-            )
-            self.pending_entry.key = NULL
-            done += 1
-        return done
+    def group_size_bytes(self, uint32_t group):
+        """How much they take in memory or in a run."""
+        return self.groups[group].size_bytes
 
     def close(self):
         """Give back scratch space and memory; nothing can be added any more."""
         self.finished = True
-        cdef RunReader reader
-        for reader in self.runs:
-            reader.scratch.close()
-        self.runs = []
-        self.readers = []
-        self.heap_size = 0
         self.release_memory()
+        self.runs.close()
 
     cdef void release_memory(self) noexcept:
         """Give the arena and the items back."""
@@ -533,32 +356,6 @@ cdef class RecordSorter:
         self.count = self.item_capacity = 0
 
 
-cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
-    entry.group = load32(at)
-    entry.key_size = load32(at + 4)
-    entry.value_size = load32(at + 8)
-    entry.key = at + RECORD_HEADER_SIZE
-    entry.value = entry.key + entry.key_size
-
-
-@cython.final
-cdef class RunReader:
-    """Walks over one run; `entry` is the record it stands at."""
-
-    def __cinit__(self, Scratch scratch not None, int level):
-        self.scratch = scratch
-        self.level = level
-
-    cdef bint advance(self) except -1:
-        """Step to the next record, if there is one.  The parts' checksums hold, so their records are as written."""
-        if self.at == self.end:
-            self.part = None    # A long part goes before the next one comes.
-            self.part = self.scratch.read_part(&self.offset)
-            if self.part is None:
-                self.at = self.end = NULL
-                return False
-            self.at = <const uint8_t*> PyBytes_AS_STRING(self.part)
-            self.end = self.at + len(self.part)
-        set_entry(&self.entry, self.at)
-        self.at = self.entry.value + self.entry.value_size
-        return True
+def seed_of(uint64_t hash_sum, uint64_t added):
+    """The seed of a build whose keys' hashes have this sum, modulo 2^64."""
+    return mix(hash_sum, added)

@@ -6,9 +6,14 @@ cdef class Scratch:
     cdef object files
     cdef int descriptor
     cdef readonly uint64_t end
+    cdef readonly bint named
+    cdef bint borrowed
 
     cdef int write_part(self, const uint8_t* data, uint32_t size) except -1
     cdef bytes read_part(self, uint64_t* cursor)
+    cdef bytes read_at(self, uint64_t offset)
+    cdef int append_contents(self, bytes contents) except -1
+    cdef bytes read_contents(self)
 
 
 cdef class Spool:

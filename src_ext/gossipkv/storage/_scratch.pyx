@@ -1,11 +1,13 @@
-"""What a build puts aside: parts on a nameless file, each with its checksum, read back in the order of writing.
+"""What a build puts aside: parts on a scratch file, each with its checksum, read back in the order of writing.
 
     offset size field
     0      4    size of the part
     4      4    checksum of the part
     8      …    the part
 
-The file loses its name as soon as it is open: whatever ends the process also ends the file.
+The file loses its name as soon as it is open: whatever ends the process also ends the file.  Only what other processes
+are to read keeps its name until it is closed; what a killed one leaves is removed by the next build (`builder`).  (To
+open it by /proc/<pid>/fd instead would need no name, but a mounted /proc and processes that may look into each other.)
 """
 
 cimport cython
@@ -33,18 +35,27 @@ cdef enum:
 cdef class Scratch:
     """An append-only file of parts, without a name."""
 
-    def __cinit__(self, files not None, str path not None):
+    def __cinit__(self, files not None, str path not None, bint named=False, uint64_t borrowed_end=0):
         self.files = files
         self.path = path
+        self.named = named or borrowed_end > 0
+        self.borrowed = borrowed_end > 0
+        self.end = borrowed_end
         self.descriptor = -1
+        if self.borrowed:
+            self.descriptor = files.open(path)
+            return
         self.descriptor = files.open(path, READ_WRITE_NEW, 0o600)
-        files.unlink(path)
+        if not named:
+            files.unlink(path)
 
     def close(self):
-        """Give the space back; closing twice is harmless."""
+        """Give the space back, unless it is another's; closing twice is harmless."""
         if self.descriptor >= 0:
             descriptor, self.descriptor = self.descriptor, -1
             self.files.close(descriptor)
+            if self.named and not self.borrowed:
+                self.files.unlink(self.path)
 
     def __dealloc__(self):
         if self.descriptor >= 0:
@@ -70,11 +81,16 @@ cdef class Scratch:
         Raises:
             Corrupt: what comes back is not what was written.
         """
-        cdef uint64_t offset = cursor[0]
+        cdef bytes part
+        if cursor[0] >= self.end:
+            return None
+        part = self.read_at(cursor[0])
+        cursor[0] += PART_HEADER_SIZE + <uint64_t> len(part)
+        return part
+
+    cdef bytes read_at(self, uint64_t offset):
         cdef bytes header, part
         cdef uint32_t size, crc
-        if offset >= self.end:
-            return None
         header = self.files.pread(self.descriptor, PART_HEADER_SIZE, offset)
         if len(header) != PART_HEADER_SIZE:
             raise Corrupt(self.path, offset, "the scratch file ends too early")
@@ -83,8 +99,18 @@ cdef class Scratch:
         crc = crc32c_of(<const uint8_t*> PyBytes_AS_STRING(part), len(part), 0)
         if <uint32_t> len(part) != size or crc != load32(PyBytes_AS_STRING(header) + 4):
             raise Corrupt(self.path, offset, "a part of the scratch file does not come back as it was written")
-        cursor[0] = offset + PART_HEADER_SIZE + size
         return part
+
+    cdef int append_contents(self, bytes contents) except -1:
+        """One more part, behind the end: nothing is written any more."""
+        cdef uint64_t end = self.end
+        self.write_part(<const uint8_t*> PyBytes_AS_STRING(contents), <uint32_t> len(contents))
+        self.end = end
+        return 0
+
+    cdef bytes read_contents(self):
+        """What `append_contents` was given, in whichever process."""
+        return self.read_at(self.end)
 
 
 @cython.final

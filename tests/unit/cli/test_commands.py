@@ -337,6 +337,27 @@ def test_config(run, tmp_path, monkeypatch):
     assert "90s" in text
 
 
+def test_config_of_databases_and_stores(run, tmp_path):
+    """The tables of the file, line by line; of a store's options the names, and where it is."""
+    file = tmp_path / "g.toml"
+    file.write_text(
+        'source = "ftp://joe:correct-horse@host/x"\n[storage_options]\nsecret = "correct-horse"\n'
+        'client_kwargs.region_name = "east"\n[databases.geo]\nhold = "v1"\n'
+        '[databases.geo.storage_options]\nkey = "correct-horse"\n'
+    )
+    done = run("config", "--config", str(file), "--json")
+    told = {row["setting"]: (row["value"], row["from"]) for row in json.loads(done.out)}
+    assert told["source"] == ("ftp://***@host/x", f"{file}:1")
+    assert told["storage_options.secret"] == ("***", f"{file}:2")
+    assert told["storage_options.client_kwargs.region_name"] == ("east", f"{file}:2")
+    assert told["databases.geo.hold"] == ("v1", f"{file}:6")
+    assert told["databases.geo.storage_options.key"] == ("***", f"{file}:7")
+    assert "databases.geo.format" not in told
+    text = run("config", "--config", str(file)).out.decode()
+    assert "databases.geo.storage_options.key" in text
+    assert "correct-horse" not in text + done.out.decode()
+
+
 def test_config_on_a_narrow_terminal(run, monkeypatch):
     """With little room, the meaning stands below each setting."""
     monkeypatch.setattr("gossipkv.cli.settings.WIDE", 1000)

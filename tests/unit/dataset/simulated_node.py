@@ -32,6 +32,7 @@ from tests.unit.dataset.sources import MEMORY_BYTES, put_version
 RETIRE_MS = 1_000
 STEP_S = RETIRE_MS / 4_000  # As often as requests are counted.
 DATABASE = "db"
+MOST_CHANGES = 50  # of what is served, in one step
 
 
 async def at_once(function, *args, **_options):
@@ -186,6 +187,7 @@ class SimulatedNode:
             await self._end.wait()
 
     def _call(self, function, *args):
+        self._changes = 0
         trio.from_thread.run(self._settled, function, *args, trio_token=self._token)
         if self._errors:
             raise self._errors.pop()
@@ -222,7 +224,7 @@ class SimulatedNode:
                         self.library.close()
             except* Crash:
                 pass
-            except* Exception as group:
+            except* Exception as group:  # noqa: BLE001  # Whatever it is, it is raised in the step that caused it.
                 self._errors.append(group)
         self.down = True
         started.set()
@@ -264,6 +266,8 @@ class SimulatedNode:
         return 0
 
     def _note(self):
+        self._changes += 1
+        assert self._changes < MOST_CHANGES, "it goes round in circles"
         active = self.active
         if not self.answers or self.answers[-1][0] != active:
             self.answers.append((active, self.holds.get(DATABASE)))

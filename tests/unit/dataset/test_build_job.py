@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes, space_needed_bytes
 from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.manifest import read_manifest
+from gossipkv.dataset.source import Source
 from gossipkv.dataset.version import open_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -274,3 +276,44 @@ def test_a_function_over_text_refuses_a_key_that_is_none(job):
     one = dataclasses.replace(job([b"a\t1\n\xff\t2\n"], partitions=3), function="string")
     with pytest.raises(SourceError, match=r"byte 4: key b'\\xff' is not UTF-8, so it has no partition under 'string'"):
         build(one)
+
+
+def declare(one, function, held):
+    """A job's own word on its files, put beside them."""
+    place = Path(one.files[0].path).parent
+    (place / "_PARTITIONS.json").write_text(json.dumps({"function": function, "partitions": len(held), "files": held}))
+    version = Source(place.parent.parent, RealFiles()).version(one.database, one.version)
+    return dataclasses.replace(one, declaration=version.declaration)
+
+
+def test_declared_files_of_unwanted_partitions_are_not_read(job):
+    """Only with `declared`: what the job says is trusted for skipping, and nothing else."""
+    contents = partitioned("text", 4, [b"%d" % n for n in range(40_000)])
+    one = job(contents, name="v1")
+    one = declare(one, "text", {file.name: place for place, file in enumerate(one.files)})
+    one = dataclasses.replace(one, wanted=(1,))
+    for presharded, read_files in (("declared", {1}), ("never", {0, 1, 2, 3})):
+        files = FaultyFiles(RealFiles())
+        wanted = dataclasses.replace(one, presharded=presharded)
+        shutil.rmtree(wanted.directory)
+        os.mkdir(wanted.directory)
+        read = []
+        manifest = build(wanted, files, pace=read.append)
+        assert manifest.records == contents[1].count(b"\n")
+        assert sum(read) == sum(len(contents[place]) for place in read_files)
+
+
+def test_a_wrong_declaration_is_found_out_by_the_keys(job):
+    """What it says of the function counts only if the keys say so, too."""
+    contents = partitioned("text", 5, KEYS)
+    one = job(contents)
+    manifest = build(declare(one, "spark", {file.name: place for place, file in enumerate(one.files)}))
+    assert (manifest.identity.function, manifest.records) == ("text", len(KEYS))
+
+
+def test_a_declared_function_is_the_one_among_those_that_fit(job):
+    """Where keys do not tell them apart."""
+    contents = partitioned("spark", 8, KEYS)
+    one = job(contents)
+    manifest = build(declare(one, "spark", {file.name: place for place, file in enumerate(one.files)}))
+    assert (manifest.identity.function, manifest.alike[:2]) == ("spark", ("spark", "string"))

@@ -15,7 +15,7 @@ from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from tests.unit.dataset.world import active, get, state, until
 
 
-@pytest.mark.parametrize("name", ["_MANIFEST", "00000.gkv"])
+@pytest.mark.parametrize("name", ["_MANIFEST", "part-00000.gkv"])
 async def test_a_version_found_damaged_is_set_aside_and_built_again(world, name):
     """Named, not served, and whole again after a while; then the damaged one is deleted."""
     world.put("v1")
@@ -85,7 +85,7 @@ async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
     async with world.node(retire_after_ms=100) as library:
         await active(library, "v1")
         damaged = library.active("db")
-        library.damaged("db", "v1", Corrupt("00000.gkv", 4096, "checksum"))
+        library.damaged("db", "v1", Corrupt("part-00000.gkv", 4096, "checksum"))
         assert library.active("db") is damaged
         assert "4096" in str(library.status()["db"]["versions"]["v1"]["error"])
         await until(lambda: library.active("db") is not damaged)
@@ -102,7 +102,7 @@ async def test_a_damaged_version_that_is_superseded_retires_as_others_do(world):
         shutil.rmtree(world.source / "db/v1")
         await library.rescan()
         damaged = library.active("db")
-        library.damaged("db", "v1", Corrupt("00000.gkv", 4096, "checksum"))
+        library.damaged("db", "v1", Corrupt("part-00000.gkv", 4096, "checksum"))
         world.put("v2")
         await library.rescan()
         await active(library, "v2")
@@ -243,15 +243,15 @@ async def test_a_version_that_cannot_be_opened_is_tried_again(world, error):
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
-    stamp = os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns
-    world.files = Refusing(world.root / "data/datasets/db/v1/00000.gkv", error)
+    stamp = os.stat(world.root / "data/datasets/db/v1/part-00000.gkv").st_mtime_ns
+    world.files = Refusing(world.root / "data/datasets/db/v1/part-00000.gkv", error)
     async with world.node(source=None) as library:
         assert state(library, "v1") == "ERROR"
         world.files.error = 0
         await active(library, "v1")
         assert get(library, b"a") == b"v1"
         await until(lambda: state(library, "v1") == "ACTIVE")
-    assert os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns == stamp
+    assert os.stat(world.root / "data/datasets/db/v1/part-00000.gkv").st_mtime_ns == stamp
 
 
 async def test_a_version_that_can_never_be_opened_is_built_again(world):
@@ -268,7 +268,7 @@ async def test_a_version_that_can_never_be_opened_is_built_again(world):
                 self.error = 0
             super().rename(source, target)
 
-    world.files = FirstFile(first / "00000.gkv", errno.EIO)
+    world.files = FirstFile(first / "part-00000.gkv", errno.EIO)
     with capture_logs() as logs:
         async with world.node() as library:
             assert state(library, "v1") == "ERROR"

@@ -1,5 +1,6 @@
 """The datasets of a node, with real child processes and a real data directory."""
 
+import errno
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 import trio
 from structlog.testing import capture_logs
 
+from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import library as library_module
 from gossipkv.environment import RealFiles
 from gossipkv.testing.faulty_files import FaultyFiles
@@ -41,7 +43,7 @@ async def test_a_restart_serves_at_once_and_builds_nothing(world):
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
-    stamp = os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns
+    stamp = os.stat(world.root / "data/datasets/db/v1/part-00000.gkv").st_mtime_ns
     shutil.rmtree(world.source)
     with capture_logs() as logs:
         async with world.node() as library:
@@ -49,7 +51,7 @@ async def test_a_restart_serves_at_once_and_builds_nothing(world):
             assert state(library, "v1") == "ACTIVE"
             assert "No such file" in library.trouble()
     assert [line["event"] for line in logs] == ["source_unreadable"]
-    assert os.stat(world.root / "data/datasets/db/v1/00000.gkv").st_mtime_ns == stamp
+    assert os.stat(world.root / "data/datasets/db/v1/part-00000.gkv").st_mtime_ns == stamp
 
 
 async def test_a_node_without_a_source_serves_what_it_has(world):
@@ -407,3 +409,64 @@ async def test_what_is_ignored_at_the_source_is_said_once(world):
             await library.rescan()
     ignored = [line["reason"] for line in logs if line["event"] == "ignored"]
     assert len(ignored) == len(set(ignored)) == 3
+
+
+async def test_a_database_has_settings_of_its_own(world):
+    """What is said of it alone; what it is told later may mend what was in error."""
+    world.put("v1", database="one")
+    world.put("v1", database="two")
+    wrong = {"one": DatabaseSettings(format="sequence")}
+    async with world.node(databases=wrong) as library:
+        await active(library, "v1", "two")
+        await until(lambda: state(library, "v1", "one") == "ERROR")
+        library.reconfigure({"one": DatabaseSettings(format="tsv")})
+        await active(library, "v1", "one")
+        assert get(library, b"a", "one") == b"v1"
+
+
+async def test_a_pin_alone_tries_nothing_again(world):
+    """A version in error stays there until something else has changed."""
+    world.put("v1", b"no tab\n")
+    async with world.node(databases={"db": DatabaseSettings(format="tsv")}) as library:
+        await until(lambda: state(library, "v1") == "ERROR")
+        life = library._databases["db"].lives["v1"]
+        assert life.tried is not None
+        library.reconfigure({"db": DatabaseSettings(format="tsv", hold="v0")})
+        assert life.tried is not None
+        library.reconfigure({})
+        assert life.tried is None
+
+
+async def test_a_database_that_is_named_and_not_there(world):
+    """It is known; with options of its own it is looked at and told to be missing, else it is not there yet."""
+    world.put("v1")
+    named = {"later": DatabaseSettings(), "apart": DatabaseSettings(storage_options={})}
+    async with world.node(databases=named) as library:
+        assert library.known("apart")
+        assert "No such file" in library.status("apart")["apart"]["error"]
+        assert not library.known("never")
+        world.put("v1", database="later")
+        await library.rescan()
+        await active(library, "v1", "later")
+
+
+async def test_databases_named_are_looked_at_although_the_root_cannot_be_listed(world):
+    """A root may be reached in a way that lists nothing."""
+    world.put("v1")
+    world.files = Unlisted(world.source)
+    async with world.node(databases={"db": DatabaseSettings()}) as library:
+        assert "not allowed" in library.trouble()
+        await active(library, "v1")
+
+
+class Unlisted(RealFiles):
+    """One directory may not be listed."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def list_directory(self, path):
+        """Refuses that one."""
+        if str(path) == str(self.path):
+            raise OSError(errno.EACCES, "not allowed", str(path))
+        return super().list_directory(path)

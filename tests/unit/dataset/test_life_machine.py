@@ -1,16 +1,15 @@
-"""A node's datasets through anything, against a model of some twenty lines; and planted bugs, each of which it finds."""
+"""A node's datasets through anything, against a model of some twenty lines; and planted bugs, which it finds."""
 
 import copy
+from dataclasses import replace
 
-from hypothesis import settings
+import pytest
+import trio
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from gossipkv.dataset import build_job, database, lifecycle, making, store
 from gossipkv.dataset.lifecycle import State
 from gossipkv.testing.faulty_files import Action
 from tests.unit.dataset.simulated_node import RETIRE_MS, SimulatedNode
@@ -208,4 +207,195 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=25)
+TestLife.settings = settings(
+    max_examples=80 if settings.default.derandomize else settings.default.max_examples, stateful_step_count=30
+)
+
+
+# Planted bugs: what breaks a promise must be found.
+
+
+def goes_back_by_itself(monkeypatch):
+    """Any version that is here may be switched to."""
+    monkeypatch.setattr(lifecycle.Life, "switchable", lambda self, active, hold: (
+        self.state in {State.AVAILABLE, State.RETIRING} and self.name != active and hold in {None, self.name}
+    ))  # fmt: skip
+
+
+def builds_the_oldest(monkeypatch):
+    """Of the versions that could be built."""
+    replace_decision(monkeypatch, lambda lives, told, hold: {
+        "build": told.build and min(life.name for life in lives if life.buildable(10**9) and hold in {None, life.name}),
+    })  # fmt: skip
+
+
+def builds_what_is_held_out(monkeypatch):
+    """A hold decides what is switched to, and not what is built."""
+    real = lifecycle.decide
+
+    def decide(lives, *, hold, **rest):
+        lives = tuple(lives)
+        return replace(real(lives, hold=hold, **rest), build=real(lives, hold=None, **rest).build, stop=None)
+
+    monkeypatch.setattr(database, "decide", decide)
+
+
+def finishes_what_is_held_out(monkeypatch):
+    """A build goes on though another version is held."""
+    replace_decision(monkeypatch, lambda lives, told, hold: {"stop": None})
+
+
+def builds_again_what_is_wrong(monkeypatch):
+    """Though nothing has changed at the source."""
+    real = lifecycle.Life.fail
+    monkeypatch.setattr(lifecycle.Life, "fail", lambda self, trouble, now_ms: (
+        real(self, replace(trouble, lasting=False), now_ms)
+    ))  # fmt: skip
+
+
+def forgets_what_was_active(monkeypatch):
+    """At a restart."""
+    monkeypatch.setattr(store.DataDirectory, "active", lambda self, name: None)
+
+
+def forgets_the_hold(monkeypatch):
+    """At a restart."""
+    real = database.Database.run
+
+    async def run(self, **options):
+        self.hold = None
+        await real(self, **options)
+
+    monkeypatch.setattr(database.Database, "run", run)
+
+
+def forgets_what_a_hold_left_behind(monkeypatch):
+    """So that one that was withdrawn comes back after a restart."""
+    real = store.DataDirectory.set_active
+    monkeypatch.setattr(store.DataDirectory, "set_active", lambda self, name, version, newest=None: (
+        real(self, name, version)
+    ))  # fmt: skip
+
+
+def brings_back_what_was_withdrawn(monkeypatch):
+    """When the hold goes, whatever the source shows."""
+    monkeypatch.setattr(lifecycle.Life, "switchable", lambda self, active, hold: (
+        self.state in {State.AVAILABLE, State.RETIRING}
+        and (self.name == hold if hold else active is None or self.name >= active)
+    ))  # fmt: skip
+
+
+def never_leads_back(monkeypatch):
+    """Not even by a hold."""
+    real = lifecycle.Life.switchable
+    monkeypatch.setattr(lifecycle.Life, "switchable", lambda self, active, hold: (
+        real(self, active, hold) and (active is None or self.name >= active)
+    ))  # fmt: skip
+
+
+def removes_what_is_asked_for(monkeypatch):
+    """Requests do not count."""
+    monkeypatch.setattr(database.Database, "_count_requests", lambda self: None)
+
+
+def removes_nothing(monkeypatch):
+    """Retired versions stay."""
+    replace_decision(monkeypatch, lambda lives, told, hold: {"remove": ()})
+
+
+def removes_at_once(monkeypatch):
+    """Without waiting for `retire_after`."""
+    real = lifecycle.decide
+    monkeypatch.setattr(database, "decide", lambda lives, *, retire_after_ms, **rest: (
+        real(lives, retire_after_ms=retire_after_ms - 250, **rest)
+    ))  # fmt: skip
+
+
+def removes_what_has_vanished(monkeypatch):
+    """A version goes when the source has it no more."""
+    replace_decision(monkeypatch, lambda lives, told, hold: {
+        "remove": tuple(
+            life.name for life in lives if life.state is State.RETIRING and (life.source is None or life.name in told.remove)
+        )
+    })  # fmt: skip
+
+
+def serves_before_it_is_written_down(monkeypatch):
+    """A crash between the two leads back."""
+    real = database.Database._switch
+
+    async def switch(self, name):
+        self.active, before = name, self.active
+        self._shared.on_change()
+        await trio.lowlevel.checkpoint()
+        self.active = before
+        return await real(self, name)
+
+    monkeypatch.setattr(database.Database, "_switch", switch)
+
+
+def publishes_without_sync(monkeypatch):
+    """A power loss undoes it."""
+    monkeypatch.setattr(
+        store.DataDirectory, "_move", lambda self, source, target: self.files.rename(source, target)
+    )  # fmt: skip
+
+
+def removes_before_it_switches(monkeypatch):
+    """A crash between leaves nothing to serve."""
+    real = store.DataDirectory.set_active
+
+    def set_active(self, name, version, newest=None):
+        for other in self.versions(name):
+            if other != version:
+                self.remove_version(name, other)
+        real(self, name, version, newest)
+
+    monkeypatch.setattr(store.DataDirectory, "set_active", set_active)
+
+
+def takes_what_changed_meanwhile(monkeypatch):
+    """A build whose source changed is taken for whole."""
+    monkeypatch.setattr(build_job, "chunks", lambda files, file: [b"name\told\n"])
+
+    async def check(self, source):
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(making.Making, "_check_source", check)
+
+
+def builds_again_at_a_restart(monkeypatch):
+    """What is built already."""
+    monkeypatch.setattr(store.DataDirectory, "versions", lambda self, name: [])
+
+
+def replace_decision(monkeypatch, change):
+    """Decides as always, with another outcome."""
+    real = lifecycle.decide
+
+    def decide(lives, **rest):
+        lives = tuple(lives)
+        told = real(lives, **rest)
+        return replace(told, **change(lives, told, rest["hold"]))
+
+    monkeypatch.setattr(database, "decide", decide)
+
+
+PLANTED = [
+    goes_back_by_itself, builds_the_oldest, builds_what_is_held_out, finishes_what_is_held_out,
+    builds_again_what_is_wrong, forgets_what_was_active, forgets_the_hold, forgets_what_a_hold_left_behind,
+    brings_back_what_was_withdrawn, never_leads_back, removes_what_is_asked_for, removes_nothing, removes_at_once,
+    removes_what_has_vanished, serves_before_it_is_written_down, publishes_without_sync, removes_before_it_switches,
+    takes_what_changed_meanwhile, builds_again_at_a_restart,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_bug_is_found(plant, monkeypatch):
+    """By the same machine that finds nothing in the program as it is."""
+    plant(monkeypatch)
+    chosen = settings(
+        max_examples=1000, stateful_step_count=40, phases=[Phase.generate], database=None, print_blob=False,
+    )  # fmt: skip
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run_state_machine_as_test(Life, settings=chosen)

@@ -20,7 +20,7 @@ MANIFEST = Manifest(
     3,
     1000,
     "lz4",
-    (PartitionFile("00000.gkv", 10, 1, 500, 7), PartitionFile("00001.gkv", 20, 2, 600, 8)),
+    (PartitionFile("part-00000.gkv", 10, 1, 500, 7), PartitionFile("part-00001.gkv", 20, 2, 600, 8)),
 )
 
 
@@ -33,7 +33,11 @@ def test_it_reads_back_as_written(tmp_path):
 
 def test_files_are_named_by_partition():
     """Five digits or more."""
-    assert [partition_name(number) for number in (0, 16_383, 123_456)] == ["00000.gkv", "16383.gkv", "123456.gkv"]
+    assert [partition_name(number) for number in (0, 16_383, 123_456)] == [
+        "part-00000.gkv",
+        "part-16383.gkv",
+        "part-123456.gkv",
+    ]
 
 
 @pytest.mark.parametrize("field", list(to_body(MANIFEST)))

@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.dataset import VersionReport, finish_version, partition_of, write_partition
 from gossipkv.dataset.declared import Declared, read_declared
-from gossipkv.dataset.partition_set import Claim, claim_of
+from gossipkv.dataset.partition_claim import Claim, claim_of
 from gossipkv.dataset.remote_destination import RemoteDestination
 from gossipkv.environment import RealFiles
 from gossipkv.errors import Corrupt, SourceError, StorageError, UnsupportedFormat

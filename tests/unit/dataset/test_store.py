@@ -27,7 +27,7 @@ def opened(path, files=FILES, cluster="test", node=None, seed=1):
 def make_version(data, database, version, text="x"):
     """Something that looks like a built version, published."""
     path = data.begin_build(database, version)
-    descriptor = data.files.open(path / "00000.gkv", WRITE_NEW)
+    descriptor = data.files.open(path / "part-00000.gkv", WRITE_NEW)
     data.files.pwrite(descriptor, text.encode(), 0)
     data.files.close(descriptor)
     return data.publish(database, version)
@@ -251,7 +251,7 @@ def test_a_damaged_version_is_kept_aside_until_it_is_built_again(tmp_path):
         for text in ("one", "two"):
             make_version(data, "db", "v1", text)
             aside = path_of(data.set_aside("db", "v1"))
-            assert (aside / "00000.gkv").read_text() == text
+            assert (aside / "part-00000.gkv").read_text() == text
             assert data.versions("db") == []
         make_version(data, "db", "v1")
         assert not aside.exists()
@@ -262,7 +262,7 @@ def test_publishing_over_a_version_replaces_it(tmp_path):
     with opened(tmp_path) as data:
         make_version(data, "db", "v1", "damaged")
         place = path_of(make_version(data, "db", "v1", "whole"))
-        assert (place / "00000.gkv").read_text() == "whole"
+        assert (place / "part-00000.gkv").read_text() == "whole"
         assert os.listdir(tmp_path / "damaged" / "db") == []
 
 

@@ -55,7 +55,7 @@ def test_closing_waits_for_nobody_but_refuses_while_pinned(built):
     assert version.files == [None, None]
 
 
-@pytest.mark.parametrize("name", ["_MANIFEST", "00000.gkv", "00001.gkv"])
+@pytest.mark.parametrize("name", ["_MANIFEST", "part-00000.gkv", "part-00001.gkv"])
 @pytest.mark.parametrize("how", ["missing", "empty", "cut", "longer"])
 def test_damage_that_can_be_seen_at_once_is_named(built, name, how):
     """Which file, and that it is damaged."""
@@ -71,9 +71,9 @@ def test_damage_that_can_be_seen_at_once_is_named(built, name, how):
 
 def test_the_files_of_two_partitions_cannot_change_places_unnoticed(built):
     """Though they have the same number of records and the same size."""
-    one, two = (built / "00000.gkv").read_bytes(), (built / "00001.gkv").read_bytes()
-    (built / "00000.gkv").write_bytes(two)
-    (built / "00001.gkv").write_bytes(one)
+    one, two = (built / "part-00000.gkv").read_bytes(), (built / "part-00001.gkv").read_bytes()
+    (built / "part-00000.gkv").write_bytes(two)
+    (built / "part-00001.gkv").write_bytes(one)
     with pytest.raises(Corrupt, match=r"00000\.gkv"):
         opened(built)
 

@@ -47,7 +47,7 @@ def sort(records: list[Grouped], memory_bytes: int, *, groups: int = 1, step: in
     for key, value, group in records:
         sorter.add(key, value, group)
     assert sorter.added == len(records)
-    sorter.finish_adding()
+    ordered = sorter.finish_adding()
     images, duplicates = [], []
     for group in range(groups):
         writer = SortedFileWriter(
@@ -59,9 +59,11 @@ def sort(records: list[Grouped], memory_bytes: int, *, groups: int = 1, step: in
             common_prefix=sorter.common_prefix(group),
             metadata=b"",
         )
-        while sorter.write_group(writer, group, step) == step:
-            pass
-        duplicates.append(sorter.group_duplicates(group))
+        written = done = ordered.write_group(writer, group, step)
+        while done == step:
+            done = ordered.write_group(writer, group, step)
+            written += done
+        duplicates.append(sorter.group_records(group) - written)
         size = writer.finish(duplicates[-1])
         images.append(bytes(files.named[f"{group}.gkv"]))
         assert size == len(images[-1])

@@ -24,6 +24,7 @@ from tests.unit.dataset.formats.sequence_files import CODECS, short
 
 STREAMS = [name for name in CODECS if short(name) not in {"SnappyCodec", "Lz4Codec"}]
 CHUNKS = [name for name in CODECS if name not in STREAMS]
+ZSTANDARD = "org.apache.hadoop.io.compress.ZStandardCodec"
 MIB = 1 << 20
 
 
@@ -196,20 +197,39 @@ def test_bombs_take_no_memory(codec, tmp_path):
     assert told["after"] - told["before"] < allowed
 
 
+LARGE_VALUE_BYTES = 8 * MIB
+LARGE_BLOCK_BYTES = 16 * MIB
+
+
+def frame_with_a_long_window(data):
+    """A zstd frame whose reader has to keep the last 128 MiB of it, in blocks that are stored as they are."""
+    written = bytes.fromhex("28b52ffd 00 88")  # Magic; no size, no checksum; a window of 2**27.
+    last = max(0, len(data) - 1) >> 17
+    for number in range(last + 1):
+        block = data[number << 17 : (number + 1) << 17]
+        written += (len(block) << 3 | (number == last)).to_bytes(3, "little") + block
+    return written
+
+
 @pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
-@pytest.mark.parametrize("codec", [CODECS[0], "org.apache.hadoop.io.compress.ZStandardCodec", *CHUNKS], ids=short)
-def test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take(compression, codec, tmp_path):
-    """A block and values at their limits, of noise; and a file that is many times longer."""
-    noise = random.Random(3).randbytes(MAX_VALUE_BYTES)
-    values = 3 if compression == oracle.BLOCK else 40
-    records = [(b"k%d" % number, noise) for number in range(values)] + [(b"k", b"v")] * 1000
+@pytest.mark.parametrize("codec", [CODECS[0], ZSTANDARD, *CHUNKS], ids=short)
+def test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take(
+    compression, codec, tmp_path, monkeypatch
+):
+    """Two blocks, or values, at their limits, of noise, and a file that is longer than what may be held."""
+    monkeypatch.setitem(oracle.COMPRESS, ZSTANDARD, lambda data, _: frame_with_a_long_window(data))
+    draw = random.Random(3)
+    in_blocks = compression == oracle.BLOCK
+    sizes = [MIB - 100] * 16 if in_blocks else [LARGE_VALUE_BYTES] * 6
+    records = [(b"k%d" % number, draw.randbytes(size)) for number, size in enumerate(sizes)] + [(b"k", b"v")] * 20
     kind = oracle.Kind(compression=compression, codec=codec, block_records=len(records))
+    records *= 2 if in_blocks else 1
     path = tmp_path / "part-00000"
     path.write_bytes(oracle.write(records, kind))
     module = [sys.executable, "-m", memory_of_reading.__name__]
-    limits = [str(MAX_VALUE_BYTES), str(MAX_BLOCK_BYTES)]
+    limits = [str(LARGE_VALUE_BYTES), str(LARGE_BLOCK_BYTES)]
     done = subprocess.run([*module, *limits, str(path)], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)
     assert (told["records"], told["reasons"]) == (len(records), [None])
-    allowed = memory_bytes(Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
+    allowed = memory_bytes(Reading(max_value_bytes=LARGE_VALUE_BYTES, max_block_bytes=LARGE_BLOCK_BYTES))
     assert told["after"] - told["before"] < allowed

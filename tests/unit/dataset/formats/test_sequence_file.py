@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import struct
 
 import pytest
@@ -396,3 +397,17 @@ def test_wrong_frames_of_blocks():
     refused(
         header + block(1, *ONE, sizes=[1000] * 4), "the lengths of the keys of a block: 1,000 bytes, and the", at + 24
     )
+
+
+@pytest.mark.parametrize("compression", [oracle.NONE, oracle.RECORD, oracle.BLOCK])
+def test_every_byte_of_a_sync_mark_counts(compression):
+    """One wrong bit in any of the sixteen, in the first mark or a later one."""
+    kind = oracle.Kind(compression=compression, block_records=10)
+    data = oracle.write(RECORDS, kind)
+    places = [found.start() for found in re.finditer(re.escape(MARK + kind.sync), data)]
+    assert len(places) >= 2
+    for place in places:
+        for byte in range(16):
+            wrong = bytearray(data)
+            wrong[place + 4 + byte] ^= 1 << byte % 8
+            refused(bytes(wrong), "a sync mark that is not the file's", place)

@@ -1,0 +1,71 @@
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from gossipkv.storage._format cimport load32
+from gossipkv.storage._scratch cimport Scratch
+
+
+cdef enum:
+    RECORD_HEADER_SIZE = 12
+
+
+cdef struct Entry:
+    uint32_t group
+    uint32_t key_size
+    uint32_t value_size
+    const uint8_t* key
+    const uint8_t* value
+
+
+cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
+    """The record that stands at `at`."""
+    entry.group = load32(at)
+    entry.key_size = load32(at + 4)
+    entry.value_size = load32(at + 8)
+    entry.key = at + RECORD_HEADER_SIZE
+    entry.value = entry.key + entry.key_size
+
+
+cdef class OrderedRecords:
+    cdef Entry pending                # Read, but not yet drained; key NULL: none.
+
+    cdef int next(self, Entry* entry) except -1
+    cdef uint32_t write_run(self, Scratch scratch) except 0
+
+
+cdef class RunReader:
+    cdef Scratch scratch
+    cdef uint64_t offset, next_place  # `next_place`: where to go on if the first part has nothing; then 0.
+    cdef bytes part
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef Entry entry
+    cdef uint32_t first_group, end_group
+    cdef int level
+
+    cdef int find_start(self, bytes places) except -1
+    cdef bint advance(self) except -1
+
+
+cdef class Runs(OrderedRecords):
+    cdef object make_scratch
+    cdef uint64_t memory_bytes
+    cdef list readers                 # From the oldest run to the newest.
+    cdef uint32_t largest_part
+
+    # The merge of `merging`, through a heap of their numbers.
+    cdef list merging
+    cdef int* heap
+    cdef int heap_size
+    cdef bint behind                  # The run at the top stands at the record that was handed out last.
+    cdef uint8_t* last_key
+    cdef uint32_t last_size, last_group
+    cdef bint has_last
+
+    cdef int put_aside(self, OrderedRecords records) except -1
+    cdef bint crowded(self) except -1
+    cdef int fan_in(self) noexcept
+    cdef int collapse(self) except -1
+    cdef int replace(self, Py_ssize_t first, Py_ssize_t count, int level) except -1
+    cdef int start_merge(self, list readers) except -1
+    cdef bint before(self, int a, int b)
+    cdef void sift_down(self, int at)

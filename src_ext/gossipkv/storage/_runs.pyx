@@ -1,0 +1,355 @@
+"""Sorted runs of records put aside, and their merge: of equal keys the newest run's record stays.
+
+Runs of a level are merged into one of the next when there are as many as memory has room for parts of, so neither
+memory nor open files grow with the input.  A run is a scratch file; its parts hold whole records:
+
+    offset size field
+    0      4    group
+    4      4    size of the key
+    8      4    size of the value
+    12     …    key, value
+
+Where several processes build together, runs keep their names and the others merge them too, each its share of the
+groups.  Such a run has one part more, behind those of records: for each of them in which a group begins,
+
+    offset size field
+    0      4    the first group that begins in it
+    4      8    where it lies in the file
+
+so that a reader skips no more than a part.  An index of every group instead would grow with their number.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys, load32, load64, store32, store64
+from gossipkv.storage._scratch cimport Scratch
+from gossipkv.storage._sorted_file_writer cimport SortedFileWriter
+
+cdef enum:
+    PART_SIZE = 262144          # What a run is read in: long enough that seeks vanish, short enough for many runs.
+    MAX_FAN_IN = 128            # Open files of one merge.
+    PLACE_SIZE = 12
+
+cdef extern from *:
+    """
+    #define GKV_NO_GROUP 0xFFFFFFFFU
+    """
+    const uint32_t NO_GROUP "GKV_NO_GROUP"
+
+
+cdef class OrderedRecords:
+    """Records in order by (group, key), each key of a group once: what is written into sorted files and into runs."""
+
+    cdef int next(self, Entry* entry) except -1:
+        """1 and the next record, the last of its equals; 0 at the end.  It lives until the next call."""
+        raise NotImplementedError
+
+    def write_group(self, SortedFileWriter writer not None, uint32_t group, Py_ssize_t limit):
+        """Append up to `limit` records of `group` to `writer`: how many; fewer than `limit` once it has ended."""
+        cdef Entry entry
+        cdef Py_ssize_t done = 0
+        while done < limit:
+            if self.pending.key == NULL:
+                if not self.next(&entry):
+                    break
+                self.pending = entry
+            if self.pending.group != group:
+                break
+            writer.append(self.pending.key, self.pending.key_size, self.pending.value, self.pending.value_size)
+            self.pending.key = NULL
+            done += 1
+        return done
+
+    cdef uint32_t write_run(self, Scratch scratch) except 0:
+        """Write what `next` yields, in parts of whole records; the size of the longest."""
+        cdef Entry entry
+        cdef uint32_t used = 0, size, capacity = PART_SIZE, group = NO_GROUP
+        cdef uint8_t place[PLACE_SIZE]
+        cdef bint placed = False
+        cdef bytearray places = bytearray()
+        cdef uint8_t* grown
+        cdef uint8_t* part = <uint8_t*> malloc(capacity)
+        if part == NULL:
+            raise MemoryError
+        try:
+            while self.next(&entry):
+                size = RECORD_HEADER_SIZE + entry.key_size + entry.value_size
+                if used + size > capacity:
+                    if used:
+                        scratch.write_part(part, used)
+                        used = 0
+                        placed = False
+                    if size > capacity:
+                        grown = <uint8_t*> realloc(part, size)
+                        if grown == NULL:
+                            raise MemoryError
+                        part = grown
+                        capacity = size
+                if entry.group != group:
+                    group = entry.group
+                    if scratch.named and not placed:
+                        placed = True
+                        store32(place, group)
+                        store64(place + 4, scratch.end)
+                        places += (<const char*> place)[:PLACE_SIZE]
+                store32(part + used, entry.group)
+                store32(part + used + 4, entry.key_size)
+                store32(part + used + 8, entry.value_size)
+                memcpy(part + used + RECORD_HEADER_SIZE, entry.key, entry.key_size)
+                memcpy(part + used + RECORD_HEADER_SIZE + entry.key_size, entry.value, entry.value_size)
+                used += size
+            if used:
+                scratch.write_part(part, used)
+            if scratch.named:
+                scratch.append_contents(bytes(places))
+        finally:
+            free(part)
+        return capacity
+
+
+@cython.final
+cdef class RunReader:
+    """Walks over the records of a run whose groups are `first_group` to before `end_group`; it stands at `entry`."""
+
+    def __cinit__(self, Scratch scratch not None, int level, uint32_t first_group=0, uint32_t end_group=NO_GROUP):
+        self.scratch = scratch
+        self.level = level
+        self.first_group = first_group
+        self.end_group = end_group
+        if first_group:
+            self.find_start(scratch.read_contents())
+
+    cdef int find_start(self, bytes places) except -1:
+        """Begin at the last part in which no group behind `first_group` begins first.
+
+        If none of that part's records is wanted, then the first wanted group begins in the next part of the contents.
+        """
+        cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(places)
+        cdef Py_ssize_t low = 0, high = len(places) // PLACE_SIZE, middle
+        while low < high:
+            middle = (low + high) // 2
+            if load32(at + PLACE_SIZE * middle) <= self.first_group:
+                low = middle + 1
+            else:
+                high = middle
+        if low:
+            self.offset = load64(at + PLACE_SIZE * (low - 1) + 4)
+            self.next_place = self.scratch.end
+            if low < len(places) // PLACE_SIZE:
+                self.next_place = load64(at + PLACE_SIZE * low + 4)
+        return 0
+
+    cdef bint advance(self) except -1:
+        """Step to the next record, if there is one.  The parts' checksums hold, so their records are as written."""
+        while True:
+            if self.at == self.end:
+                if self.next_place and self.part is not None:
+                    self.offset, self.next_place = self.next_place, 0
+                self.part = None    # A long part goes before the next one comes.
+                self.part = self.scratch.read_part(&self.offset)
+                if self.part is None:
+                    self.at = self.end = NULL
+                    return False
+                self.at = <const uint8_t*> PyBytes_AS_STRING(self.part)
+                self.end = self.at + len(self.part)
+            set_entry(&self.entry, self.at)
+            self.at = self.entry.value + self.entry.value_size
+            if self.entry.group >= self.end_group:
+                self.part = None
+                self.at = self.end = NULL
+                self.offset, self.next_place = self.scratch.end, 0
+                return False
+            if self.entry.group >= self.first_group:
+                self.next_place = 0
+                return True
+
+
+@cython.final
+cdef class Runs(OrderedRecords):
+    """Runs in order of age, within about `memory_bytes`; `make_scratch()` opens a fresh scratch file.
+
+    They are put aside one after the other, or `share`d by others; after `start`, `write_group` drains their merge.
+    """
+
+    def __cinit__(self, make_scratch not None, uint64_t memory_bytes):
+        self.make_scratch = make_scratch
+        self.memory_bytes = memory_bytes
+        self.readers = []
+        self.largest_part = PART_SIZE
+        self.last_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
+        if self.last_key == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.last_key)
+        free(self.heap)
+
+    def __len__(self):
+        return len(self.readers)
+
+    cdef int put_aside(self, OrderedRecords records) except -1:
+        """Make a run of all that `records` yields."""
+        cdef Scratch scratch = self.make_scratch()
+        self.largest_part = max(self.largest_part, records.write_run(scratch))
+        self.readers.append(RunReader(scratch, 0))
+        return 0
+
+    def share(self, Scratch scratch not None, uint32_t largest_part, uint32_t first_group, uint32_t end_group):
+        """Merge some groups of a run that another process has put aside, too, as the newest."""
+        self.largest_part = max(self.largest_part, largest_part)
+        self.readers.append(RunReader(scratch, 0, first_group, end_group))
+
+    def describe(self):
+        """What others need in order to `share` each run: path, end and longest part."""
+        cdef RunReader reader
+        return [(reader.scratch.path, reader.scratch.end, self.largest_part) for reader in self.readers]
+
+    # -- keeping them few ------------------------------------------------------------------------------------------
+
+    cdef int fan_in(self) noexcept:
+        """How many runs one merge may read: each holds a part in memory, and half of it is for them."""
+        return <int> min(
+            <uint64_t> MAX_FAN_IN, max(<uint64_t> 2, self.memory_bytes // (2 * <uint64_t> self.largest_part))
+        )
+
+    cdef bint crowded(self) except -1:
+        """Whether the newest runs of the lowest level are as many as one merge may read."""
+        cdef RunReader reader
+        cdef int fan_in = self.fan_in()
+        if len(self.readers) < fan_in:
+            return False
+        for reader in self.readers[len(self.readers) - fan_in:]:
+            if reader.level != 0:
+                return False
+        return True
+
+    cdef int collapse(self) except -1:
+        """Merge the newest runs of one level into one of the next while there are as many as fit."""
+        cdef RunReader reader
+        cdef int fan_in, level = 0
+        while True:
+            fan_in = self.fan_in()
+            if len(self.readers) < fan_in:
+                return 0
+            for reader in self.readers[len(self.readers) - fan_in:]:
+                if reader.level != level:
+                    return 0
+            level += 1
+            self.replace(len(self.readers) - fan_in, fan_in, level)
+
+    cdef int replace(self, Py_ssize_t first, Py_ssize_t count, int level) except -1:
+        """Make one run of `count` from `first` on."""
+        cdef RunReader reader
+        cdef Scratch scratch = self.make_scratch()
+        self.start_merge(self.readers[first:first + count])
+        self.largest_part = max(self.largest_part, self.write_run(scratch))
+        for reader in self.merging:
+            reader.scratch.close()
+        self.merging = []
+        self.readers[first:first + count] = [RunReader(scratch, level)]
+        return 0
+
+    def start(self):
+        """Nothing more is put aside: begin the last merge, of no more runs than it may read."""
+        cdef RunReader reader
+        cdef Py_ssize_t first, best, count
+        cdef uint64_t total, least
+        while len(self.readers) > self.fan_in():
+            count = min(<Py_ssize_t> self.fan_in(), len(self.readers) - self.fan_in() + 1)
+            # Neighbours, so that age stays their order; the shortest, so that none is copied again and again.
+            best, least = 0, <uint64_t> -1
+            for first in range(len(self.readers) - count + 1):
+                total = 0
+                for reader in self.readers[first:first + count]:
+                    total += reader.scratch.end
+                if total < least:
+                    best, least = first, total
+            self.replace(best, count, 0)
+        self.start_merge(self.readers)
+
+    # -- the merge -------------------------------------------------------------------------------------------------
+
+    cdef int start_merge(self, list readers) except -1:
+        cdef RunReader reader
+        cdef int number
+        self.merging = readers
+        self.has_last = False
+        self.behind = False
+        free(self.heap)
+        self.heap = <int*> malloc(max(<size_t> 1, <size_t> len(readers)) * sizeof(int))
+        if self.heap == NULL:
+            raise MemoryError
+        self.heap_size = 0
+        for number, reader in enumerate(readers):
+            if reader.advance():
+                self.heap[self.heap_size] = number
+                self.heap_size += 1
+        for number in range(self.heap_size // 2 - 1, -1, -1):
+            self.sift_down(number)
+        return 0
+
+    cdef bint before(self, int a, int b):
+        """Whether run `a`'s record comes before run `b`'s; of equal keys the newer run's comes first, and wins."""
+        cdef Entry* left = &(<RunReader> self.merging[a]).entry
+        cdef Entry* right = &(<RunReader> self.merging[b]).entry
+        cdef int order
+        if left.group != right.group:
+            return left.group < right.group
+        order = compare_keys(left.key, left.key_size, right.key, right.key_size)
+        return order < 0 or (order == 0 and a > b)
+
+    cdef void sift_down(self, int at):
+        cdef int child, run = self.heap[at]
+        while True:
+            child = 2 * at + 1
+            if child >= self.heap_size:
+                break
+            if child + 1 < self.heap_size and self.before(self.heap[child + 1], self.heap[child]):
+                child += 1
+            if not self.before(self.heap[child], run):
+                break
+            self.heap[at] = self.heap[child]
+            at = child
+        self.heap[at] = run
+
+    cdef int next(self, Entry* entry) except -1:
+        cdef RunReader reader
+        cdef Entry* found
+        while True:
+            if self.behind:
+                # The record handed out last lies in this run's part: only now may the run move on.
+                self.behind = False
+                reader = self.merging[self.heap[0]]
+                if not reader.advance():
+                    self.heap_size -= 1
+                    self.heap[0] = self.heap[self.heap_size]
+                if self.heap_size:
+                    self.sift_down(0)
+            if self.heap_size == 0:
+                return 0
+            self.behind = True
+            found = &(<RunReader> self.merging[self.heap[0]]).entry
+            if (
+                self.has_last and found.group == self.last_group and found.key_size == self.last_size
+                and memcmp(found.key, self.last_key, found.key_size) == 0
+            ):
+                continue
+            self.has_last = True
+            self.last_group = found.group
+            self.last_size = found.key_size
+            memcpy(self.last_key, found.key, found.key_size)
+            entry[0] = found[0]
+            return 1
+
+    def close(self):
+        """Give all scratch space back."""
+        cdef RunReader reader
+        self.heap_size = 0
+        self.merging = []
+        readers, self.readers = self.readers, []
+        for reader in readers:
+            reader.scratch.close()

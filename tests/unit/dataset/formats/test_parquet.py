@@ -1,0 +1,344 @@
+"""Parquet: columns of byte strings in all their shapes, what is refused, and how much memory a file can take."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet as pq
+
+from gossipkv.dataset.formats import parquet_pages
+from gossipkv.dataset.formats.parquet import batches
+from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, Reading
+from gossipkv.errors import SourceChanged, SourceError
+from tests.unit.dataset.formats.cut_reader import CutReader, everything
+
+ROOT = Path(__file__).parents[4]
+ROWS = 3000
+KEYS = [b"key %d" % number for number in range(ROWS)]
+VALUES = [b"\xff\0%d" % (number % 7) * (number % 50) for number in range(ROWS)]
+ASCII = [value.hex() for value in VALUES]
+FIXED = [b"%06d" % number for number in range(ROWS)]
+
+
+def written(table, **options):
+    """The bytes of a file."""
+    target = io.BytesIO()
+    pq.write_table(table if isinstance(table, pa.Table) else pa.table(table), target, **options)
+    return target.getvalue()
+
+
+def read(data, **options):
+    """All records."""
+    return everything(batches(CutReader(data), Reading(**options)))[0]
+
+
+def refused(data, **options):
+    """What is said about a file."""
+    with pytest.raises(SourceError) as caught:
+        read(data, **options)
+    details = caught.value.details
+    assert details["file"] == "file"
+    assert 0 <= details["offset"] <= len(data)
+    assert str(caught.value).startswith("file: ")
+    assert str(caught.value).endswith(f": {details['reason']}")
+    return details["reason"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(VALUES, pa.binary()), pa.array(VALUES, pa.large_binary()), pa.array(VALUES, pa.binary_view()),
+        pa.array(ASCII, pa.string()), pa.array(ASCII, pa.large_string()), pa.array(ASCII, pa.string_view()),
+        pa.array(FIXED, pa.binary(6)), pa.array(VALUES, pa.binary()).dictionary_encode(),
+        pa.array(ASCII, pa.string()).dictionary_encode(), pa.array(FIXED, pa.binary(6)).dictionary_encode(),
+        pa.array([b"%016d" % number for number in range(ROWS)], pa.uuid()),
+    ],
+    ids=lambda array: str(array.type).replace(" ", ""),
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"use_dictionary": False, "compression": "none"}, {"data_page_version": "2.0", "compression": "zstd"},
+        {"row_group_size": 700, "compression": "gzip", "write_page_index": True, "write_page_checksum": True},
+        {"data_page_size": 1000, "dictionary_pagesize_limit": 2000}, {"store_schema": False, "compression": "lz4"},
+        {"write_statistics": False, "compression": "brotli", "row_group_size": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_type_is_read(values, options):
+    """As bytes, in the order of the rows, whatever the pages are like."""
+    if options.get("row_group_size") == 1:
+        values = values[:40]
+    table = {"key": pa.array(KEYS[: len(values)]), "value": values, "other": list(range(len(values)))}
+    plain = values.storage if isinstance(values.type, pa.BaseExtensionType) else values
+    expected = [value if isinstance(value, bytes) else value.encode() for value in plain.to_pylist()]
+    assert read(written(table, **options)) == list(zip(KEYS, expected, strict=False))
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+def test_every_encoding_is_read(encoding):
+    """Deltas in smaller batches."""
+    data = written(
+        {"key": KEYS, "value": VALUES}, use_dictionary=False, column_encoding={"key": encoding, "value": encoding}
+    )
+    assert read(data) == list(zip(KEYS, VALUES, strict=True))
+
+
+def test_columns_can_be_named():
+    """Any top-level ones, with dots too; one may be both."""
+    data = written({"a.b": ["1"], "id": ["2"], "s": [{"id": "3"}]})
+    assert read(data, key="id", value="a.b") == [(b"2", b"1")]
+    assert read(data, key="id", value="id") == [(b"2", b"2")]
+
+
+def test_no_rows_are_no_records():
+    """With and without a row group; offsets are those of row groups."""
+    assert read(written({"key": pa.array([], pa.binary()), "value": pa.array([], pa.string())})) == []
+    data = written({"key": KEYS[:4], "value": VALUES[:4]}, row_group_size=2)
+    offsets = everything(batches(CutReader(data), Reading()))[1]
+    assert offsets[0] == offsets[1] == 4 < offsets[2] == offsets[3]
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pa.array([1, 2]), "the column 'value' is int64, and only byte strings are served: write it as a string"),
+        (pa.array([1.5, 2]), "the column 'value' is double"),
+        (pa.array([1, 2], pa.decimal128(5)), "the column 'value' is decimal128"),
+        (pa.array([True, False]), "the column 'value' is bool"),
+        (pa.array([1, 2], pa.timestamp("ms")), "the column 'value' is timestamp"),
+        (pa.array([None, None]), "the column 'value' is null"),
+        (pa.array([[b"a"], [b"b"]]), "no column 'value'; keys and values are top-level columns"),
+        (pa.array([{"x": b"a"}, {"x": b"b"}]), "no column 'value'; keys and values are top-level columns"),
+        (pa.array([b"a", None]), "the column 'value' is null; every record has a key and a value"),
+    ],
+    ids=lambda item: str(item.type) if isinstance(item, pa.Array) else "",
+)
+def test_other_columns_are_refused(column, words):
+    """With the name of the type, and what to do."""
+    assert refused(written({"key": ["a", "b"], "value": column})).startswith(words)
+
+
+def test_missing_and_nested_columns_are_refused():
+    """With the names that there are."""
+    table = pa.table({"id": ["a"], "n": [{"value": "b"}], "value": ["c"]})
+    assert refused(written(table)) == (
+        "no column 'key'; there are id, n, value: set `key` and `value` to the columns to serve"
+    )
+    assert "is part of another one" in refused(written(table), key="n.value")
+    many = pa.table({f"c{number:02}": ["a"] for number in range(20)})
+    assert "c10, c11, …: set" in refused(written(many))
+    twice = pa.table([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], names=["key", "key", "value"])
+    assert "2 columns are called 'key'" in refused(written(twice))
+
+
+def test_a_null_is_named_by_its_row():
+    """Counted through row groups and batches."""
+    values = [*VALUES[:2345], None, *VALUES[2346:]]
+    data = written({"key": KEYS, "value": values}, row_group_size=1000)
+    with pytest.raises(
+        SourceError, match=r"^file: row 2,346, in the row group at byte [\d,]+: the column 'value'"
+    ) as at:
+        read(data)
+    assert at.value.details["row"] == 2346
+
+
+def test_limits_name_the_row():
+    """Of keys and of values."""
+    longest = {"key": [b"a", b"k" * MAX_KEY_BYTES], "value": [b"", b"12345"]}
+    assert read(written(longest), max_value_bytes=5)[1][1] == b"12345"
+    assert refused(written(longest), max_value_bytes=4) == "a value of 5 bytes; the limit is 4"
+    assert refused(written({"key": [b"k" * 65_536], "value": [b""]})) == "a key of 65,536 bytes; the limit is 65,535"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "0 bytes are no Parquet file"),
+        (b"PAR1", "4 bytes are no Parquet file"),
+        (b"key\tvalue\n" * 9, "no Parquet file: it begins with b'key\\t'"),
+        (b"PAR1" + bytes(90), "it ends with b'\\x00\\x00\\x00\\x00', not with b'PAR1': cut short?"),
+        (b"PARE" + bytes(90) + b"PARE", "an encrypted Parquet file"),
+        (b"PAR1" + bytes(90) + b"\xff\xff\xff\xffPAR1", "a footer of 4,294,967,295 bytes in a file of 102"),
+        (b"PAR1" + b"\xff" * 90 + b"\x10\0\0\0PAR1", "the footer cannot be read"),
+    ],
+)
+def test_what_is_no_parquet_is_refused(data, words):
+    """By its first and last bytes."""
+    assert refused(data).startswith(words)
+
+
+def test_a_cut_file_is_refused():
+    """Wherever it ends."""
+    data = written({"key": KEYS[:5], "value": VALUES[:5]})
+    for end in range(len(data)):
+        refused(data[:end])
+
+
+def test_what_the_reader_raises_passes_through():
+    """A file that changed is not a damaged one."""
+
+    class Changing(CutReader):
+        def read_at(self, offset, size_bytes):
+            if offset + size_bytes < 3000:
+                raise SourceChanged("changed")
+            return super().read_at(offset, size_bytes)
+
+    data = written({"key": KEYS, "value": VALUES}, compression="none")
+    with pytest.raises(SourceChanged, match=r"^changed$"):
+        everything(batches(Changing(b"PAR1" + data[4:]), Reading()))
+
+
+def test_pages_over_the_limit_are_refused():
+    """Before they are read; smaller ones of the same column are not."""
+    data = written({"key": KEYS, "value": VALUES}, use_dictionary=False, data_page_size=1 << 30)
+    reader = CutReader(data)
+    with pytest.raises(SourceError, match=r"has a page of [\d,]+ bytes; the limit is 30,000: write smaller pages"):
+        everything(batches(reader, Reading(max_block_bytes=30_000)))
+    small = written({"key": KEYS, "value": VALUES}, use_dictionary=False, data_page_size=4096, write_batch_size=64)
+    assert len(read(small, max_block_bytes=30_000)) == ROWS
+
+
+# -- page headers ------------------------------------------------------------------------------------------------------
+
+
+def header(*fields):
+    """A page header of (id, size) and (id, fields)."""
+    data = b""
+    for number, value in fields:
+        data += bytes([0x0C if isinstance(value, tuple) else 0x05]) + varint(2 * number)
+        data += header(*value) if isinstance(value, tuple) else varint(2 * value if value >= 0 else -2 * value - 1)
+    return data + b"\0"
+
+
+def varint(value):
+    """Seven bits a byte, the lowest first."""
+    data = b""
+    while value > 127:
+        data += bytes([value & 127 | 128])
+        value >>= 7
+    return data + bytes([value])
+
+
+def found(data, values, end=None):
+    """The pages of a column chunk."""
+    return list(parquet_pages.pages(CutReader(data), 0, len(data) if end is None else end, values))
+
+
+def test_page_headers_are_read():
+    """A dictionary and two data pages of both versions, whatever else a header has."""
+    data = header((1, 2), (2, 70), (3, 5), (7, ((1, 3), (2, 0)))) + bytes(5)
+    second = len(data)
+    plain = header((1, 0), (2, 60), (3, 6))[:-1] + b"\x2c" + header((1, 4), (2, 8))[:-1]
+    # Statistics with a long value; then a boolean, a byte, a double, a list of booleans, a set of i32.
+    plain += b"\x3c\x18" + varint(400) + bytes(400) + b"\0\x11\x13\x07\x17" + bytes(8)
+    data += plain + b"\x19\x21\x01\x02\x1a\x15\x02\0" + b"\0" + bytes(6)
+    third = len(data)
+    data += header((1, 3), (2, 9), (3, 90), (8, ((1, 6), (2, 0), (3, 6), (4, 7)))) + bytes(90)
+    pages = found(data, 10)
+    assert [(page.offset, page.kind, page.raw_bytes, page.values, page.encoding) for page in pages[::2]] == [
+        (0, 2, 70, 3, 0), (third, 3, 90, 6, 7),
+    ]  # fmt: skip
+    assert pages[1].offset == second
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "a column chunk ends 1 values early"),
+        (b"\x15", "a page header that does not end"),
+        (b"\x18\xff\xff\xff\xff\x0f", "a page header that does not end"),
+        (b"\x15" + b"\xff" * 11, "no page header: a varint of more than 10 bytes"),
+        (b"\x1f", "no page header: a field of the unknown type 15"),
+        (b"\x1c" * 20, "no page header: nested deeper than 8"),
+        (b"\x19" * 20, "no page header: nested deeper than 8"),
+        (b"\x19\xf1\xff\xff\xff\xff\x0f" + bytes(9), "a page header that does not end"),
+        (header((1, 0), (2, 5)), "a page header without a size"),
+        (header((1, 0), (2, -5), (3, 5)), "a page of -5 bytes, 5 compressed, and 0 values"),
+        (header((1, 0), (2, 5), (3, 5), (5, ((1, -1),))), "a page of 5 bytes, 5 compressed, and -1 values"),
+        (header((1, 0), (2, 5), (3, 5), (5, ((1, 1),))), "a page that ends 5 bytes behind its column chunk"),
+        (header((1, 0), (2, 0), (3, 0), (5, ((1, 0),))), "a column chunk ends 1 values early"),
+    ],
+)
+def test_damaged_page_headers_are_refused(data, words):
+    """Each with the offset of the header."""
+    with pytest.raises(SourceError) as caught:
+        found(data, 1)
+    assert caught.value.details["reason"] == words
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+# pyarrow itself has 12 MB at a time; its allocator keeps several times that.
+BOUND_BYTES = 64 << 20
+
+READ = """
+import sys
+from gossipkv.dataset.formats.parquet import batches
+from gossipkv.dataset.formats.reading import Reading
+from tests.unit.dataset.formats.cut_reader import CutReader
+
+class File(CutReader):
+    def __init__(self, path):
+        super().__init__(b"", name=path)
+        self.file = open(path, "rb")
+        self.size_bytes = self.file.seek(0, 2)
+
+    def read_at(self, offset, size_bytes):
+        self.file.seek(offset)
+        return self.file.read(size_bytes)
+
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+for _ in batches(File(sys.argv[1]), Reading()):
+    pass
+before = peak()
+rows = size = 0
+for batch in batches(File(sys.argv[2]), Reading()):
+    rows += len(batch)
+print(rows, (peak() - before) << 10)
+"""
+
+
+def bytes_taken(tmp_path, data, rows):
+    """What reading a file adds to the memory of a process that has read a small one."""
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(written({"key": KEYS, "value": VALUES}))
+    large.write_bytes(data)
+    child = subprocess.run(
+        [sys.executable, "-c", READ, str(small), str(large)], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found_rows, taken = map(int, child.stdout.split())
+    assert found_rows == rows
+    return taken
+
+
+def test_a_large_row_group_is_read_in_pieces(tmp_path):
+    """96 MiB in one row group."""
+    value = os.urandom(1 << 20)
+    rows = 6000
+    values = [value[number * 100 : number * 100 + (16 << 10)] for number in range(rows)]
+    options = {"use_dictionary": False, "compression": "none", "write_batch_size": 64}
+    data = written({"key": KEYS[:1] * rows, "value": values}, **options)
+    assert pq.ParquetFile(io.BytesIO(data)).num_row_groups == 1
+    assert bytes_taken(tmp_path, data, rows) < BOUND_BYTES
+
+
+@pytest.mark.parametrize("encoding", ["dictionary", "DELTA_BYTE_ARRAY"])
+def test_one_long_value_for_every_row_is_no_bomb(tmp_path, encoding):
+    """1 MiB, ten thousand times: 10 GiB from a file of a few KB."""
+    rows = 10_000 if encoding == "dictionary" else 1000
+    table = pa.table({"key": [b"k"] * rows, "value": pa.DictionaryArray.from_arrays([0] * rows, [b"v" * (1 << 20)])})
+    options = {"use_dictionary": ["value"]}
+    if encoding != "dictionary":
+        table = table.set_column(1, "value", table["value"].cast(pa.large_binary()))
+        options = {"use_dictionary": False, "column_encoding": {"value": encoding}}
+    data = written(table, store_schema=False, **options)
+    assert len(data) < 1 << 20
+    assert bytes_taken(tmp_path, data, rows) < BOUND_BYTES

@@ -1,0 +1,207 @@
+"""Compressed text: every compression, cut anywhere, damaged anywhere, and bombs."""
+
+import gzip
+import os
+import random
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import cramjam
+import pytest
+from backports import zstd
+
+from gossipkv.dataset.formats import json_lines, tab_separated, text
+from gossipkv.dataset.formats.reading import Reading
+from gossipkv.errors import SourceError
+from tests.unit.dataset.formats.compressed import COMPRESS, hadoop, hadoop_lz4, snappy
+from tests.unit.dataset.formats.cut_reader import CutReader, everything
+
+ROOT = Path(__file__).parents[4]
+RANDOM = random.Random(30_021)
+WORDS = [b"%x" % RANDOM.getrandbits(32) for _ in range(500)]
+TEXT = b"".join(b"%d\t%s\n" % (number, b" ".join(RANDOM.choices(WORDS, k=number % 9))) for number in range(3000))
+
+
+def read(suffix, stored, sizes=(1 << 18,), **options):
+    """The text of a file."""
+    pieces = list(text.chunks(CutReader(stored, sizes, f"part{suffix}"), Reading(**options)))
+    assert all(type(piece) is bytes and 0 < len(piece) <= max(text.STEP_BYTES, 1000) for piece in pieces)
+    return b"".join(pieces)
+
+
+def refused(suffix, stored, **options):
+    """What is said about a file."""
+    with pytest.raises(SourceError) as caught:
+        read(suffix, stored, **options)
+    details = caught.value.details
+    assert details["file"] == f"part{suffix}"
+    assert 0 <= details["offset"] <= len(stored)
+    return details["reason"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("sizes", [(1 << 18,), (1,), (7, 100, 1)])
+def test_text_comes_back(suffix, sizes):
+    """One stream and several, wherever the file is cut into chunks."""
+    stored = COMPRESS[suffix](TEXT)
+    assert read(suffix, stored, sizes) == TEXT
+    assert read(suffix, stored + COMPRESS[suffix](b"") + stored, sizes) == TEXT * 2
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_nothing_is_no_text(suffix):
+    """An empty file, and an empty stream."""
+    assert read(suffix, b"") == b""
+    assert read(suffix, COMPRESS[suffix](b"")) == b""
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_cut_file_is_no_text(suffix):
+    """At any byte, but where a block ends."""
+    stored = COMPRESS[suffix](TEXT[:2500])
+    ends = set()
+    for end in range(1, len(stored)):
+        try:
+            assert TEXT.startswith(read(suffix, stored[:end]))
+            ends.add(end)
+        except SourceError as error:
+            assert "cut short" in error.details["reason"]
+    assert len(ends) == (2 if suffix in {".snappy", ".lz4"} else 0)
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_damage_is_an_error_or_no_difference(suffix):
+    """Bytes replaced anywhere: one error, or text where there is no checksum."""
+    stored = COMPRESS[suffix](TEXT[:5000])
+    refused_times = 0
+    for _ in range(300):
+        damaged = bytearray(stored)
+        for _ in range(RANDOM.randint(1, 3)):
+            damaged[RANDOM.randrange(len(damaged))] = RANDOM.randrange(256)
+        try:
+            found = read(suffix, bytes(damaged))
+        except SourceError:
+            refused_times += 1
+        else:
+            # Nothing else has a checksum; with one, only what says nothing about the text can change.
+            assert found == TEXT[:5000] or suffix not in {".gz", ".deflate", ".bz2"}
+    assert refused_times > 10
+
+
+def test_what_is_not_compressed_is_handed_through():
+    """Also under a name whose extension means something else."""
+    for suffix in ("", ".tsv", ".parquet", ".gzip"):
+        assert read(suffix, TEXT) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.gz", ".gz"),
+        ("s3://b/a.tsv.BZ2", ".bz2"),
+        ("a.gz/part-0", None),
+        ("a.xz", ".xz"),
+        ("gz", None),
+        (".gz", None),
+    ],
+)
+def test_the_name_says_it(name, expected):
+    """Its last extension, in either case."""
+    assert text.compression(name) == expected
+
+
+def test_other_compressions_are_named():
+    """Rather than read as lines that are none."""
+    assert "compress it as one of these" in refused(".xz", b"\xfd7zXZ")
+    assert "Hadoop, and so this, reads Hadoop's" in refused(".snappy", bytes(cramjam.snappy.compress(TEXT)))
+    assert "damaged gzip data" in refused(".gz", TEXT)
+    assert "damaged zstd data" in refused(".zst", TEXT)
+    assert "not written by Hadoop?" in refused(".snappy", TEXT)
+
+
+def test_padding_follows_gzip_only():
+    """Zeros after a member, as on tapes; elsewhere they are damage."""
+    stored = gzip.compress(TEXT)
+    assert read(".gz", stored + bytes(1000), (777,)) == TEXT
+    assert read(".gz", stored + bytes(1000) + stored) == TEXT * 2
+    assert "damaged gzip data" in refused(".gz", stored + b"junk")
+    assert "damaged zlib data" in refused(".deflate", zlib.compress(TEXT) + bytes(10))
+
+
+def test_lying_blocks_are_refused():
+    """Sizes over the limit, over the file, over the block; chunks of nothing."""
+    chunk = bytes(cramjam.snappy.compress_raw(b"x" * 100))
+    assert "becomes 101 bytes; the limit is 100" in refused(".snappy", struct.pack(">I", 101), max_block_bytes=100)
+    block = struct.pack(">II", 100, len(chunk))
+    assert "a snappy chunk of 4,294,967,295 bytes" in refused(".snappy", struct.pack(">II", 100, 2**32 - 1))
+    assert "cut short: 50 bytes should be here, and 1 are" in refused(".lz4", struct.pack(">II", 100, 50) + b"x")
+    assert "damaged snappy data" in refused(".snappy", struct.pack(">II", 99, len(chunk)) + chunk)
+    assert "damaged snappy data" in refused(".snappy", block + b"\xff" * len(chunk))
+    assert "an empty snappy chunk" in refused(".snappy", struct.pack(">II", 100, 1) + b"\0")
+    assert read(".snappy", struct.pack(">I", 0) * 3 + block + chunk) == b"x" * 100
+
+
+def test_a_window_over_the_limit_is_refused():
+    """It is memory that a zstd file asks for before the first byte."""
+    options = {zstd.CompressionParameter.window_log: 22, zstd.CompressionParameter.compression_level: 1}
+    compressor = zstd.ZstdCompressor(options=options)
+    stored = compressor.compress(TEXT) + compressor.flush()
+    assert read(".zst", stored, max_block_bytes=1 << 22) == TEXT
+    assert "too much memory" in refused(".zst", stored, max_block_bytes=(1 << 22) - 1)
+
+
+def test_formats_read_compressed_lines():
+    """Offsets are those of the text."""
+    for suffix, compress in COMPRESS.items():
+        reader = CutReader(compress(TEXT), (500,), f"part.tsv{suffix}")
+        records, offsets = everything(tab_separated.batches(reader, Reading()))
+        assert len(records) == 3000
+        assert all(TEXT.startswith(key + b"\t" + value, at) for (key, value), at in zip(records, offsets, strict=True))
+    stored = gzip.compress(b'{"key":"a","value":1}\n{"key":"b"}')
+    with pytest.raises(SourceError, match=r"part\.json\.gz: line 2, byte 22: no field 'value'"):
+        everything(json_lines.batches(CutReader(stored, name="part.json.gz"), Reading()))
+
+
+BOMB = """
+import sys
+from gossipkv.dataset.formats import text
+from gossipkv.dataset.formats.reading import Reading
+from tests.unit.dataset.formats.cut_reader import CutReader
+
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+
+reader = CutReader(open(sys.argv[1], "rb").read(), name=sys.argv[1])
+list(text.chunks(CutReader(b"", name=sys.argv[1]), Reading()))
+before = peak()
+made = sum(map(len, text.chunks(reader, Reading())))
+print(made, peak() - before)
+"""
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_bomb_takes_no_memory(suffix, tmp_path):
+    """256 MiB of one letter: read in steps, whatever the file is."""
+    piece = b"a" * (1 << 25)
+    sizes = {"block_bytes": 1 << 20, "chunk_bytes": 1 << 18}
+    stored = {".snappy": snappy, ".lz4": hadoop_lz4}[suffix](piece, **sizes) if suffix in {".snappy", ".lz4"} else None
+    path = tmp_path / f"bomb{suffix}"
+    path.write_bytes((COMPRESS[suffix](piece) if stored is None else stored) * 8)
+    child = subprocess.run(
+        [sys.executable, "-c", BOMB, str(path)], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    made, grown_kib = map(int, child.stdout.split())
+    assert made == 8 * len(piece)
+    assert grown_kib < 20 << 10
+
+
+def test_one_large_block_is_held_and_no_more():
+    """Chunks of a block share its buffer."""
+    data = bytes(1 << 22)
+    stored = hadoop(data, lambda chunk: bytes(cramjam.snappy.compress_raw(chunk)), 1 << 22, 1 << 16)
+    pieces = list(text.chunks(CutReader(stored, name="x.snappy"), Reading()))
+    assert [len(piece) for piece in pieces] == [1 << 16] * 64

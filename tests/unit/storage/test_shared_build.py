@@ -1,0 +1,217 @@
+"""Several lanes of one build: the oracle's files and the one lane's reports, whatever the split and the memory."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.storage import builder
+from gossipkv.storage.builder import BuildReport, LaneBuilder, SortedFileBuilder, put_in_place, remove_leftovers
+from gossipkv.storage.checksum import crc32c
+from gossipkv.storage.shared_build import combined, share_groups, share_out
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.memory_files import MemoryFiles
+from tests.unit.storage.records import KEYS, MIN_BUDGET, VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.environment import Files
+
+Grouped = tuple[bytes, bytes, int]
+
+
+def names_of(count: int) -> list[str]:
+    """What the files are called."""
+    return [f"{number}.gkv" for number in range(count)]
+
+
+def build_in_lanes(
+    parts: Sequence[Sequence[Grouped]], groups: int, files: Files, *, memory_bytes: int = MIN_BUDGET
+) -> tuple[list[BuildReport], bool]:
+    """The build of these parts, a lane each, all in this process; the reports, and whether the lanes had to exchange.
+
+    This is what the processes of a build do, one after the other.
+    """
+    names = names_of(groups)
+    lanes = [
+        LaneBuilder("d", names, files=files, memory_bytes=memory_bytes, lane=number) for number in range(len(parts))
+    ]
+    for lane, part in zip(lanes, parts, strict=True):
+        for key, value, group in part:
+            lane.add(key, value, group)
+    shares = share_groups([lane.totals() for lane in lanes], groups)
+    reports: dict[int, BuildReport] = {}
+    runs = [run for lane in lanes for run in lane.put_aside()] if shares.exchange else []
+    for lane, share in zip(lanes, shares.groups, strict=True):
+        if shares.exchange:
+            which = range(share[0], share[-1] + 1) if share else range(0)
+            written = lane.write_shared(shares.totals, which, runs)
+        else:
+            written = lane.write(shares.totals, share)
+        reports.update(zip(share, written, strict=True))
+    for lane in lanes:
+        lane.close()
+    put_in_place("d", names, files)
+    return [reports[group] for group in range(groups)], shares.exchange
+
+
+def images(files: MemoryFiles, groups: int) -> list[bytes]:
+    """The bytes of all files, and nothing else is there."""
+    assert sorted(files.named) == sorted(f"d/{name}" for name in names_of(groups))
+    assert not files.opened
+    return [bytes(files.named[f"d/{name}"]) for name in names_of(groups)]
+
+
+def in_one_lane(records: Sequence[Grouped], groups: int) -> tuple[list[BuildReport], list[bytes]]:
+    """What the build is held to."""
+    files = MemoryFiles()
+    with SortedFileBuilder("d", names_of(groups), files=files, memory_bytes=1 << 30) as building:
+        for record in records:
+            building.add(*record)
+        reports = building.finish()
+    return reports, images(files, groups)
+
+
+def split(records: Sequence[Grouped], cuts: Sequence[int]) -> list[Sequence[Grouped]]:
+    """Contiguous parts."""
+    at = sorted(cut % (len(records) + 1) for cut in cuts)
+    return [records[start:stop] for start, stop in zip([0, *at], [*at, len(records)], strict=True)]
+
+
+@given(
+    records=st.lists(st.tuples(KEYS, VALUES, st.integers(0, 4)), max_size=60),
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+)
+def test_any_records_in_any_lanes(records: list[Grouped], cuts: list[int]) -> None:
+    """Lanes that have nothing, groups that nobody has, keys that all have."""
+    files = MemoryFiles()
+    reports, _ = build_in_lanes(split(records, cuts), 5, files)
+    seed = oracle.seed_of(key for key, _, _ in records)
+    expected = [oracle.write([(k, v) for k, v, at in records if at == group], seed=seed) for group in range(5)]
+    assert images(files, 5) == expected
+    assert reports == in_one_lane(records, 5)[0]
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 7])
+@pytest.mark.parametrize("memory_bytes", [MIN_BUDGET, 1 << 30])
+def test_more_than_memory_holds(lanes: int, memory_bytes: int) -> None:
+    """Each lane has several runs; seven lanes of the least memory have more than one merge may read."""
+    source = random.Random(50)
+    records = [
+        (b"%d" % source.randrange(30_000), source.randbytes(source.randrange(600)), min(9, source.randrange(12)))
+        for _ in range(60_000)
+    ]
+    files = MemoryFiles()
+    cuts = [number * len(records) // lanes for number in range(1, lanes)]
+    reports, exchanged = build_in_lanes(split(records, cuts), 10, files, memory_bytes=memory_bytes)
+    assert exchanged
+    assert files.scratch_opened >= 20 if memory_bytes == MIN_BUDGET else files.scratch_opened == lanes
+    assert (reports, images(files, 10)) == in_one_lane(records, 10)
+    seed = oracle.seed_of(key for key, _, _ in records)
+    last = [(key, value) for key, value, group in records if group == 9]
+    assert bytes(files.named["d/9.gkv"]) == oracle.write(last, seed=seed, crc=crc32c)
+
+
+def test_what_comes_partitioned_is_not_exchanged() -> None:
+    """Each lane writes what it has out of its memory; groups in no order, and empty ones are shared out."""
+    homes = [{7, 0}, {1, 3, 4}, {2}]
+    parts = [[(b"key %d" % n, b"v", group) for n in range(200) for group in home] for home in homes]
+    files = MemoryFiles()
+    reports, exchanged = build_in_lanes(parts, 10, files)
+    assert not exchanged
+    assert files.scratch_opened == 0
+    assert (reports, images(files, 10)) == in_one_lane([record for part in parts for record in part], 10)
+
+
+def test_the_last_lanes_record_stays_and_each_is_counted_once() -> None:
+    """The same keys in all lanes, twice in each: as if one had read them in order."""
+    parts = [[(b"%d" % (n % 50), b"%d of %d" % (n, lane), n % 2) for n in range(100)] for lane in range(4)]
+    files = MemoryFiles()
+    reports, _ = build_in_lanes(parts, 2, files)
+    assert [(report.records, report.duplicates) for report in reports] == [(25, 175), (25, 175)]
+    items = oracle.File(bytes(files.named["d/0.gkv"])).items()
+    assert items == sorted((b"%d" % n, b"%d of 3" % (50 + n)) for n in range(0, 50, 2))
+
+
+def test_the_least_that_is_common_is_the_prefix() -> None:
+    """A prefix that one lane sees longer is cut to what all have."""
+    parts = [[(b"same:a1", b"", 0), (b"same:a2", b"", 0)], [(b"same:b", b"", 0)], []]
+    files = MemoryFiles()
+    build_in_lanes(parts, 1, files)
+    assert oracle.Footer.unpack(files.named["d/0.gkv"][-256:]).prefix.rstrip(b"\0") == b"same:"
+
+
+def test_totals_are_those_of_one_lane() -> None:
+    """Sums, also of hashes beyond 64 bits."""
+    records = [(b"%d" % n, b"v" * (n % 9), n % 3) for n in range(500)]
+    lanes = []
+    for part in (records, records[:100], records[100:350], records[350:]):
+        lane = LaneBuilder("d", names_of(3), files=MemoryFiles(), lane=1)
+        for record in part:
+            lane.add(*record)
+        lanes.append(lane.totals())
+        lane.close()
+    assert combined(lanes[1:]) == lanes[0]
+    assert sum(lane.hash_sum for lane in lanes[1:]) > lanes[0].hash_sum
+    assert lanes[0].seed == oracle.seed_of(key for key, _, _ in records)
+
+
+@given(st.lists(st.integers(0, 50), max_size=9), st.integers(1, 5))
+def test_shares_are_as_even_as_neighbours_can_be(sizes: list[int], count: int) -> None:
+    """Against all ways to cut, tried one by one."""
+
+    def least(at: int, left: int) -> int:
+        if left == 1:
+            return sum(sizes[at:])
+        return min(max(sum(sizes[at:stop]), least(stop, left - 1)) for stop in range(at, len(sizes) + 1))
+
+    shares = share_out(sizes, count)
+    assert len(shares) == count
+    assert [at for share in shares for at in share] == list(range(len(sizes)))
+    assert max(sum(sizes[at] for at in share) for share in shares) == least(0, count)
+
+
+def test_a_lane_that_is_left_takes_its_runs_and_files_with_it() -> None:
+    """Runs for others have names while they are needed."""
+    files = MemoryFiles()
+    with LaneBuilder("d", names_of(2), files=files, memory_bytes=MIN_BUDGET, lane=3) as lane:
+        lane.add_all(((b"%d" % n, bytes(200)) for n in range(20_000)), 1)
+        assert "d/run-3-1.tmp" in files.named
+        runs = lane.put_aside()
+        assert [run.path for run in runs] == list(files.named)
+        lane.write_shared(lane.totals(), range(1, 2), runs)
+        assert "d/1.gkv.tmp" in files.named
+    assert not files.named
+    assert not files.opened
+
+
+def test_what_a_killed_lane_leaves_is_removed_by_the_next_build() -> None:
+    """Its runs and its unfinished files, and nothing else."""
+    files = MemoryFiles()
+    lane = LaneBuilder("d", names_of(2), files=files, memory_bytes=MIN_BUDGET, lane=12)
+    lane.add_all((b"%d" % n, bytes(200)) for n in range(20_000))
+    lane.write_shared(lane.totals(), range(1), lane.put_aside())
+    files.named["d/other.tmp"] = bytearray()
+    left = dict(files.named)
+    assert len(left) > 2
+    remove_leftovers("d", files)
+    assert list(files.named) == ["d/other.tmp"]
+    files.named.update(left)
+    lane.abort()
+
+
+def test_no_more_after_putting_aside() -> None:
+    """What was given to others does not change."""
+    lane = LaneBuilder("d", names_of(1), files=MemoryFiles(), memory_bytes=builder.MIN_MEMORY_BYTES, lane=0)
+    lane.add(b"k", b"v")
+    lane.put_aside()
+    with pytest.raises(ValueError, match="finished"):
+        lane.add(b"k", b"v")
+    with pytest.raises(ValueError, match="finished"):
+        lane.write(lane.totals(), [0])
+    lane.close()
