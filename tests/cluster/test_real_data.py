@@ -214,6 +214,7 @@ def test_status_counts(served: Served, case: Case) -> None:
         first = told["first_stray"]
         assert first["key"] == case.stray["key"].encode()
         assert first["file"].endswith(case.stray["file"])
+        assert told["voided"] in FUNCTIONS
     elif case.fitting:
         assert told["strays"] == 0
         assert told["first_stray"] is None
