@@ -175,7 +175,7 @@ def test_scans_are_complete_and_ordered(served: Served, case: Case) -> None:
 
 
 def numbers_alike(function: str, case: Case, count: int) -> bool:
-    """Whether a function gives every key the number of the file that it stands in."""
+    """Whether a function gives every key the number that the one written with gives it."""
     meant = case.written_with or "sequins"
     short = [key for key in case.records if len(key) < LONG_KEY_BYTES]
     return all(hashing.partition(function, key, count) == hashing.partition(meant, key, count) for key in short)
