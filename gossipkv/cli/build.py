@@ -6,39 +6,78 @@ import contextlib
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from gossipkv import quantity
 from gossipkv.cli.options import JSON, size_bytes
-from gossipkv.cli.output import print_json
+from gossipkv.cli.output import note, print_json, shown
 from gossipkv.cli.screen import progress, size_text
+from gossipkv.database_settings import FORMATS, PRESHARDED
 from gossipkv.dataset.build_job import BuildJob, perform
+from gossipkv.dataset.declared import DECLARED_FILE, Declared, write_declared
+from gossipkv.dataset.destination import LocalDestination
+from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.manifest import Manifest, to_body
-from gossipkv.dataset.source import Source, SourceFile, SourceVersion
+from gossipkv.dataset.remote import files_of
+from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceError, StorageError
+from gossipkv.keyspace.partitioner import FUNCTIONS
+from gossipkv.masking import is_url
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from gossipkv.environment import Entry
     from gossipkv.wire.rpc import Value
+
+_SOME: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
+
+
+def partition_list(text: str) -> tuple[int, ...]:
+    """`0,4-7`: numbers of partitions, ascending, each once."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _SOME.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
+        if first > last or last >= MAX_FILES:
+            raise click.BadParameter(f"{part.strip()!r}: expected partitions such as 0,4-7, below {MAX_FILES:,}")
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
 
 
 @click.command()
-@click.argument("source", type=click.Path(exists=True, path_type=Path))
-@click.argument("dest", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("source", metavar="SOURCE")
+@click.argument("dest", metavar="DEST", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--partitions",
-    type=click.IntRange(1, 16_384),
+    type=click.IntRange(1, MAX_FILES),
     metavar="N",
     help="Sorted files to make.  [default: one a source file]",
 )
-@click.option("--format", "form", type=click.Choice(["tsv"]), default="tsv", show_default=True, help="Of the source.")
+@click.option(
+    "--function",
+    type=click.Choice(FUNCTIONS),
+    help="To partition by.  [default: the one that made the source's files, if N is their number; else sequins]",
+)
+@click.option("--only", type=partition_list, metavar="LIST", help="Make these partitions alone, such as 0,4-7.")
+@click.option(
+    "--presharded",
+    type=click.Choice(PRESHARDED),
+    default="probe",
+    show_default=True,
+    help=f"With --only, skip files of other partitions: found out, as {DECLARED_FILE} says, never.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="Of the source.  [default: as its files look]")
+@click.option("--key", default="key", show_default=True, metavar="FIELD", help="The key, in JSON lines and Parquet.")
+@click.option("--value", default="value", show_default=True, metavar="FIELD", help="The value.")
 @click.option("--compression", type=click.Choice(["none", "lz4"]), default="none", show_default=True)
 @click.option(
     "--memory",
@@ -51,21 +90,41 @@ if TYPE_CHECKING:
 )
 @JSON
 def build(
-    source: Path, dest: Path, *, partitions: int | None, form: str, compression: str, memory_bytes: int, as_json: bool
+    source: str,
+    dest: Path,
+    *,
+    partitions: int | None,
+    function: str | None,
+    only: tuple[int, ...] | None,
+    presharded: str,
+    form: str | None,
+    key: str,
+    value: str,
+    compression: str,
+    memory_bytes: int,
+    as_json: bool,
 ) -> None:
-    """Make sorted files in the directory DEST from SOURCE, one file or a directory of files.
+    """Make sorted files in the directory DEST from SOURCE: a file, a directory of files, or a URL for fsspec.
 
-    Lines are `key TAB value`.  Of a key that comes more than once the last one counts, files in the order of their
-    names.  DEST must be empty or not there; it is whole when the command ends with status 0, and untouched otherwise.
+    DEST can be put below a node's source, as <database>/<version>.  Of a key that comes more than once the last one
+    counts, files in the order of their names.  DEST must be empty or not there; it is whole when the command ends
+    with status 0, and untouched otherwise.  Sorted files that fit together are taken over as they are.
     """
-    del form  # There is one so far.
     if memory_bytes < MIN_MEMORY_BYTES:
         raise click.BadParameter(f"at least {quantity.show(MIN_MEMORY_BYTES, quantity.SIZE)}", param_hint="--memory")
     begin_s = time.monotonic()
-    version = _version_of(source)
+    origin, version = _version_of(source)
+    job = BuildJob.of(version, str(dest), partitions=partitions, compression=compression, remote=origin.remote)
+    job = replace(job, function=function, format=form, reading=Reading(key, value), wanted=only, presharded=presharded)
+    if only is not None and only[-1] >= job.partitions:
+        raise click.BadParameter(
+            f"{only[-1]}: the partitions are 0 to {job.partitions - 1}; --partitions N asks for more",
+            param_hint="--only",
+        )
     with _empty_directory(dest):
-        job = BuildJob.of(version, str(dest), partitions=partitions, compression=compression)
-        manifest = _perform_with_progress(job, memory_bytes)
+        manifest = _perform_with_progress(replace(job, lanes=cores()), memory_bytes)
+        if only is None:
+            _declare(dest, manifest)
         RealFiles().sync_directory(dest.absolute().parent)
     if as_json:
         told: dict[str, Value] = json.loads(json.dumps(to_body(manifest)))
@@ -86,21 +145,43 @@ def _perform_with_progress(job: BuildJob, memory_bytes: int) -> Manifest:
         )
 
 
-def _version_of(source: Path) -> SourceVersion:
-    """The source as a version: named by its last two directories, or by its file."""
-    files = RealFiles()
-    place = source.absolute()
-    if place.is_dir():
-        version = Source(place.parent.parent, files).version(place.parent.name, place.name)
-        if not version.files:
-            raise SourceError(f"{source}: no data files in this directory", {"file": str(source)})
-        found = version.files
+def _declare(dest: Path, manifest: Manifest) -> None:
+    """What makes the directory a version that nodes and people can read about; last, that it is whole."""
+    place = LocalDestination(dest, RealFiles())
+    identity = manifest.identity
+    held = {file.name: (partition,) for partition, file in enumerate(manifest.files) if file is not None}
+    place.put(DECLARED_FILE, write_declared(Declared(identity.function, identity.partitions, held)))
+    place.put(SUCCESS_FILE, b"")
+
+
+def _version_of(source: str) -> tuple[Source, SourceVersion]:
+    """The source as a version: named by its last two directories, or by its file; and what it is read from."""
+    place = source.rstrip("/") if is_url(source) else str(Path(source).absolute())
+    origin = Source.open(place if is_url(source) else str(Path(place).parent.parent), RealFiles(), {})
+    if origin.remote is not None:
+        place = origin.root
+    above, _, last = place.rpartition("/")
+    entry, path = _looked_at(origin, place, source)
+    if entry.kind == "directory":
+        found = origin.listed(path, "", "").files
+        if not found:
+            raise SourceError(f"{source}: no data files in this directory", {"file": source})
+    elif entry.kind == "file":
+        last = last.partition(".")[0] if last[:1] != "." else last
+        found = (SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag),)
     else:
-        entry = files.stat(place.resolve())
-        if entry.kind != "file":
-            raise SourceError(f"{source}: neither a file nor a directory", {"file": str(source)})
-        found = (SourceFile(place.name, str(place.resolve()), entry.size_bytes, entry.modified_ns),)
-    return SourceVersion(_name(place.parent.name), _name(place.stem if place.is_file() else place.name), found)
+        raise SourceError(f"{source}: neither a file nor a directory", {"file": source})
+    return origin, SourceVersion(_name(above.rpartition("/")[2]), _name(last), found)
+
+
+def _looked_at(origin: Source, place: str, source: str) -> tuple[Entry, str]:
+    """What a place is, and where that is without links."""
+    files = files_of(origin.remote, RealFiles())
+    try:
+        path = files.resolve(place)
+        return files.stat(path), path
+    except OSError as error:
+        raise SourceError(f"{source}: cannot be read: {error.strerror}", {"file": source}) from error
 
 
 def _name(text: str) -> str:
@@ -132,8 +213,16 @@ def _empty_directory(dest: Path) -> Iterator[None]:
 def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
 
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
-    files = f"{len(manifest.held)} file{'s' if len(manifest.held) != 1 else ''}"
+    count, of = len(manifest.held), len(manifest.files)
+    files = f"{count} file{'s' if count != 1 else ''}" if count == of else f"{count} of {of} files"
     click.echo(
-        f"{dest}: {manifest.records:,} records in {files}, {size_text(manifest.size_bytes)}, "
-        f"from {size_text(manifest.source_bytes)} in {seconds:.1f} s{replaced}"
+        f"{dest}: {manifest.records:,} records in {files} by {manifest.identity.function}, "
+        f"{size_text(manifest.size_bytes)}, from {size_text(manifest.source_bytes)} of {manifest.format} "
+        f"in {seconds:.1f} s{replaced}"
     )
+    stray = manifest.first_stray
+    if stray is not None:
+        note(
+            f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not where {manifest.voided} puts it, "
+            f"and {manifest.strays - 1:,} more are not: everything was partitioned anew"
+        )

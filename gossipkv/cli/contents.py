@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.dataset.declared import DECLARED_FILE
 from gossipkv.dataset.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
+from gossipkv.dataset.source import SUCCESS_FILE
 from gossipkv.dataset.version import open_partition, read_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import GossipKVError, StorageError, UnsupportedFormat
@@ -27,6 +29,8 @@ NODE: Final = "NODE"
 DATASETS: Final = "datasets"
 # Of a data directory: what is no part of what is served, or has no content.
 PASSED_OVER: Final = frozenset({"building", "removing", "damaged", "LOCK"})
+# Of a version: what it says to nodes that take it for a source, without checksums.
+BESIDE_DATA: Final = frozenset({DECLARED_FILE, SUCCESS_FILE})
 
 _KIND: Final = re.compile(DOCUMENT_MAGIC + rb"[0-9a-f]{8} ([A-Z]{1,32}) ")
 
@@ -100,6 +104,7 @@ def files_below(path: Path) -> list[Path]:
         here = Path(place)
         passed_over = top if here == path else frozenset[str]()
         directories[:] = [name for name in directories if name not in passed_over]
+        passed_over |= BESIDE_DATA
         files = [here / name for name in names if name not in passed_over and not name.endswith(".tmp")]
         found |= {file for file in files if file.is_file()}
     if is_data:

@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes
 from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.lanes import builders_bytes, fitting_lanes, useful_lanes
 from gossipkv.dataset.remote import RemoteFiles
 from gossipkv.environment import RealFiles
 from gossipkv.errors import ConfigError, GossipKVError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     from gossipkv.dataset.source import SourceFiles
 
@@ -136,6 +136,26 @@ def builder_bytes(order: Order, baseline_bytes: int) -> int:
     return left
 
 
+def share_of_lanes(order: Order, baseline_bytes: int) -> tuple[int, int]:
+    """How many lanes the memory is enough for, and what all their builders may use together.
+
+    Every lane is a process like this one, and reads as it would.
+
+    Raises:
+        ConfigError: it is not even enough for one.
+    """
+    job = order.job
+    process_bytes = baseline_bytes + SLACK_BYTES
+    reading_bytes = reader_bytes(job, limits(job, order.memory_bytes))
+    most = useful_lanes([file.size_bytes for file in job.files], job.lanes)
+    lanes = fitting_lanes(order.memory_bytes, most=most, process_bytes=process_bytes, reading_bytes=reading_bytes)
+    if lanes == 1:
+        return 1, builder_bytes(order, baseline_bytes)
+    return lanes, builders_bytes(
+        order.memory_bytes, lanes=lanes, process_bytes=process_bytes, reading_bytes=reading_bytes
+    )
+
+
 def _left_bytes(job: BuildJob, memory_bytes: int, baseline_bytes: int) -> int:
     """Grows with the memory: of each byte more, at most a quarter goes to reading."""
     return memory_bytes - baseline_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
@@ -183,16 +203,26 @@ class _Orders:
         return lines[-1] if lines else None
 
 
-def _pacer(orders: _Orders, pace: Pace) -> Callable[[int], None]:
-    def wait(size_bytes: int) -> None:
-        line = orders.last()
+class _Throttle:
+    """The bytes a second that may be read, as they were told last."""
+
+    def __init__(self, orders: _Orders, bytes_per_second: int) -> None:
+        self._orders = orders
+        self._pace = Pace(bytes_per_second)
+
+    def bytes_per_second(self) -> int:
+        """For lanes, which share it."""
+        line = self._orders.last()
         if line is not None:
-            pace.bytes_per_second = int(line)
-        seconds = pace.take(size_bytes, time.monotonic())
+            self._pace.bytes_per_second = int(line)
+        return self._pace.bytes_per_second
+
+    def wait(self, size_bytes: int) -> None:
+        """For this process alone: sleeps until so much may be used."""
+        self.bytes_per_second()
+        seconds = self._pace.take(size_bytes, time.monotonic())
         if seconds > 0:
             time.sleep(seconds)
-
-    return wait
 
 
 def _say(message: object) -> None:
@@ -219,13 +249,16 @@ def main() -> int:
     os.nice(NICENESS)
     try:
         origin = _connect(order.job)  # Before memory is measured: packages of stores are large.
+        lanes, memory_bytes = share_of_lanes(order, peak_bytes())
+        throttle = _Throttle(orders, order.bytes_per_second)
         perform(
-            replace(order.job, reading=limits(order.job, order.memory_bytes)),
+            replace(order.job, reading=limits(order.job, order.memory_bytes), lanes=lanes),
             RealFiles(),
             origin=origin,
-            memory_bytes=builder_bytes(order, peak_bytes()),
+            memory_bytes=memory_bytes,
             on_progress=_Reporter(),
-            pace=_pacer(orders, Pace(order.bytes_per_second)),
+            pace=throttle.wait,
+            bytes_per_second=throttle.bytes_per_second,
         )
     except GossipKVError as error:
         _say({"error": [type(error).__name__, error.message, error.details]})

@@ -25,7 +25,9 @@ from gossipkv.dataset.adopt import NotAdoptable, take_over
 from gossipkv.dataset.declared import Declared, read_declared
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.identity import Identity
-from gossipkv.dataset.intake import Rule, Strayed, Taken, take_in
+from gossipkv.dataset.intake import Rule, Strayed, Taken, probes, take_in
+from gossipkv.dataset.lane_intake import reading_of, taken_from
+from gossipkv.dataset.lanes import LaneProgress, LaneTask, build_in_lanes, useful_lanes
 from gossipkv.dataset.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
 from gossipkv.dataset.recognition import Recognition
 from gossipkv.dataset.remote import REMOTE_BYTES, RemoteRoot, files_of
@@ -33,7 +35,7 @@ from gossipkv.dataset.source import SourceFile, SourceVersion
 from gossipkv.dataset.source_reader import SourceReader
 from gossipkv.dataset.survey import find_format, recognise_function
 from gossipkv.errors import StorageError
-from gossipkv.storage.builder import SortedFileBuilder
+from gossipkv.storage.builder import MIN_MEMORY_BYTES, SortedFileBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,6 +54,9 @@ SPACE_PER_PARTITION_BYTES = 64 << 10
 
 # What the reader holds beside the builder: two chunks and the batch.
 READER_BYTES = 10 << 20
+
+# What is read of a file that is skipped by its first keys, at most.
+SKIPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class BuildJob:
     presharded: str = "probe"  # Whether a file of an unwanted partition may be skipped: probe, declared, never.
     declaration: SourceFile | None = None  # The file in which the source's job says what each file holds,
     declared: Declared | None = None  # and what it says, once it is read.
+    lanes: int = 1  # Processes that share the work, if there is enough of it (`lanes`).
     remote: RemoteRoot | None = field(default=None, repr=False)  # None: the files are this machine's.
 
     @property
@@ -185,10 +191,12 @@ def perform(
     memory_bytes: int,
     on_progress: Callable[[Progress], None] = lambda _: None,
     pace: Callable[[int], None] = lambda _: None,
+    bytes_per_second: Callable[[], int] = lambda: 0,
 ) -> Manifest:
     """Builds; returns when the result is durable in `job.directory`.
 
-    The source is read with `origin`; `memory_bytes` is the builder's; `pace` gets each chunk's size, and may sleep.
+    The source is read with `origin`; `memory_bytes` is the builder's, or that of all lanes' builders together.  `pace`
+    gets each chunk's size, and may sleep; lanes share `bytes_per_second` instead, and use the system's own files.
 
     Raises:
         SourceError: a file is not of its format.
@@ -201,7 +209,7 @@ def perform(
         if job.format is None:
             job = replace(job, format=find_format(job, origin))
         job = replace(job, declared=_read_declaration(job, origin))
-        attempt = _Attempt(job, files, origin, memory_bytes, on_progress, pace)
+        attempt = _Attempt(job, files, origin, memory_bytes, on_progress, pace, bytes_per_second)
         manifest = _taken_over_or_built(job, attempt)
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
@@ -262,9 +270,18 @@ class _Attempt:
     memory_bytes: int
     on_progress: Callable[[Progress], None]
     pace: Callable[[int], None]
+    bytes_per_second: Callable[[], int]
 
     def __call__(self, rule: Rule) -> Manifest:
         """What was built, durable but for its manifest.  Raises as `perform`, and Strayed."""
+        job = self.job
+        sizes = [self._bytes_to_read(place, rule) for place in range(len(job.files))]
+        lanes = min(useful_lanes(sizes, job.lanes), self.memory_bytes // MIN_MEMORY_BYTES)
+        taken, reports = self._in_lanes(rule, sizes, lanes) if lanes > 1 else self._alone(rule)
+        self._tell_written(taken.records, taken.records)
+        return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
+
+    def _alone(self, rule: Rule) -> tuple[Taken, list[BuildReport]]:
         job = self.job
         read_bytes = read_records = 0
 
@@ -278,27 +295,55 @@ class _Attempt:
             nonlocal read_records
             read_records = records
 
-        def written(done: int, total: int) -> None:
-            self.on_progress(Progress(job.source_bytes, job.source_bytes, total, done))
-
-        identity = asdict(job.identity(rule.function))
         with SortedFileBuilder(
             Path(job.directory),
             [partition_name(partition) for partition in job.held()],
             files=self.files,
             memory_bytes=self.memory_bytes,
             compression=job.compression,
-            metadata=[
-                json.dumps(identity | {"partition": partition}, sort_keys=True).encode() for partition in job.held()
-            ],
-            on_progress=written,
+            metadata=[text.encode() for text in self._metadata(rule)],
+            on_progress=self._tell_written,
         ) as builder:
             taken = take_in(
                 job, range(len(job.files)), rule, builder, self.origin, pace=count_bytes, on_records=count_records
             )
-            reports = builder.finish()
-        written(taken.records, taken.records)
-        return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
+            return taken, builder.finish()
+
+    def _in_lanes(self, rule: Rule, sizes: list[int], lanes: int) -> tuple[Taken, list[BuildReport]]:
+        job = self.job
+        task = LaneTask(
+            reading_of(job, rule),
+            job.directory,
+            tuple(partition_name(partition) for partition in job.held()),
+            self.memory_bytes,
+            job.compression,
+            tuple(self._metadata(rule)),
+        )
+
+        def tell(state: LaneProgress) -> None:
+            self.on_progress(Progress(state.read_bytes, job.source_bytes, state.read_records, state.written_records))
+
+        result = build_in_lanes(
+            task, sizes, lanes, self.files, on_progress=tell, bytes_per_second=self.bytes_per_second
+        )
+        taken = Taken()
+        for counters in result.counters:
+            taken += taken_from(counters)
+        return taken, result.reports
+
+    def _metadata(self, rule: Rule) -> list[str]:
+        """What each sorted file says of itself."""
+        identity = asdict(self.job.identity(rule.function))
+        return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.held()]
+
+    def _bytes_to_read(self, place: int, rule: Rule) -> int:
+        """About how much of a file is read."""
+        job, size_bytes = self.job, self.job.files[place].size_bytes
+        skipped = job.may_skip(place, rule.function) or probes(job, rule, place)
+        return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes
+
+    def _tell_written(self, done: int, total: int) -> None:
+        self.on_progress(Progress(self.job.source_bytes, self.job.source_bytes, total, done))
 
 
 def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, BuildReport], files: Files) -> Manifest:

@@ -8,12 +8,18 @@ from __future__ import annotations
 import json
 import os
 import select
+import sys
 import time
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.dataset.build_child import REPORT_EVERY_NS, Pace, obey_leash, peak_bytes
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.dataset.intake import take_in
+from gossipkv.dataset.lane_intake import counters_of, job_and_rule
 from gossipkv.dataset.lanes import LaneOrder, WriteOrder, error_to_json, to_body
+from gossipkv.dataset.remote import files_of
+from gossipkv.environment import RealFiles
 from gossipkv.errors import GossipKVError, StorageError
 from gossipkv.storage.builder import LaneBuilder
 
@@ -44,14 +50,14 @@ class ReadFiles(Protocol):
         ...
 
 
-def run(read_files: ReadFiles) -> int:
+def run(reader: ReadFiles) -> int:
     """Does what standard input orders; 0 when that is done, 1 when an error was reported."""
     orders = _Orders()
     order = LaneOrder.from_json(orders.next("order"))
     obey_leash(order.leash)
     try:
         try:
-            _build(order, orders, read_files)
+            _build(order, orders, reader)
         except OSError as error:
             where = str(error.filename or order.task.directory)
             message = f"{where}: cannot build: {error.strerror}"
@@ -62,7 +68,7 @@ def run(read_files: ReadFiles) -> int:
     return 0
 
 
-def _build(order: LaneOrder, orders: _Orders, read_files: ReadFiles) -> None:
+def _build(order: LaneOrder, orders: _Orders, reader: ReadFiles) -> None:
     task = order.task
     progress = _Progress(orders, order.bytes_per_second)
     with LaneBuilder(
@@ -70,12 +76,12 @@ def _build(order: LaneOrder, orders: _Orders, read_files: ReadFiles) -> None:
         task.names,
         memory_bytes=order.memory_bytes,
         compression=task.compression,
-        metadata=task.metadata,
+        metadata=[text.encode("latin-1") for text in task.metadata],
         on_progress=progress.written,
         lane=order.lane,
     ) as builder:
         which = range(order.first_file, order.end_file)
-        counters = read_files(task.reading, which, builder, pace=progress.pace, on_records=progress.read)
+        counters = reader(task.reading, which, builder, pace=progress.pace, on_records=progress.read)
         progress.say()
         _say("read", json.dumps([to_body(builder.totals()), counters]))
         _write(builder, orders, progress)
@@ -186,3 +192,17 @@ def _say(word: str, rest: str) -> None:
     data = f"{word} {rest}\n".encode()
     while data:
         data = data[os.write(1, data) :]
+
+
+def read_files(
+    reading: str, which: range, builder: LaneBuilder, *, pace: Callable[[int], None], on_records: Callable[[int], None]
+) -> Detail:
+    """The files of a job, by a rule (`lane_intake`)."""
+    line, rule = job_and_rule(reading)
+    job = BuildJob.from_json(line)
+    origin = files_of(job.remote, RealFiles())
+    return counters_of(take_in(job, which, rule, builder, origin, pace=pace, on_records=on_records))
+
+
+if __name__ == "__main__":
+    sys.exit(run(read_files))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.recognition import Claim
     from gossipkv.dataset.source import SourceFiles
     from gossipkv.storage.batch import Batch
-    from gossipkv.storage.builder import SortedFileBuilder
+    from gossipkv.storage.builder import LaneBuilder
 
 # A file whose first keys, so many, are all of one partition that is not wanted is skipped, as Sequins does (seed 001).
 PROBE_KEYS = 5_000
@@ -40,8 +40,11 @@ class Strayed(LocalError):
             {"key": stray.key.hex(), "file": stray.file, "offset": stray.offset, "function": function,
              "possible": " ".join(possible)},
         )  # fmt: skip
-        self.stray = stray
-        self.possible = possible
+
+    @property
+    def possible(self) -> tuple[str, ...]:
+        """Out of the details, which is all that comes from a lane of a build."""
+        return tuple(str(self.details["possible"]).split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def take_in(
     job: BuildJob,
     places: Iterable[int],
     rule: Rule,
-    builder: SortedFileBuilder,
+    builder: LaneBuilder,
     files: SourceFiles,
     *,
     pace: Callable[[int], None] = lambda _: None,
@@ -110,12 +113,15 @@ def take_in(
     return intake.taken()
 
 
+def probes(job: BuildJob, rule: Rule, place: int) -> bool:
+    """Whether a file is to be skipped if its first keys are where they are taken to be."""
+    return job.presharded == "probe" and rule.relies and not job.wants(rule.claims[0].partitions[place])
+
+
 class _Intake:
     """One reading of some of the files."""
 
-    def __init__(
-        self, job: BuildJob, rule: Rule, builder: SortedFileBuilder, on_records: Callable[[int], None]
-    ) -> None:
+    def __init__(self, job: BuildJob, rule: Rule, builder: LaneBuilder, on_records: Callable[[int], None]) -> None:
         self._job = job
         self._rule = rule
         self._builder = builder
@@ -136,14 +142,14 @@ class _Intake:
         """Reads the file at this place, or its first keys if it need not be read."""
         job, rule = self._job, self._rule
         assert job.format is not None
-        probes = job.presharded == "probe" and rule.relies and not job.wants(rule.claims[0].partitions[place])
+        probing = probes(job, rule, place)
         seen = 0
         self._assigner.begin_file([claim.partitions[place] for claim in rule.claims])
         with contextlib.closing(batches(job.format, reader, job.reading)) as found:
             for batch in found:
                 seen += len(batch)
                 self._take_batch(batch, reader.name)
-                if probes and seen >= PROBE_KEYS:
+                if probing and seen >= PROBE_KEYS:
                     self.skip()
                     return
 

@@ -73,7 +73,7 @@ class LaneTask:
     names: tuple[str, ...]  # of the sorted files
     memory_bytes: int  # for all builders together
     compression: str = "none"
-    metadata: bytes = b""
+    metadata: tuple[str, ...] = ()  # of each sorted file, its bytes as Latin-1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +90,14 @@ class LaneOrder:
 
     def to_json(self) -> str:
         """One line."""
-        return json.dumps({**asdict(self), "task": {**asdict(self.task), "metadata": self.task.metadata.hex()}})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> LaneOrder:
         """Back from `to_json`."""
         fields = json.loads(line)
         task = fields["task"]
-        fields["task"] = LaneTask(
-            **{**task, "names": tuple(task["names"]), "metadata": bytes.fromhex(task["metadata"])}
-        )
+        fields["task"] = LaneTask(**{**task, "names": tuple(task["names"]), "metadata": tuple(task["metadata"])})
         return cls(**fields)
 
 
@@ -128,7 +126,7 @@ class LaneResult:
     """What has become of it."""
 
     reports: list[BuildReport]  # for each name
-    counters: list[dict[str, Detail]]  # for each lane, what its reading returned; in the order of the files
+    counters: list[str]  # for each lane, as JSON, what its reading returned; in the order of the files
     peak_bytes: int  # The most memory of each lane (VmHWM), summed.
 
 
@@ -139,6 +137,11 @@ class LaneProgress:
     read_bytes: int
     read_records: int
     written_records: int
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def useful_lanes(sizes_bytes: Sequence[int], most: int) -> int:
@@ -219,7 +222,9 @@ def _direct(director: _Director, group_count: int) -> LaneResult:
         reports.update(zip(groups, [BuildReport(*report) for report in written], strict=True))
         peak_bytes += peak
     director.end()
-    return LaneResult([reports[group] for group in range(group_count)], [counters for _, counters in read], peak_bytes)
+    return LaneResult(
+        [reports[group] for group in range(group_count)], [json.dumps(counters) for _, counters in read], peak_bytes
+    )
 
 
 def to_body(totals: Totals, groups: Container[int] | None = None) -> list[Detail]:

@@ -15,6 +15,7 @@ import trio
 from gossipkv.dataset.build import BuildError, build_in_child
 from gossipkv.dataset.build_job import BuildJob, Progress, space_needed_bytes
 from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.room import NoRoom, after_refusal, is_full
 from gossipkv.dataset.version import Version, open_version
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -113,6 +114,7 @@ class Making:
             format=settings.format,
             reading=Reading(settings.key, settings.value),
             presharded=settings.presharded or shared.presharded,
+            lanes=max(1, cores() - 1),  # One is for serving.
         )
 
     async def _build(self, job: BuildJob, order: Order, note: Callable[[Progress], None]) -> tuple[Version, int]:

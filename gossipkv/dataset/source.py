@@ -188,7 +188,10 @@ class Source:
         Raises:
             SourceError: the directory cannot be read, or holds what cannot be data.
         """
-        directory = self.place(database, name)
+        return self.listed(self.place(database, name), database, name)
+
+    def listed(self, directory: str, database: str, name: str) -> SourceVersion:
+        """The files of a directory, to be called this version.  Raises as `version`."""
         entries = {entry.name: entry for entry in self._list(directory)}
         names = [each for each in entries if not each.startswith(("_", "."))]
         if len(names) > MAX_FILES:
