@@ -14,6 +14,7 @@ Everything runs in one nursery: a defect in any part ends the node, loudly, inst
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import signal
 import sys
@@ -160,6 +161,7 @@ class _Node:
                 throttle_loads=config.throttle_loads,
                 require_success_file=config.require_success_file,
                 build_memory=config.build_memory,
+                build_lanes=config.build_lanes or _cores_but_one(),
                 compression=config.compression,
                 presharded=config.presharded,
             ),
@@ -251,3 +253,8 @@ class _Node:
         self._core.publish(published)
         self._published = published
         self._reads.served = served
+
+
+def _cores_but_one() -> int:
+    """So many processes of a build leave a core for serving."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
