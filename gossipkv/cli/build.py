@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 from dataclasses import replace
@@ -18,10 +19,12 @@ from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json, shown
 from gossipkv.cli.screen import progress, size_text
 from gossipkv.database_settings import FORMATS, PRESHARDED
-from gossipkv.dataset.build_job import BuildJob, perform
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.dataset.build_steps import Means, perform
 from gossipkv.dataset.declared import Declared, write_declared
 from gossipkv.dataset.destination import LocalDestination
 from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.lanes import useful_lanes
 from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.remote import files_of
 from gossipkv.dataset.source import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
@@ -87,6 +90,12 @@ def partition_list(text: str) -> tuple[int, ...]:
     metavar="SIZE",
     help="For sorting.",
 )
+@click.option(
+    "--lanes",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Processes to share the work.  [default: one a core, fewer for small sources]",
+)
 @JSON
 def build(
     source: str,
@@ -101,6 +110,7 @@ def build(
     value: str,
     compression: str,
     memory_bytes: int,
+    lanes: int | None,
     as_json: bool,
 ) -> None:
     """Make sorted files in the directory DEST from SOURCE: a file, a directory of files, or a URL for fsspec.
@@ -121,7 +131,7 @@ def build(
             param_hint="--only",
         )
     with _empty_directory(dest):
-        manifest = _perform_with_progress(job, memory_bytes)
+        manifest = _perform_with_progress(job, memory_bytes, _lanes(job, memory_bytes, lanes))
         if only is None:
             _declare(dest, manifest)
         RealFiles().sync_directory(dest.absolute().parent)
@@ -132,16 +142,18 @@ def build(
         _say_what(dest, manifest, time.monotonic() - begin_s)
 
 
-def _perform_with_progress(job: BuildJob, memory_bytes: int) -> Manifest:
+def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> int:
+    """How many processes have something to do, and memory to do it in."""
+    cores = most or len(os.sched_getaffinity(0))
+    return min(useful_lanes([file.size_bytes for file in job.files], cores), memory_bytes // MIN_MEMORY_BYTES)
+
+
+def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: int) -> Manifest:
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with progress(*columns) as bar:
         task = bar.add_task(f"{job.database}/{job.version}", total=1.0)
-        return perform(
-            job,
-            RealFiles(),
-            memory_bytes=memory_bytes,
-            on_progress=lambda state: bar.update(task, completed=state.done),
-        )
+        means = Means(memory_bytes, lanes, on_progress=lambda state: bar.update(task, completed=state.done))
+        return perform(job, RealFiles(), means)
 
 
 def _declare(dest: Path, manifest: Manifest) -> None:

@@ -83,11 +83,11 @@ class Loads:
 
 
 async def build_in_child(
-    job: BuildJob, *, memory_bytes: int, loads: Loads, on_progress: Callable[[Progress], None]
+    job: BuildJob, *, memory_bytes: int, most_lanes: int = 1, loads: Loads, on_progress: Callable[[Progress], None]
 ) -> int:
     """Builds `job` in a child process; when it returns, the result is durable in `job.directory`.
 
-    Returns the most memory that the child has had, in bytes.
+    Returns the most memory that the child and its lanes have had, in bytes.
 
     Raises:
         SourceChanged: the source is not what it was when it was listed.
@@ -99,7 +99,7 @@ async def build_in_child(
         try:
             async with trio.open_nursery() as nursery:
                 errors: list[bytes] = []
-                order = Order(job, memory_bytes, loads.share_bytes_per_second(), leash)
+                order = Order(job, memory_bytes, loads.share_bytes_per_second(), leash, most_lanes)
                 nursery.start_soon(_instruct, process, order, loads)
                 nursery.start_soon(_collect_errors, process, errors)
                 outcome = await _listen(process, on_progress)

@@ -73,7 +73,7 @@ class LaneTask:
     names: tuple[str, ...]  # of the sorted files
     memory_bytes: int  # for all builders together
     compression: str = "none"
-    metadata: bytes = b""
+    metadata: tuple[bytes, ...] | bytes = b""  # of each sorted file, or of all
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +90,18 @@ class LaneOrder:
 
     def to_json(self) -> str:
         """One line."""
-        return json.dumps({**asdict(self), "task": {**asdict(self.task), "metadata": self.task.metadata.hex()}})
+        told = self.task.metadata
+        metadata = told.hex() if isinstance(told, bytes) else [one.hex() for one in told]
+        return json.dumps({**asdict(self), "task": {**asdict(self.task), "metadata": metadata}})
 
     @classmethod
     def from_json(cls, line: str) -> LaneOrder:
         """Back from `to_json`."""
         fields = json.loads(line)
         task = fields["task"]
-        fields["task"] = LaneTask(
-            **{**task, "names": tuple(task["names"]), "metadata": bytes.fromhex(task["metadata"])}
-        )
+        told = task["metadata"]
+        metadata = bytes.fromhex(told) if isinstance(told, str) else tuple(map(bytes.fromhex, told))
+        fields["task"] = LaneTask(**{**task, "names": tuple(task["names"]), "metadata": metadata})
         return cls(**fields)
 
 

@@ -121,7 +121,11 @@ class Making:
         try:
             await trio.to_thread.run_sync(directory.begin_build, database, name)
             peak_bytes = await build_in_child(
-                job, memory_bytes=shared.build_memory_bytes, loads=shared.loads, on_progress=note
+                job,
+                memory_bytes=shared.build_memory_bytes,
+                most_lanes=shared.build_lanes,
+                loads=shared.loads,
+                on_progress=note,
             )
             await self._check_source(order)
             with trio.CancelScope(shield=True):  # What is published is opened, too.

@@ -19,7 +19,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gossipkv.dataset import lifecycle
 from gossipkv.dataset.build import BuildError
-from gossipkv.dataset.build_job import perform
+from gossipkv.dataset.build_steps import Means, perform
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.lifecycle import State, Trouble
 from gossipkv.dataset.store import DataDirectory
@@ -258,7 +258,7 @@ class SimulatedNode:
         self.gate = trio.Event()
         await self.gate.wait()
         try:
-            perform(job, self.files, memory_bytes=MEMORY_BYTES)
+            perform(job, self.files, Means(MEMORY_BYTES))
         except SourceChanged:
             raise
         except SourceError as error:

@@ -8,7 +8,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from gossipkv.dataset.build_job import BuildJob, perform
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.dataset.build_steps import Means, perform
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.environment import RealFiles
@@ -155,7 +156,7 @@ def test_a_disk_that_fills_up_in_the_middle_is_one_clear_error(put, small_disk):
     directory.mkdir()
     one = BuildJob.of(put("v1", [records(20_000, 1000)]), str(directory))
     with pytest.raises(StorageError, match="No space left on device"):
-        perform(one, Optimist(), memory_bytes=MEMORY_BYTES)
+        perform(one, Optimist(), Means(MEMORY_BYTES))
     assert list(directory.iterdir()) == []
     grow("128m")
-    assert perform(one, RealFiles(), memory_bytes=MEMORY_BYTES).records == 20_000
+    assert perform(one, RealFiles(), Means(MEMORY_BYTES)).records == 20_000

@@ -11,7 +11,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry, known_implementations
 
 from gossipkv.dataset import remote as module
-from gossipkv.dataset.build_job import BuildJob, perform
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.dataset.build_steps import Means, perform
 from gossipkv.dataset.remote import RemoteFiles, RemoteRoot
 from gossipkv.dataset.source import Source
 from gossipkv.dataset.source_reader import SourceReader
@@ -64,6 +65,7 @@ def test_a_source_is_listed_as_a_local_one(memory):
     memory.pipe("/root/db/v1/_temporary/0/part-9", b"x")
     memory.pipe("/root/db/v3/_SUCCESS", b"")
     memory.pipe("/root/README", b"x")
+    memory.pipe("/root/db/v1/../part-7", b"x")
     memory.mkdirs("/root/db/v2")
     found = source()
     assert found.databases().names == ("db",)
@@ -99,7 +101,7 @@ def test_a_build_reads_from_a_store(memory, tmp_path):
     (tmp_path / "out").mkdir()
     job = BuildJob.of(found.version("db", "v1"), str(tmp_path / "out"), remote=found.remote)
     assert BuildJob.from_json(job.to_json()) == job
-    manifest = perform(job, RealFiles(), memory_bytes=MEMORY_BYTES)
+    manifest = perform(job, RealFiles(), Means(MEMORY_BYTES))
     assert (manifest.records, manifest.duplicates) == (2, 1)
     version = open_version(RealFiles(), tmp_path / "out", "db", "v1")
     try:

@@ -197,6 +197,20 @@ def test_bombs_take_no_memory(codec, tmp_path):
     assert told["after"] - told["before"] < allowed
 
 
+def test_long_values_do_not_wait_for_a_full_batch(tmp_path):
+    """Each is within its limit; 16,384 of them would not be."""
+    kind = oracle.Kind(compression=oracle.RECORD)
+    path = tmp_path / "part-00000"
+    path.write_bytes(oracle.write([(b"key", bytes(MAX_VALUE_BYTES))] * 100, kind))
+    module = [sys.executable, "-m", memory_of_reading.__name__]
+    limits = [str(MAX_VALUE_BYTES), str(MAX_BLOCK_BYTES)]
+    done = subprocess.run([*module, *limits, str(path)], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert (told["records"], told["reasons"]) == (100, [None])
+    allowed = memory_bytes(Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
+    assert told["after"] - told["before"] < allowed
+
+
 LARGE_VALUE_BYTES = 8 * MIB
 LARGE_BLOCK_BYTES = 16 * MIB
 
