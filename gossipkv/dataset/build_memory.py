@@ -6,6 +6,7 @@ import bisect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gossipkv.dataset.formats import sequence_file
 from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.lanes import builders_bytes, useful_lanes
 from gossipkv.dataset.remote import REMOTE_BYTES
@@ -88,12 +89,11 @@ def limits(job: BuildJob, memory_bytes: int) -> Reading:
 
 
 def reader_bytes(job: BuildJob, reading: Reading) -> int:
-    """What reading holds beside the builder: a block or the longest value, and what it was made from.
-
-    A SequenceFile's block is four buffers, and its decompressor holds as much again (measured for each codec).
-    """
+    """What reading holds beside the builder: a block or the longest value, and what it was made from."""
     longest = max(reading.max_block_bytes, reading.max_value_bytes)
     largest = max((file.size_bytes for file in job.files), default=0)
     remote = REMOTE_BYTES if job.remote is not None else 0
-    more = {"parquet": PARQUET_BYTES, "sequence": longest * 5 // 4}.get(job.format or "", 0)
-    return READER_BYTES + longest + min(longest, largest) + remote + more
+    if job.format == "sequence":
+        return sequence_file.memory_bytes(reading) + remote
+    parquet = PARQUET_BYTES if job.format == "parquet" else 0
+    return READER_BYTES + longest + min(longest, largest) + remote + parquet

@@ -126,4 +126,6 @@ def _profile(path: Path) -> str:
     pstats.Stats(profile, stream=told).strip_dirs().sort_stats("tottime").print_stats(PROFILE_LINES)
     lines = told.getvalue().splitlines()
     head = next(number for number, line in enumerate(lines) if line.lstrip().startswith("ncalls"))
-    return "\n".join(f"      {line.strip() if number else line.strip()}" for number, line in enumerate(lines[head:]) if line.strip())
+    return "\n".join(
+        f"      {line.strip() if number else line.strip()}" for number, line in enumerate(lines[head:]) if line.strip()
+    )
