@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import time
 from dataclasses import replace
@@ -20,11 +19,11 @@ from gossipkv.cli.output import note, print_json, shown
 from gossipkv.cli.screen import progress, size_text
 from gossipkv.database_settings import FORMATS, PRESHARDED
 from gossipkv.dataset.build_job import BuildJob
-from gossipkv.dataset.build_steps import Means, perform
+from gossipkv.dataset.build_steps import Lanes, Means, perform
 from gossipkv.dataset.declared import Declared, write_declared
 from gossipkv.dataset.destination import LocalDestination
 from gossipkv.dataset.formats.reading import Reading
-from gossipkv.dataset.lanes import useful_lanes
+from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.remote import files_of
 from gossipkv.dataset.source import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
@@ -142,13 +141,13 @@ def build(
         _say_what(dest, manifest, time.monotonic() - begin_s)
 
 
-def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> int:
-    """How many processes have something to do, and memory to do it in."""
-    cores = most or len(os.sched_getaffinity(0))
-    return min(useful_lanes([file.size_bytes for file in job.files], cores), memory_bytes // MIN_MEMORY_BYTES)
+def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> Lanes:
+    """As many processes as there are cores, if they have memory."""
+    count = max(1, min(most or cores(), memory_bytes // MIN_MEMORY_BYTES))
+    return Lanes(count, memory_bytes, job.reading)
 
 
-def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: int) -> Manifest:
+def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Manifest:
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with progress(*columns) as bar:
         task = bar.add_task(f"{job.database}/{job.version}", total=1.0)

@@ -25,6 +25,10 @@ from gossipkv.errors import GossipKVError, LocalError, SourceChanged
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+# A fixed one: glibc raises it after each large buffer that is freed, and then keeps holes as large as the blocks of a
+# SequenceFile, one and a half times what is in use.
+MMAP_THRESHOLD_BYTES = 1 << 20
+
 # Of what a child says on standard error, enough for a traceback.
 STDERR_TAIL_BYTES = 4_000
 
@@ -133,7 +137,7 @@ async def _start(leash: int) -> trio.Process:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)},
         pass_fds=(leash,),
         start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its builds itself.
     )

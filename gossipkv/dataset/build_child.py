@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build_job import BuildJob, Progress
-from gossipkv.dataset.build_memory import divide
-from gossipkv.dataset.build_steps import Means, perform, with_format
+from gossipkv.dataset.build_memory import share_of_lanes, share_of_one
+from gossipkv.dataset.build_steps import Lanes, Means, perform, with_format
 from gossipkv.dataset.formats.detect import load
 from gossipkv.dataset.remote import RemoteFiles
 from gossipkv.environment import RealFiles
@@ -196,23 +196,23 @@ def main() -> int:
 
 
 def _build(order: Order, orders: _Orders) -> int:
-    """Returns the most memory that other processes have had."""
+    """Returns the most memory that lanes have had."""
     # Before memory is measured: the packages of stores and of some formats are large.
     origin = _connect(order.job)
     job = with_format(order.job, origin)
     load(job.format or "")
-    division = divide(job, order.memory_bytes, process_bytes=peak_bytes(), most_lanes=order.most_lanes)
+    process_bytes = peak_bytes()
     throttle = _Throttle(orders, order.bytes_per_second)
-    lanes_bytes: list[int] = [0]
-    means = Means(
-        division.builders_bytes,
-        division.lanes,
-        on_progress=_Reporter(),
-        pace=throttle.wait,
-        bytes_per_second=throttle.bytes_per_second,
-        on_lanes=lanes_bytes.append,
-    )
-    perform(replace(job, reading=division.reading), RealFiles(), means, origin=origin)
+    lanes_bytes = [0]
+    alone = share_of_one(job, order.memory_bytes, process_bytes=process_bytes)
+    shared = share_of_lanes(job, order.memory_bytes, process_bytes=process_bytes, most_lanes=order.most_lanes)
+    lanes = None
+    if shared is not None:
+        lanes = Lanes(
+            shared.lanes, shared.builders_bytes, shared.reading, throttle.bytes_per_second, lanes_bytes.append
+        )
+    means = Means(alone.builders_bytes, lanes, on_progress=_Reporter(), pace=throttle.wait)
+    perform(replace(job, reading=alone.reading), RealFiles(), means, origin=origin)
     return max(lanes_bytes)
 
 

@@ -14,8 +14,12 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.dataset.build_child import REPORT_EVERY_NS, Pace, obey_leash, peak_bytes
-from gossipkv.dataset.lane_intake import read_files
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.dataset.intake import take_in
+from gossipkv.dataset.lane_intake import counters_of, job_and_rule
 from gossipkv.dataset.lanes import LaneOrder, WriteOrder, error_to_json, to_body
+from gossipkv.dataset.remote import files_of
+from gossipkv.environment import RealFiles
 from gossipkv.errors import GossipKVError, StorageError
 from gossipkv.storage.builder import LaneBuilder
 
@@ -72,7 +76,7 @@ def _build(order: LaneOrder, orders: _Orders, reader: ReadFiles) -> None:
         task.names,
         memory_bytes=order.memory_bytes,
         compression=task.compression,
-        metadata=task.metadata,
+        metadata=[text.encode("latin-1") for text in task.metadata],
         on_progress=progress.written,
         lane=order.lane,
     ) as builder:
@@ -188,6 +192,16 @@ def _say(word: str, rest: str) -> None:
     data = f"{word} {rest}\n".encode()
     while data:
         data = data[os.write(1, data) :]
+
+
+def read_files(
+    reading: str, which: range, builder: LaneBuilder, *, pace: Callable[[int], None], on_records: Callable[[int], None]
+) -> Detail:
+    """The files of a job, by a rule (`lane_intake`)."""
+    line, rule = job_and_rule(reading)
+    job = BuildJob.from_json(line)
+    origin = files_of(job.remote, RealFiles())
+    return counters_of(take_in(job, which, rule, builder, origin, pace=pace, on_records=on_records))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
-from gossipkv.dataset.lanes import builders_bytes, fitting_lanes, useful_lanes
+from gossipkv.dataset.lanes import builders_bytes, useful_lanes
 from gossipkv.dataset.remote import REMOTE_BYTES
 from gossipkv.errors import ConfigError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # What a reader holds beside blocks and values: chunks, batches.
 READER_BYTES = 4 << 20
+# What pyarrow's allocator keeps beside pages; the package itself is there when memory is measured.
+PARQUET_BYTES = 51 << 20
 # What the allocator keeps for itself, and the manifest.
 SLACK_BYTES = 4 << 20
 # A block that says it becomes more than a thousand times its file is refused; but zstd wants a window of 8 MiB read.
@@ -25,25 +27,21 @@ LEAST_BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
-    """What each part of a build gets."""
+class Share:
+    """What is used by one process alone, or by so many lanes."""
 
     lanes: int
     builders_bytes: int  # of all lanes together
     reading: Reading
 
 
-def divide(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: int = 1) -> Division:
-    """So that all processes of a build stay within `memory_bytes`; a process takes `process_bytes` for itself.
+def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Share:
+    """For a build by one process, which takes `process_bytes` for itself.
 
     Raises:
         ConfigError: nothing useful is left.
     """
-    reading = limits(job, memory_bytes)
-    costs = {"process_bytes": process_bytes, "reading_bytes": reader_bytes(job, reading) + SLACK_BYTES}
-    useful = useful_lanes([file.size_bytes for file in job.files], most_lanes)
-    lanes = fitting_lanes(memory_bytes, most=useful, **costs)
-    left = builders_bytes(memory_bytes, lanes=lanes, **costs)
+    left = _left(job, memory_bytes, process_bytes)
     if left < MIN_MEMORY_BYTES:
         enough = range(memory_bytes, 1 << 40)
         needed = enough[bisect.bisect_left(enough, MIN_MEMORY_BYTES, key=lambda most: _left(job, most, process_bytes))]
@@ -51,28 +49,51 @@ def divide(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: 
             f"build_memory of {memory_bytes:,} bytes is too little: this build needs at least {needed:,}",
             {"limit": memory_bytes, "needed_bytes": needed},
         )
-    return Division(lanes, left, reading)
+    return Share(1, left, limits(job, memory_bytes))
+
+
+def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: int) -> Share | None:
+    """For a build by several processes like this one, beside it; None when that is of no use, or memory too small.
+
+    What a lane keeps free for long values and blocks is less than what one process alone does: nearly no source has
+    any, and one that has is built by this process alone.
+    """
+    for count in range(useful_lanes([file.size_bytes for file in job.files], most_lanes), 1, -1):
+        reading = limits(job, memory_bytes // (2 * count))
+        left = builders_bytes(
+            memory_bytes,
+            lanes=count,
+            process_bytes=process_bytes + SLACK_BYTES,
+            reading_bytes=reader_bytes(job, reading),
+        )
+        if left // count >= MIN_MEMORY_BYTES:
+            return Share(count, left, reading)
+    return None
 
 
 def _left(job: BuildJob, memory_bytes: int, process_bytes: int) -> int:
-    """For the builder of one lane: of each byte more, at most a quarter goes to reading."""
+    """For the builder of one lane: of each byte more, less than a third goes to reading."""
     return memory_bytes - process_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
 
 
 def limits(job: BuildJob, memory_bytes: int) -> Reading:
-    """How the job is to be read: the longest value and the largest block are an eighth of the memory.
+    """How the job is to be read: the longest value and the largest block are a twelfth of the memory.
 
     Else a process of 64 MiB would have to keep half of it free for a value that hardly any source has.  Nothing in a
     small file is taken for large: what says that it expands a thousandfold is a bomb.
     """
     largest = max((file.size_bytes for file in job.files), default=0)
-    most = min(memory_bytes // 8, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
+    most = min(memory_bytes // 12, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
     return replace(job.reading, max_value_bytes=min(MAX_VALUE_BYTES, most), max_block_bytes=most)
 
 
 def reader_bytes(job: BuildJob, reading: Reading) -> int:
-    """What reading holds beside the builder: a block or the longest value, and what it was made from."""
+    """What reading holds beside the builder: a block or the longest value, and what it was made from.
+
+    A SequenceFile's block is four buffers, and its decompressor holds as much again (measured for each codec).
+    """
     longest = max(reading.max_block_bytes, reading.max_value_bytes)
     largest = max((file.size_bytes for file in job.files), default=0)
     remote = REMOTE_BYTES if job.remote is not None else 0
-    return READER_BYTES + longest + min(longest, largest) + remote
+    more = {"parquet": PARQUET_BYTES, "sequence": longest * 5 // 4}.get(job.format or "", 0)
+    return READER_BYTES + longest + min(longest, largest) + remote + more

@@ -19,45 +19,58 @@ from typing import TYPE_CHECKING
 from gossipkv.dataset.adopt import NotAdoptable, take_over
 from gossipkv.dataset.build_job import Progress, space_needed_bytes
 from gossipkv.dataset.declared import Declared, read_declared
-from gossipkv.dataset.intake import Rule, Strayed, Taken, take_in
+from gossipkv.dataset.intake import Rule, Strayed, Taken, probes, take_in
 from gossipkv.dataset.lane_intake import reading_of, taken_from
-from gossipkv.dataset.lanes import LaneProgress, LaneTask, build_in_lanes
+from gossipkv.dataset.lanes import LaneProgress, LaneTask, build_in_lanes, useful_lanes
 from gossipkv.dataset.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
 from gossipkv.dataset.recognition import Recognition
 from gossipkv.dataset.remote import files_of
 from gossipkv.dataset.source_reader import SourceReader
 from gossipkv.dataset.survey import find_format, recognise_function
-from gossipkv.errors import StorageError
+from gossipkv.errors import SourceError, StorageError
 from gossipkv.storage.builder import SortedFileBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gossipkv.dataset.build_job import BuildJob
+    from gossipkv.dataset.formats.reading import Reading
     from gossipkv.dataset.source import SourceFiles
     from gossipkv.environment import Files
     from gossipkv.storage.builder import BuildReport
+
+# What is read of a file that is skipped by its first keys, at most.
+SKIPPED_BYTES = 1 << 20
 
 # The function by which we group what no function has made.
 OWN_FUNCTION = "sequins"
 
 
 @dataclass(frozen=True, slots=True)
+class Lanes:
+    """What the processes have that share a build."""
+
+    count: int
+    memory_bytes: int  # for all their builders together
+    reading: Reading  # What a lane takes may be shorter than what one process alone does.
+    bytes_per_second: Callable[[], int] = lambda: 0  # What they may read together; 0: as fast as it goes.
+    on_peak: Callable[[int], None] = lambda _: None  # Gets the most memory that they have had together.
+
+
+@dataclass(frozen=True, slots=True)
 class Means:
     """What a build has, and whom it tells."""
 
-    memory_bytes: int  # for all builders together
-    lanes: int = 1
+    memory_bytes: int  # for the builder of one process alone
+    lanes: Lanes | None = None
     on_progress: Callable[[Progress], None] = lambda _: None
     pace: Callable[[int], None] = lambda _: None  # Gets the size of each piece before it is used, and may sleep.
-    bytes_per_second: Callable[[], int] = lambda: 0  # What lanes may read together; 0: as fast as it goes.
-    on_lanes: Callable[[int], None] = lambda _: None  # Gets the most memory that all lanes have had.
 
 
 def perform(job: BuildJob, files: Files, means: Means, *, origin: SourceFiles | None = None) -> Manifest:
     """Builds; returns when the result is durable in `job.directory`.
 
-    The source is read with `origin`, or as the job says.  With more lanes than one, `files` are the system's own.
+    The source is read with `origin`, or as the job says.  Lanes use the system's own files.
 
     Raises:
         SourceError: a file is not of its format.
@@ -136,38 +149,43 @@ class _Attempt:
     def __call__(self, rule: Rule) -> Manifest:
         """What was built, durable but for its manifest.  Raises as `perform`, and Strayed."""
         job = self.job
-        task = LaneTask(
-            reading_of(job, rule),
-            job.directory,
-            tuple(partition_name(partition) for partition in job.held()),
-            self.means.memory_bytes,
-            job.compression,
-            tuple(_label(job, rule.function, partition) for partition in job.held()),
-        )
-        taken, reports = self._in_lanes(task) if self.means.lanes > 1 else self._alone(task, rule)
-        self.means.on_progress(Progress(job.source_bytes, job.source_bytes, taken.records, taken.records))
+        taken, reports = self._in_lanes(rule) or self._alone(rule)
+        self._tell_written(taken.records, taken.records)
         return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
 
-    def _in_lanes(self, task: LaneTask) -> tuple[Taken, list[BuildReport]]:
-        job, means = self.job, self.means
+    def _in_lanes(self, rule: Rule) -> tuple[Taken, list[BuildReport]] | None:
+        """None: one process alone is to do it, since there is little to do or since a lane's memory is too small."""
+        lanes, job = self.means.lanes, self.job
+        sizes = [self._bytes_to_read(place, rule) for place in range(len(job.files))]
+        count = 1 if lanes is None else useful_lanes(sizes, lanes.count)
+        if lanes is None or count == 1:
+            return None
+        task = LaneTask(
+            reading_of(replace(job, reading=lanes.reading), rule),
+            job.directory,
+            tuple(self._names()),
+            lanes.memory_bytes,
+            job.compression,
+            tuple(self._labels(rule)),
+        )
 
-        def tell(progress: LaneProgress) -> None:
-            means.on_progress(
-                Progress(progress.read_bytes, job.source_bytes, progress.read_records, progress.written_records)
+        def tell(state: LaneProgress) -> None:
+            self.means.on_progress(
+                Progress(state.read_bytes, job.source_bytes, state.read_records, state.written_records)
             )
 
-        result = build_in_lanes(
-            task,
-            [file.size_bytes for file in job.files],
-            means.lanes,
-            self.files,
-            on_progress=tell,
-            bytes_per_second=means.bytes_per_second,
-        )
-        means.on_lanes(result.peak_bytes)
+        try:
+            result = build_in_lanes(
+                task, sizes, count, self.files, on_progress=tell, bytes_per_second=lanes.bytes_per_second
+            )
+        except SourceError:
+            if lanes.reading == job.reading:
+                raise
+            return None  # Perhaps it was too long for a lane; if not, the same error comes again.
+        lanes.on_peak(result.peak_bytes)
         return reduce(add, map(taken_from, result.counters)), result.reports
 
-    def _alone(self, task: LaneTask, rule: Rule) -> tuple[Taken, list[BuildReport]]:
+    def _alone(self, rule: Rule) -> tuple[Taken, list[BuildReport]]:
         job, means = self.job, self.means
         read_bytes = read_records = 0
 
@@ -181,26 +199,35 @@ class _Attempt:
             nonlocal read_records
             read_records = records
 
-        def written(done: int, total: int) -> None:
-            means.on_progress(Progress(job.source_bytes, job.source_bytes, total, done))
-
         with SortedFileBuilder(
-            task.directory,
-            task.names,
+            job.directory,
+            self._names(),
             files=self.files,
-            memory_bytes=task.memory_bytes,
-            compression=task.compression,
-            metadata=task.metadata,
-            on_progress=written,
+            memory_bytes=means.memory_bytes,
+            compression=job.compression,
+            metadata=[label.encode() for label in self._labels(rule)],
+            on_progress=self._tell_written,
         ) as builder:
             every = range(len(job.files))
             taken = take_in(job, every, rule, builder, self.origin, pace=count_bytes, on_records=count_records)
             return taken, builder.finish()
 
+    def _names(self) -> list[str]:
+        return [partition_name(partition) for partition in self.job.held()]
 
-def _label(job: BuildJob, function: str, partition: int) -> bytes:
-    """What a sorted file says of itself."""
-    return json.dumps(asdict(job.identity(function)) | {"partition": partition}, sort_keys=True).encode()
+    def _labels(self, rule: Rule) -> list[str]:
+        """What each sorted file says of itself."""
+        identity = asdict(self.job.identity(rule.function))
+        return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.held()]
+
+    def _bytes_to_read(self, place: int, rule: Rule) -> int:
+        """About how much of a file is read."""
+        job, size_bytes = self.job, self.job.files[place].size_bytes
+        skipped = job.may_skip(place, rule.function) or probes(job, rule, place)
+        return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes
+
+    def _tell_written(self, done: int, total: int) -> None:
+        self.means.on_progress(Progress(self.job.source_bytes, self.job.source_bytes, total, done))
 
 
 def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, BuildReport], files: Files) -> Manifest:

@@ -113,6 +113,11 @@ def take_in(
     return intake.taken()
 
 
+def probes(job: BuildJob, rule: Rule, place: int) -> bool:
+    """Whether a file is to be skipped if its first keys are where they are taken to be."""
+    return job.presharded == "probe" and rule.relies and not job.wants(rule.claims[0].partitions[place])
+
+
 class _Intake:
     """One reading of some of the files."""
 
@@ -137,14 +142,14 @@ class _Intake:
         """Reads the file at this place, or its first keys if it need not be read."""
         job, rule = self._job, self._rule
         assert job.format is not None
-        probes = job.presharded == "probe" and rule.relies and not job.wants(rule.claims[0].partitions[place])
+        probing = probes(job, rule, place)
         seen = 0
         self._assigner.begin_file([claim.partitions[place] for claim in rule.claims])
         with contextlib.closing(batches(job.format, reader, job.reading)) as found:
             for batch in found:
                 seen += len(batch)
                 self._take_batch(batch, reader.name)
-                if probes and seen >= PROBE_KEYS:
+                if probing and seen >= PROBE_KEYS:
                     self.skip()
                     return
 

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Self
 
 from gossipkv.errors import Detail, GossipKVError, StorageError
 from gossipkv.storage.builder import (
-    MIN_MEMORY_BYTES,
     BuildReport,
     GroupTotal,
     SharedRun,
@@ -73,7 +72,7 @@ class LaneTask:
     names: tuple[str, ...]  # of the sorted files
     memory_bytes: int  # for all builders together
     compression: str = "none"
-    metadata: tuple[bytes, ...] | bytes = b""  # of each sorted file, or of all
+    metadata: tuple[str, ...] = ()  # of each sorted file, its bytes as Latin-1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +89,14 @@ class LaneOrder:
 
     def to_json(self) -> str:
         """One line."""
-        told = self.task.metadata
-        metadata = told.hex() if isinstance(told, bytes) else [one.hex() for one in told]
-        return json.dumps({**asdict(self), "task": {**asdict(self.task), "metadata": metadata}})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> LaneOrder:
         """Back from `to_json`."""
         fields = json.loads(line)
         task = fields["task"]
-        told = task["metadata"]
-        metadata = bytes.fromhex(told) if isinstance(told, str) else tuple(map(bytes.fromhex, told))
-        fields["task"] = LaneTask(**{**task, "names": tuple(task["names"]), "metadata": metadata})
+        fields["task"] = LaneTask(**{**task, "names": tuple(task["names"]), "metadata": tuple(task["metadata"])})
         return cls(**fields)
 
 
@@ -143,6 +138,11 @@ class LaneProgress:
     written_records: int
 
 
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def useful_lanes(sizes_bytes: Sequence[int], most: int) -> int:
     """How many lanes, up to `most`, have something to do that is worth starting them."""
     if sum(sizes_bytes) < SMALL_SOURCE_BYTES:
@@ -158,15 +158,6 @@ def builders_bytes(memory_bytes: int, *, lanes: int, process_bytes: int, reading
     """
     directing = 0 if lanes == 1 else process_bytes
     return memory_bytes - directing - lanes * (process_bytes + reading_bytes)
-
-
-def fitting_lanes(memory_bytes: int, *, most: int, process_bytes: int, reading_bytes: int) -> int:
-    """The largest number of lanes, up to `most`, for which the memory is enough; 1 even if it is not."""
-    for lanes in range(most, 1, -1):
-        left = builders_bytes(memory_bytes, lanes=lanes, process_bytes=process_bytes, reading_bytes=reading_bytes)
-        if left // lanes >= MIN_MEMORY_BYTES:
-            return lanes
-    return 1
 
 
 def build_in_lanes(

@@ -45,10 +45,10 @@ class RemoteDestination:
 
     def publish(self, path: Path, name: str) -> None:
         with self._refusals():
-            self._system.makedirs(self._root, exist_ok=True)
-            if self._whole_at_once:
+            if self._whole_at_once:  # And without directories: s3fs would take them for a wish for a bucket.
                 self._system.put_file(str(path), self._path(name))
                 return
+            self._system.makedirs(self._root, exist_ok=True)
             beside = self._path(f"{attempt_name()}-{name}")
             try:
                 self._system.put_file(str(path), beside)

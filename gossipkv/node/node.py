@@ -14,7 +14,6 @@ Everything runs in one nursery: a defect in any part ends the node, loudly, inst
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 import signal
 import sys
@@ -25,6 +24,7 @@ import trio
 
 from gossipkv import __version__
 from gossipkv.dataset.coalesced import Coalesced
+from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.errors import ConfigError, LocalError
@@ -161,7 +161,7 @@ class _Node:
                 throttle_loads=config.throttle_loads,
                 require_success_file=config.require_success_file,
                 build_memory=config.build_memory,
-                build_lanes=config.build_lanes or _cores_but_one(),
+                build_lanes=config.build_lanes or max(1, cores() - 1),
                 compression=config.compression,
                 presharded=config.presharded,
             ),
@@ -253,8 +253,3 @@ class _Node:
         self._core.publish(published)
         self._published = published
         self._reads.served = served
-
-
-def _cores_but_one() -> int:
-    """So many processes of a build leave a core for serving."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)

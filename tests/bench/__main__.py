@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench import building, data, engines, goals, machine, reading, report, serving
+from tests.bench.datasets import restart, sequence_files, switching, two_lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.bench.measurement import Measurement
     from tests.bench.peers.base import Engine
@@ -35,6 +36,10 @@ class Sizes:
     budget_bytes: int = 96 * MIB  # Little: the child itself takes 25, and a line may be 16.
     sorted_bytes: int = 960 * MIB
     serving: serving.Load = field(default_factory=serving.Load)
+    sequence: sequence_files.Load = field(default_factory=sequence_files.Load)
+    lanes: two_lanes.Load = field(default_factory=two_lanes.Load)
+    restart: restart.Load = field(default_factory=restart.Load)
+    switching: switching.Load = field(default_factory=switching.Load)
 
 
 QUICK = Sizes(
@@ -43,6 +48,10 @@ QUICK = Sizes(
     build_rounds=1,
     sorted_bytes=16 * MIB,
     serving=serving.Load(served_records=2_000, built_bytes=4 * MIB, idle_s=0.3, rounds=1),
+    sequence=sequence_files.Load(short=20_000, long=10_000, rounds=1),
+    lanes=two_lanes.Load(records=400_000, loop=2_000_000, rounds=1),  # Enough for lanes to be started at all.
+    restart=restart.Load(databases=2, total_bytes=8 * MIB, rounds=1),
+    switching=switching.Load(keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
 )
 LARGE_BUILD_ROUNDS = 3  # Each engine writes a gigabyte a round.
 
@@ -54,6 +63,7 @@ class Run:
     sizes: Sizes
     entrants: engines.Field
     directory: Path
+    notes: list[str] = field(default_factory=list)  # What the rows about datasets have to say beside their figures.
 
     def place(self, name: str) -> Path:
         """A new directory of its own for one part."""
@@ -116,8 +126,38 @@ class Run:
         machine.say(f"  {goals.SERVING}")
         yield from serving.measure(self.place("serving"), self.sizes.serving)
 
+    def sequence(self) -> Iterator[Measurement]:
+        """SequenceFiles: a build against reading alone."""
+        yield from self._apart("sequence", lambda place: sequence_files.measure(place, self.sizes.sequence, self.notes))
 
-PARTS = {"small": Run.small, "large": Run.large, "memory": Run.memory, "serving": Run.serving}
+    def lanes(self) -> Iterator[Measurement]:
+        """A large build on two cores and on one."""
+        yield from self._apart("lanes", lambda place: two_lanes.measure(place, self.sizes.lanes, self.notes))
+
+    def restart(self) -> Iterator[Measurement]:
+        """A node that serves much, killed and started again."""
+        yield from self._apart("restart", lambda place: restart.measure(place, self.sizes.restart, self.notes))
+
+    def switching(self) -> Iterator[Measurement]:
+        """Ten databases under load, each of which gets a new version."""
+        yield from self._apart("switching", lambda place: switching.measure(place, self.sizes.switching, self.notes))
+
+    def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
+        """In a directory of its own, of which nothing is left."""
+        place = self.place(name)
+        yield from measure(place)
+        building.remove(place)
+
+
+ENGINES = {"small": Run.small, "large": Run.large, "memory": Run.memory, "serving": Run.serving}
+DATASETS = {
+    "sequence": Run.sequence,
+    "lanes": Run.lanes,
+    "restart": Run.restart,
+    "switching": Run.switching,
+}
+PARTS = ENGINES | DATASETS
+GROUPS = {"engines": ENGINES, "datasets": DATASETS}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 
 
@@ -128,7 +168,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keys", type=int, help="records in each file")
     parser.add_argument("--rounds", type=int, help="rounds of each reading row, after one that does not count")
     parser.add_argument("--queries", type=int, help="keys asked of each engine in a round of a reading row")
-    parser.add_argument("--only", choices=PARTS, action="append", help="this part; may be given again")
+    parser.add_argument(
+        "--only", choices=[*GROUPS, *PARTS], action="append", help="this part or group of parts; may be given again"
+    )
     parser.add_argument("--peers", help="comma-separated names; default: all that are installed")
     parser.add_argument("--core", type=int, help="the core to run on; default: the last")
     parser.add_argument("--directory", type=Path, help="where the files go; default: a temporary directory")
@@ -137,36 +179,60 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    """Measure what was asked for, then print the table."""
-    options = arguments()
-    sizes = QUICK if options.quick else Sizes()
-    given = {name: getattr(options, name) for name in ("keys", "rounds", "queries")}
-    sizes = replace(sizes, **{name: value for name, value in given.items() if value is not None})
-    entrants = engines.Field(None if options.peers is None else frozenset(options.peers.split(",")))
-    measurements: list[Measurement] = []
-    with tempfile.TemporaryDirectory(prefix="gossipkv-bench-", dir=options.directory) as directory:
-        run = Run(sizes, entrants, Path(directory))
-        for part in options.only or PARTS:
-            machine.say(f"{part}:")
-            if part in PINNED:
-                with machine.pinned(options.core), machine.uncollected():
-                    measurements += PARTS[part](run)
-            else:
-                measurements += PARTS[part](run)
+def chosen(only: list[str] | None) -> list[str]:
+    """The parts to run, in order."""
+    wanted = {part for name in only or GROUPS for part in GROUPS.get(name, [name])}
+    return [part for part in PARTS if part in wanted]
+
+
+def engines_text(sizes: Sizes, entrants: engines.Field, measurements: list[Measurement]) -> str:
+    """The table of engines, how it was made, and who took part."""
     method = (
         f"{sizes.keys:,} keys of 16 bytes in random order (seed {data.SEED}), one pinned core; {sizes.rounds} "
         f"rounds of {sizes.queries:,} queries, all engines of a group open and interleaved in random order, the first "
         "round discarded; medians of each round's ratio; every engine read and checked in full before"
     )
     settings = report.settings(entrants.present, entrants.notes)
-    text = f"{machine.describe()}.\n\n{method}.\n\n{report.table(measurements)}\n\n{settings}"
-    print(text)
+    return f"{machine.describe()}.\n\n{method}.\n\n{report.table(measurements)}\n\n{settings}"
+
+
+def datasets_text(measurements: list[Measurement], notes: list[str]) -> str:
+    """The table about datasets, and how much of what it is about."""
+    told = "\n".join(f"- {note}." if not note.endswith("\n") else f"- {note}" for note in notes)
+    return f"{machine.describe()}.\n\n{report.table(measurements)}\n\n{told}"
+
+
+def main() -> None:
+    """Measure what was asked for, then print the tables."""
+    options = arguments()
+    sizes = QUICK if options.quick else Sizes()
+    given = {name: getattr(options, name) for name in ("keys", "rounds", "queries")}
+    sizes = replace(sizes, **{name: value for name, value in given.items() if value is not None})
+    entrants = engines.Field(None if options.peers is None else frozenset(options.peers.split(",")))
+    measured: dict[str, list[Measurement]] = {report.ENGINES: [], report.DATASETS: []}
+    with tempfile.TemporaryDirectory(prefix="gossipkv-bench-", dir=options.directory) as directory:
+        run = Run(sizes, entrants, Path(directory))
+        for part in chosen(options.only):
+            machine.say(f"{part}:")
+            found = measured[report.DATASETS if part in DATASETS else report.ENGINES]
+            if part in PINNED:
+                with machine.pinned(options.core), machine.uncollected():
+                    found += PARTS[part](run)
+            else:
+                found += PARTS[part](run)
+    texts = {}
+    if measured[report.ENGINES]:
+        texts[report.ENGINES] = engines_text(sizes, entrants, measured[report.ENGINES])
+    if measured[report.DATASETS]:
+        texts[report.DATASETS] = datasets_text(measured[report.DATASETS], run.notes)
+    print("\n\n".join(texts.values()))
     if options.document is not None:
-        report.write_into(options.document, text)
+        for place, text in texts.items():
+            report.write_into(options.document, text, place)
     if options.json is not None:
-        parameters: dict[str, object] = {"method": method, "quick": options.quick, "arguments": sys.argv[1:]}
-        report.write_json(options.json, machine=machine.describe(), parameters=parameters, measurements=measurements)
+        parameters: dict[str, object] = {"texts": texts, "quick": options.quick, "arguments": sys.argv[1:]}
+        found = [measurement for each in measured.values() for measurement in each]
+        report.write_json(options.json, machine=machine.describe(), parameters=parameters, measurements=found)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,27 @@ BUILD_MEMORY = "peak memory of a build of 10 times its budget"
 SIZE = "file size over raw data, per record, 100 B"
 SERVING = "get from a node during a build, p99"
 ROUND_TRIP = "get from an idle node, one connection, p50"
+SEQUENCE_SHORT = "build from SequenceFiles, CPU per record, 31 B"
+SEQUENCE_LONG = "build from SequenceFiles, CPU per record, 116 B"
+LANES_BY_HASH = "build from 8 files by hash, two lanes"
+LANES_MIXED = "build from 8 files in no order, two lanes"
+LANES_MEMORY = "peak memory of a build in two lanes, all processes"
+LOOPS = "plain loops in two processes"
+RESTART_READY = "restart, to the ready line"
+RESTART = "restart, to an answer of every partition"
+RESTART_COLD = "restart, to an answer of every partition, cold"
+SWITCH_P99 = "get while 10 databases switch in turn, p99"
+SWITCH_P50 = "get while 10 databases switch in turn, p50"
+SWITCH_P999 = "get while 10 databases switch in turn, p99.9"
+SWITCH_FAILED = "gets that failed meanwhile"
+SWITCH_BACK = "gets that stepped back meanwhile"
 
 ITSELF = ""  # A goal for our own figure rather than for a ratio.
 BUDGET = "the budget"
 IDLE = "idle"
+ORACLE = "oracle's reader"
+ONE_CORE = "one core"
+BEFORE = "before"
 
 
 @dataclass(frozen=True)
@@ -58,6 +75,16 @@ GOALS = (
     Goal(BUILD_MEMORY, BUDGET, 1.0),
     Goal(SIZE, ITSELF, 10.5),
     Goal(SERVING, IDLE, 3.0),
+    Goal(SEQUENCE_SHORT, ORACLE, 0.333),
+    Goal(SEQUENCE_LONG, ORACLE, 0.333),
+    Goal(LANES_BY_HASH, ONE_CORE, 0.556),  # 1.8 times its rate.
+    Goal(LANES_MIXED, ONE_CORE, 0.556),
+    Goal(LANES_MEMORY, BUDGET, 1.0),
+    Goal(RESTART, ITSELF, 3.0),
+    Goal(RESTART_COLD, ITSELF, 3.0),
+    Goal(SWITCH_P99, BEFORE, 2.0),
+    Goal(SWITCH_FAILED, ITSELF, 0.0),
+    Goal(SWITCH_BACK, ITSELF, 0.0),
 )
 
 

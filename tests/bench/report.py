@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Measurement
     from tests.bench.peers.base import Engine
 
-BEGIN = "<!-- figures -->"
-END = "<!-- /figures -->"
+ENGINES, DATASETS = "figures", "datasets"  # The marked places of the page.
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 
@@ -66,12 +65,18 @@ def settings(engines: Iterable[type[Engine]], notes: Iterable[str]) -> str:
     return "\n".join(f"- {line}." for line in [*lines, *notes])
 
 
-def write_into(path: Path, text: str) -> None:
+def marks(place: str) -> tuple[str, str]:
+    """The lines around a place of a Markdown file."""
+    return f"<!-- {place} -->", f"<!-- /{place} -->"
+
+
+def write_into(path: Path, text: str, place: str) -> None:
     """Put `text` between the marks of a Markdown file."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = marks(place)
+    before, begin, rest = path.read_text().partition(first)
+    _, end, after = rest.partition(last)
     if not end:
-        raise ValueError(f"{path}: expected a line {BEGIN} and after it a line {END}")
+        raise ValueError(f"{path}: expected a line {first} and after it a line {last}")
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 

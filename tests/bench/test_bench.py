@@ -82,13 +82,13 @@ def test_verdicts(ours: float, verdict: str) -> None:
 def test_document_is_replaced_between_its_marks(tmp_path: Path) -> None:
     """New figures take the old ones' place, and nothing else moves; a file without marks is refused."""
     path = tmp_path / "performance.md"
-    path.write_text(f"a\n{report.BEGIN}\nold\n{report.END}\nb\n")
+    path.write_text("a\n<!-- one -->\nold\n<!-- /one -->\nb\n<!-- two -->\nc\n<!-- /two -->\n")
     for text in ("new", "newer"):
-        report.write_into(path, text)
-        assert path.read_text() == f"a\n{report.BEGIN}\n{text}\n{report.END}\nb\n"
-    path.write_text(f"a\n{report.BEGIN}\n")
+        report.write_into(path, text, "one")
+        assert path.read_text() == f"a\n<!-- one -->\n{text}\n<!-- /one -->\nb\n<!-- two -->\nc\n<!-- /two -->\n"
+    path.write_text("a\n<!-- one -->\n")
     with pytest.raises(ValueError, match="expected a line"):
-        report.write_into(path, "new")
+        report.write_into(path, "new", "one")
 
 
 def test_every_goal_names_a_known_row() -> None:

@@ -58,8 +58,6 @@ MAX_FOOTER_BYTES = 16 << 20
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
 SHOWN_COLUMNS = 12  # Of a schema, in a message.
-# What a process takes beside pages when it reads Parquet: pyarrow itself, and what its allocator keeps.
-PYARROW_BYTES = 112 << 20
 
 BUFFER_BYTES = 256 << 10  # What pyarrow asks for at once.
 WINDOW_BYTES = 4 << 20  # What is read at once: a remote source reads on so far in any case.

@@ -22,7 +22,6 @@ from gossipkv.dataset.lanes import (
     builders_bytes,
     error_from_json,
     error_to_json,
-    fitting_lanes,
     useful_lanes,
 )
 from gossipkv.environment import RealFiles
@@ -35,6 +34,7 @@ from tests.unit.dataset.lane_program import group_of
 
 PROGRAM = "tests.unit.dataset.lane_program"
 GROUPS = 5
+METADATA = tuple(bytes(range(256 - group)).decode("latin-1") for group in range(GROUPS))
 
 
 class Build:
@@ -51,9 +51,7 @@ class Build:
         self.directory.mkdir()
         names = tuple(f"{group}.gkv" for group in range(groups))
         told = {"files": [str(path) for path in self.paths], "groups": groups, "trouble": trouble or {}}
-        self.task = LaneTask(
-            json.dumps(told), str(self.directory), names, 3 * MIN_MEMORY_BYTES, "none", bytes(range(256))
-        )
+        self.task = LaneTask(json.dumps(told), str(self.directory), names, 3 * MIN_MEMORY_BYTES, "none", METADATA)
 
     def run(self, lanes, files=None, **options):
         """Builds in so many lanes."""
@@ -70,7 +68,7 @@ class Build:
             oracle.write(
                 [record for record in self.records if group_of(record[0], GROUPS) == group],
                 seed=seed,
-                metadata=self.task.metadata,
+                metadata=METADATA[group].encode("latin-1"),
             )
             for group in range(GROUPS)
         ]
@@ -287,22 +285,15 @@ def test_how_many_lanes_are_of_use():
     assert useful_lanes([large] * 9, 8) == 8
 
 
-def test_how_many_lanes_fit():
-    """Each lane takes its process, its reading and the least of a builder, and the director is a process, too."""
-    mib = 1 << 20
-    costs = {"process_bytes": 20 * mib, "reading_bytes": 12 * mib}
-    least = {lanes: 20 * mib + lanes * (20 + 12 + 8) * mib for lanes in (2, 3)}
-    assert builders_bytes(100 * mib, lanes=1, **costs) == 68 * mib
-    assert builders_bytes(least[2], lanes=2, **costs) == 16 * mib
-    assert [fitting_lanes(memory, most=3, **costs) for memory in (0, least[2] - 1, least[2], least[3] - 1, least[3])] == [
-        1, 1, 2, 2, 3,
-    ]  # fmt: skip
-    assert fitting_lanes(1 << 40, most=3, **costs) == 3
+def test_what_is_left_for_builders():
+    """Each lane takes its process and its reading, and the director is a process, too."""
+    costs = {"process_bytes": 20, "reading_bytes": 12}
+    assert [builders_bytes(200, lanes=lanes, **costs) for lanes in (1, 2, 3)] == [168, 116, 84]
 
 
 def test_orders_survive_their_trip():
     """As one line each."""
-    task = LaneTask("{}", "/d\n", ("a", "b"), 9, "lz4", bytes(range(256)))
+    task = LaneTask("{}", "/d\n", ("a", "b"), 9, "lz4", METADATA)
     order = LaneOrder(task, 1, 2, 3, 4, 5, 6)
     totals = Totals(3, 2**64 - 1, {0: GroupTotal(1, 20, b"\0\xff"), 5: GroupTotal(2, 30, b"")})
     write = WriteOrder(totals, [5], [SharedRun("/d/run-0-1.tmp", 8, 9)])
@@ -331,7 +322,8 @@ def test_one_lane_is_the_build_in_one_process(tmp_path):
     build = Build(tmp_path, [some_lines(number, 500) for number in range(3)])
     build.run(2)
     (tmp_path / "one").mkdir()
-    with SortedFileBuilder(tmp_path / "one", build.task.names, metadata=build.task.metadata) as building:
+    metadata = [text.encode("latin-1") for text in METADATA]
+    with SortedFileBuilder(tmp_path / "one", build.task.names, metadata=metadata) as building:
         for key, value in build.records:
             building.add(key, value, group_of(key, GROUPS))
         building.finish()

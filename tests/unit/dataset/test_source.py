@@ -3,11 +3,12 @@
 import itertools
 import os
 import socket
+from dataclasses import asdict, replace
 
 import pytest
 
 from gossipkv.database_settings import is_name
-from gossipkv.dataset.source import MAX_FILES, MAX_IGNORED, Source
+from gossipkv.dataset.source import MAX_FILES, MAX_IGNORED, Source, SourceFile, SourceVersion
 from gossipkv.dataset.source_reader import SourceReader
 from gossipkv.environment import MOST_ENTRIES, Entry, RealFiles
 from gossipkv.errors import SourceError
@@ -95,6 +96,20 @@ def test_the_digest_is_of_names_and_sizes_the_fingerprint_of_times_too(tmp_path)
     assert one.fingerprint != two.fingerprint
     put(tmp_path / "two" / "db" / "v" / "a", b"x\t12")
     assert Source(tmp_path / "two", FILES).version("db", "v").digest != one.digest
+
+
+def test_a_tag_takes_part_in_the_fingerprint_and_not_in_the_digest():
+    """As a time does; that of a checksum file as well."""
+    file = SourceFile("a", "/a", 1, 1, "tag", SourceFile(".a.crc", "/.a.crc", 12, 1, "tag"))
+    assert file.checksums is not None
+    one = SourceVersion("db", "v", (file,))
+    for other in (replace(file, tag="t"), replace(file, checksums=replace(file.checksums, tag="t"))):
+        two = SourceVersion("db", "v", (other,))
+        assert two.digest == one.digest
+        assert two.fingerprint != one.fingerprint
+    assert SourceFile.of(asdict(file)) == file
+    with pytest.raises(ValueError, match="not a source file"):
+        SourceFile.of({"name": "a"})
 
 
 def test_links_are_followed_below_the_root_only(tmp_path):

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
-from gossipkv.dataset.build_job import BuildJob, Progress, perform
+from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.build_steps import Means, perform
 from gossipkv.dataset.manifest import Stray, read_manifest
 from gossipkv.dataset.source import Source
 from gossipkv.dataset.version import open_version
@@ -57,7 +58,7 @@ def answers(one):
 
 def made(one, **options):
     """Performs the job."""
-    return perform(one, RealFiles(), memory_bytes=MEMORY_BYTES, **options)
+    return perform(one, RealFiles(), Means(MEMORY_BYTES, **options))
 
 
 @pytest.fixture

@@ -1,0 +1,182 @@
+"""A process of clients in a closed loop: one connection to each database, one get in flight on each.
+
+The next get follows as soon as an answer has come and was found right.  Every value says which version it is of, and
+must be of the one that the node says it has answered from; on a connection versions may not go back.
+
+It takes its task as a line of JSON on standard input and stops at the end of that; then it writes when each answer came
+and how long it took, in nanoseconds of the system's monotonic clock, to a file, and what it has counted to standard
+output.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import selectors
+import socket
+import sys
+from array import array
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from tests.bench.datasets.records import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.bench.data import Record
+
+RECEIVE_BYTES = 1 << 16
+PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process is to ask."""
+
+    host: str
+    port: int
+    databases: list[str]
+    keys: int
+    value_bytes: int
+    seed: int
+    output: str
+
+
+@dataclass
+class Counts:
+    """What it has met."""
+
+    reads: int = 0
+    failed: int = 0  # Errors, wrong values, no answer.
+    back: int = 0
+    first_failure: str = ""
+
+    def fail(self, why: str) -> None:
+        """One more."""
+        self.failed += 1
+        self.first_failure = self.first_failure or why
+
+
+def value_of(database: str, version: str, key: bytes, value_bytes: int) -> bytes:
+    """What a version of a database has for a key."""
+    part = b"%b/%b/%b " % (database.encode(), version.encode(), key)
+    return (part * (value_bytes // len(part) + 1))[:value_bytes]
+
+
+def contents(database: str, version: str, keys: int, value_bytes: int) -> Iterator[Record]:
+    """All of a version."""
+    for number in range(keys):
+        key = key_of(number)
+        yield key, value_of(database, version, key, value_bytes)
+
+
+class Asker:
+    """One connection."""
+
+    def __init__(self, database: str, task: Task, counts: Counts, samples: array[int]) -> None:
+        self.socket = socket.create_connection((task.host, task.port), timeout=PATIENCE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._database = database
+        self._task = task
+        self._counts = counts
+        self._samples = samples
+        self._random = random.Random(f"{task.seed} {database}").random
+        self._version = ""
+        self._key = b""
+        self._sent_ns = 0
+        self._waiting = b""
+
+    def ask(self) -> None:
+        """One more get."""
+        self._key = key_of(int(self._random() * self._task.keys))
+        request = msgpack.packb([0, 1, "get", [self._database, self._key]])
+        self._sent_ns = monotonic_ns()
+        self.socket.sendall(request)
+
+    def hear(self) -> bool:
+        """Takes what has come; whether that was the answer.  Raises ConnectionError at the end of the connection."""
+        part = self.socket.recv(RECEIVE_BYTES)
+        now_ns = monotonic_ns()
+        if not part:
+            raise ConnectionError("the node closed the connection")
+        self._waiting += part
+        try:
+            answer = msgpack.unpackb(self._waiting)
+        except ValueError:
+            return False
+        self._waiting = b""
+        self._samples.append(now_ns)
+        self._samples.append(now_ns - self._sent_ns)
+        self._check(*answer)
+        return True
+
+    def _check(self, kind: int, number: int, error: list[object] | None, result: tuple[bytes, str] | None) -> None:
+        self._counts.reads += 1
+        if (kind, number, error) != (1, 1, None) or result is None:
+            self._counts.fail(f"{self._database}: {error}")
+            return
+        value, version = result
+        if value != value_of(self._database, version, self._key, self._task.value_bytes):
+            self._counts.fail(f"{self._database}: {self._key!r} of {version}: {value!r}")
+        if version < self._version:
+            self._counts.back += 1
+        self._version = version
+
+
+def run(task: Task) -> Counts:
+    """Asks until standard input ends."""
+    counts = Counts()
+    samples = array("q")
+    with selectors.DefaultSelector() as selector:
+        selector.register(sys.stdin.buffer, selectors.EVENT_READ)
+        askers = [Asker(database, task, counts, samples) for database in task.databases]
+        for asker in askers:
+            selector.register(asker.socket, selectors.EVENT_READ, asker)
+            asker.ask()
+        waiting = len(askers)
+        going_on = True
+        while waiting:
+            ready = selector.select(PATIENCE_S)
+            if not ready:
+                counts.fail(f"{waiting} gets without an answer within {PATIENCE_S:.0f} s")
+                counts.failed += waiting - 1
+                break
+            for entry, _ in ready:
+                if entry.data is None:
+                    selector.unregister(sys.stdin.buffer)
+                    going_on = False
+                    continue
+                try:
+                    answered = entry.data.hear()
+                except OSError as error:
+                    counts.fail(str(error))
+                    selector.unregister(entry.fileobj)
+                    waiting -= 1
+                    continue
+                if not answered:
+                    continue
+                if going_on:
+                    entry.data.ask()
+                else:
+                    waiting -= 1
+    with Path(task.output).open("wb") as output:
+        samples.tofile(output)
+    return counts
+
+
+def main() -> int:
+    """Does its task."""
+    gc.disable()
+    task = Task(**json.loads(sys.stdin.buffer.raw.readline()))
+    print(json.dumps(asdict(run(task))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

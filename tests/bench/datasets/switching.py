@@ -1,0 +1,219 @@
+"""The rows about switching: a node serves ten databases under closed-loop load, and each gets a new version in turn.
+
+The clients are processes apart from the node (`load_client`) and ask all databases all the time, as fast as they are
+answered.  A version is there at the source by one rename, is built by the node with its defaults beside the load, and
+switched to; then it is the next database's turn.  The percentile over all that time is compared with the one over the
+seconds before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from array import array
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from statistics import median
+from time import monotonic, monotonic_ns, sleep
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from tests.bench import goals, machine
+from tests.bench.datasets import records
+from tests.bench.datasets.load_client import Counts, Task, contents
+from tests.bench.measurement import Measurement
+from tests.bench.serving import BUILD_TIMEOUT_S, Client, node_get, percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILES = 4
+POLL_PERIOD_S = 0.05
+NANOSECONDS = 10**9
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is served to how many."""
+
+    databases: int = 10
+    keys: int = 100_000
+    value_bytes: int = 100
+    processes: int = 2
+    warming_s: float = 3.0
+    before_s: float = 10.0
+    rounds: int = 5
+
+
+@dataclass(frozen=True)
+class Span:
+    """From when to when, in nanoseconds of the monotonic clock."""
+
+    begin_ns: int
+    end_ns: int
+
+
+class Scene:
+    """A node that serves the databases, and the means to give them further versions."""
+
+    def __init__(self, directory: Path, load: Load) -> None:
+        self.load = load
+        self.names = [f"database-{number}" for number in range(load.databases)]
+        self.source = directory / "source"
+        self._staging = directory / "staging"
+
+    def stage(self, version: str) -> None:
+        """Writes a version of every database where nobody looks."""
+        for name in self.names:
+            written = contents(name, version, self.load.keys, self.load.value_bytes)
+            records.write_tab_separated(self._staging / name, written, FILES, records.by_hash(FILES))
+        os.sync()
+
+    def show(self, name: str, version: str) -> None:
+        """A staged version appears at the source."""
+        (self.source / name).mkdir(parents=True, exist_ok=True)
+        (self._staging / name).rename(self.source / name / version)
+
+    def switch(self, control: Client, version: str) -> Span:
+        """Each database gets the version and is waited for before the next one."""
+        begin_ns = monotonic_ns()
+        for name in self.names:
+            self.show(name, version)
+            control.exchange(msgpack.packb([0, 1, "refresh", [name]]), msgpack.unpackb)
+            wait_for_version(control, name, version)
+        return Span(begin_ns, monotonic_ns())
+
+
+def wait_for_version(control: Client, name: str, version: str) -> None:
+    """Sleeps until a database is served in this version."""
+    deadline = monotonic() + BUILD_TIMEOUT_S
+    while True:
+        _, _, error, result = control.exchange(node_get(name, records.key_of(0)), msgpack.unpackb)  # type: ignore[misc]
+        if error is None and result[1] == version:
+            return
+        if monotonic() > deadline:
+            raise RuntimeError(f"{name}: version {version} was not served within {BUILD_TIMEOUT_S:.0f} s")
+        sleep(POLL_PERIOD_S)
+
+
+class Clients:
+    """The processes that ask."""
+
+    def __init__(self, directory: Path, names: list[str], address: tuple[str, int], load: Load) -> None:
+        self._outputs = [directory / f"samples-{number}" for number in range(load.processes)]
+        self._processes = []
+        for number, output in enumerate(self._outputs):
+            command = [sys.executable, "-m", "tests.bench.datasets.load_client"]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._processes.append(process)
+            task = Task(*address, names, load.keys, load.value_bytes, number, str(output))
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(asdict(task)).encode() + b"\n")
+            process.stdin.flush()
+
+    def stop(self) -> tuple[list[Counts], list[tuple[int, int]]]:
+        """What they have counted, and of each answer when it came and how long it took."""
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        counts = []
+        for process in self._processes:
+            assert process.stdout is not None
+            counts.append(Counts(**json.loads(process.stdout.read())))
+            process.stdout.close()
+            process.wait()
+        samples: list[tuple[int, int]] = []
+        for output in self._outputs:
+            flat = array("q", output.read_bytes())
+            samples += zip(flat[::2], flat[1::2], strict=True)
+        return counts, samples
+
+    def kill(self) -> None:
+        """Leaves none; does nothing to those that have ended."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def node(source: Path, directory: Path) -> Iterator[tuple[str, int]]:
+    """A node with its defaults, on a free port."""
+    command = [sys.executable, "-m", "gossipkv", "serve", "--source", str(source), "--data", str(directory)]
+    command += ["--listen", "127.0.0.1:0", "--log-level", "warning"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        host, _, port = line.split()[1].rpartition(":")
+        yield host, int(port)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """The percentiles, then what must not happen."""
+    scene = Scene(directory, load)
+    scene.stage("0001")
+    for name in scene.names:
+        scene.show(name, "0001")
+    spans: list[tuple[Span, Span]] = []
+    with ExitStack() as stack:
+        address = stack.enter_context(node(scene.source, directory / "data"))
+        control = Client(*address)
+        stack.callback(control.close)
+        for name in scene.names:
+            wait_for_version(control, name, "0001")
+        clients = Clients(directory, scene.names, address, load)
+        stack.callback(clients.kill)
+        for number in range(load.rounds):
+            version = f"{number + 2:04}"
+            scene.stage(version)
+            sleep(load.warming_s)  # What staging has disturbed, and at first what nobody has touched.
+            begin_ns = monotonic_ns()
+            sleep(load.before_s)
+            before = Span(begin_ns, monotonic_ns())
+            spans.append((before, scene.switch(control, version)))
+        counts, samples = clients.stop()
+    yield from _evaluate(spans, counts, samples, notes, load)
+
+
+def _evaluate(
+    spans: list[tuple[Span, Span]], counts: list[Counts], samples: list[tuple[int, int]], notes: list[str], load: Load
+) -> Iterator[Measurement]:
+    rows = {goals.SWITCH_P99: 0.99, goals.SWITCH_P50: 0.5, goals.SWITCH_P999: 0.999}
+    figures: dict[str, dict[str, list[float]]] = {row: {"GossipKV": [], goals.BEFORE: []} for row in rows}
+    reads = 0
+    for before, during in spans:
+        quiet, busy = _within(before, samples), _within(during, samples)
+        reads += len(busy)
+        for row, share in rows.items():
+            figures[row]["GossipKV"].append(percentile(busy, share))
+            figures[row][goals.BEFORE].append(percentile(quiet, share))
+        seconds = (during.end_ns - during.begin_ns) / NANOSECONDS
+        machine.say(
+            f"    before {len(quiet) / load.before_s:,.0f} gets/s, during {len(busy) / seconds:,.0f} for {seconds:.1f} "
+            f"s; p99 {percentile(quiet, 0.99):.0f} and {percentile(busy, 0.99):.0f} us, longest {max(busy) / 1e6:.1f} ms"
+        )
+    for each in counts:
+        if each.first_failure:
+            machine.say(f"    {each.first_failure}")
+    seconds = median([(during.end_ns - during.begin_ns) / NANOSECONDS for _, during in spans])
+    notes.append(
+        f"{goals.SWITCH_P99}: {load.processes} client processes with {load.databases} connections each, one get in "
+        f"flight on each; {load.keys:,} records of {load.value_bytes + records.KEY_BYTES} bytes a database; "
+        f"{sum(each.reads for each in counts):,} gets checked, {reads:,} of them while versions were built and "
+        f"switched to, which took {seconds:.0f} s for all {load.databases}"
+    )
+    for row, by_name in figures.items():
+        yield Measurement(row, "us", "GossipKV", by_name)
+    yield Measurement(goals.SWITCH_FAILED, "", "GossipKV", {"GossipKV": [sum(each.failed for each in counts)]})
+    yield Measurement(goals.SWITCH_BACK, "", "GossipKV", {"GossipKV": [sum(each.back for each in counts)]})
+
+
+def _within(span: Span, samples: list[tuple[int, int]]) -> list[int]:
+    return [latency_ns for came_ns, latency_ns in samples if span.begin_ns <= came_ns < span.end_ns]
