@@ -61,7 +61,7 @@ class SimulatedNode:
         self.status = {"versions": {}}
         self._errors = []
         self._stack = ExitStack()
-        self._stack.enter_context(capture_logs())
+        self._lines = self._stack.enter_context(capture_logs())
         self._stack.enter_context(patch.object(trio.to_thread, "run_sync", at_once))
         self._stack.enter_context(patch.multiple(lifecycle, FIRST_RETRY_MS=0, LAST_RETRY_MS=0))
         self._stack.enter_context(patch("gossipkv.dataset.making.build_in_child", self._build))
@@ -125,9 +125,13 @@ class SimulatedNode:
         """Looks at the source, and does what follows."""
         self._call(self._look)
 
-    def wait(self):
-        """A quarter of `retire_after` passes."""
-        self._call(self._wait)
+    def wait(self, seconds=STEP_S):
+        """Time passes: a quarter of `retire_after` unless told."""
+        self._call(self._wait, seconds)
+
+    def log(self, event):
+        """The lines of the log about it."""
+        return [line for line in self._lines if line["event"] == event]
 
     def hold(self, name):
         """Pins a version, or none."""
@@ -258,8 +262,8 @@ class SimulatedNode:
         with suppress(Crash, RuntimeError):  # The node ends meanwhile: its nursery is closed.
             await library.rescan()
 
-    async def _wait(self):
-        self.clock.jump(STEP_S)
+    async def _wait(self, seconds):
+        self.clock.jump(seconds)
 
     async def _hold(self):
         self.library.reconfigure(self.databases)
@@ -270,7 +274,7 @@ class SimulatedNode:
     async def _finish(self):
         self.gate.set()
 
-    async def _build(self, job, *, memory_bytes, loads, on_progress):
+    async def _build(self, job, **_options):
         self.builds.append(job.version)
         self.gate = trio.Event()
         await self.gate.wait()
