@@ -71,8 +71,8 @@ class LaneTask:
     directory: str
     names: tuple[str, ...]  # of the sorted files
     memory_bytes: int  # for all builders together
-    compression: str = "none"
-    metadata: tuple[str, ...] = ()  # of each sorted file, its bytes as Latin-1
+    compression: str
+    metadata: tuple[str, ...]  # of each sorted file, its bytes as Latin-1
 
 
 @dataclass(frozen=True, slots=True)
