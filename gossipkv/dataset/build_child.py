@@ -91,6 +91,17 @@ def obey_leash(leash: int) -> None:
         signal.raise_signal(signal.SIGKILL)
 
 
+def give_way() -> None:
+    """From now on, others come first.
+
+    A kernel that schedules session against session (sched(7), autogroup) heeds a process's niceness only within its
+    session, which here has nobody else; there the session has a niceness, too.
+    """
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
+
+
 def peak_bytes() -> int:
     """The most memory that this process has had (VmHWM)."""
     with Path("/proc/self/status").open("rb") as status:
@@ -185,7 +196,7 @@ def main() -> int:
     orders = _Orders()
     order = Order.from_line(orders.first())
     obey_leash(order.leash)
-    os.nice(NICENESS)
+    give_way()
     try:
         lanes_bytes = _build(order, orders)
     except GossipKVError as error:

@@ -420,7 +420,9 @@ def _start(program: str, leash: int) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
         pass_fds=(leash,),
-        start_new_session=True,  # A Ctrl-C in the terminal is for the director, which ends its lanes itself.
+        # A Ctrl-C in the terminal is for the director, which ends its lanes itself.  No session of its own: where the
+        # kernel schedules session against session, that would give each lane as much as all of the director's.
+        process_group=0,
     )
 
 

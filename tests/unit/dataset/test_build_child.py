@@ -193,6 +193,18 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path):
         time.sleep(0.01)
 
 
+def test_it_gives_way_to_others():
+    """By its own niceness, and by that of its session where the kernel knows one."""
+    script = (
+        "from pathlib import Path; from gossipkv.dataset.build_child import NICENESS, give_way; import os\n"
+        "give_way(); group = Path('/proc/self/autogroup')\n"
+        "assert os.nice(0) == NICENESS\n"
+        "assert not group.exists() or group.read_text().split()[-1] in {str(NICENESS), ''}, group.read_text()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, start_new_session=True)
+
+
 def test_it_runs_without_trio():
     """It starts quickly and small."""
     script = "import sys, gossipkv.dataset.build_child; print([n for n in sys.modules if n.startswith('trio')])"

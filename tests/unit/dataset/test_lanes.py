@@ -218,12 +218,17 @@ def test_an_interruption_leaves_nobody(tmp_path):
     """Whatever ends the director, such as Ctrl-C, ends the lanes."""
     build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)], {"0": "stuck"})
 
+    groups = []
+
     def interrupt(_):
-        if Path(f"{build.paths[0]}.pid").exists():
+        if Path(f"{build.paths[0]}.pid").exists() and (pid := Path(f"{build.paths[0]}.pid").read_text()):
+            groups.extend([os.getsid(int(pid)), os.getpgid(int(pid))])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         build.run(2, on_progress=interrupt)
+    assert groups[0] == os.getsid(0), "in the session of the director, whose share of the cores it uses"
+    assert groups[1] != os.getpgid(0), "a Ctrl-C is for the director alone"
     assert not alive(build.paths[0])
     assert build.left() == []
 
