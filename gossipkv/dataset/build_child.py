@@ -95,11 +95,12 @@ def give_way() -> None:
     """From now on, others come first.
 
     A kernel that schedules session against session (sched(7), autogroup) heeds a process's niceness only within its
-    session, which here has nobody else; there the session has a niceness, too.
+    session; there the session has a niceness, too.  A node starts this process in one of its own.
     """
     os.nice(NICENESS)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(NICENESS))
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):  # Such a kernel is not this one.
+            Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 def peak_bytes() -> int:

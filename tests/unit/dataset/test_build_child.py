@@ -193,16 +193,19 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path):
         time.sleep(0.01)
 
 
-def test_it_gives_way_to_others():
-    """By its own niceness, and by that of its session where the kernel knows one."""
+@pytest.mark.parametrize("own_session", [True, False])
+def test_it_gives_way_to_others(own_session):
+    """By its own niceness, and by that of its session if nobody else is in there and the kernel knows one."""
     script = (
-        "from pathlib import Path; from gossipkv.dataset.build_child import NICENESS, give_way; import os\n"
-        "give_way(); group = Path('/proc/self/autogroup')\n"
+        "import os; from pathlib import Path; from gossipkv.dataset.build_child import NICENESS, give_way\n"
+        "group = Path('/proc/self/autogroup')\n"
+        "def session(): return group.read_text().split()[-1:] if group.exists() else []\n"
+        "before = session(); give_way()\n"
         "assert os.nice(0) == NICENESS\n"
-        "assert not group.exists() or group.read_text().split()[-1] in {str(NICENESS), ''}, group.read_text()\n"
+        f"assert session() == ([str(NICENESS)] if before and {own_session} else before), (before, session())\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", script], env=environment, check=True, start_new_session=True)
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, start_new_session=own_session)
 
 
 def test_it_runs_without_trio():
