@@ -52,6 +52,20 @@ def trouble_of(error: GossipKVError | OSError) -> Trouble:
     return Trouble(error.message, details, lasting=False)
 
 
+class Turn:
+    """A place among the builds that may run at once."""
+
+    def __init__(self, limiter: trio.CapacityLimiter) -> None:
+        self._limiter = limiter
+        self._given_up = False
+
+    def give_up(self) -> None:
+        """Somebody else may run as well from now on."""
+        if not self._given_up:
+            self._given_up = True
+            self._limiter.release_on_behalf_of(self)
+
+
 class Loads:
     """What all builds of a node share: how many may run, how many bytes a second they read together, and the disk."""
 
@@ -63,14 +77,16 @@ class Loads:
         self._changed = trio.Event()
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def turn(self) -> AsyncIterator[Turn]:
         """Waits until a build may run, and counts it while it does."""
-        async with self._limiter:
-            self._count(1)
-            try:
-                yield
-            finally:
-                self._count(-1)
+        turn = Turn(self._limiter)
+        await self._limiter.acquire_on_behalf_of(turn)
+        self._count(1)
+        try:
+            yield turn
+        finally:
+            turn.give_up()
+            self._count(-1)
 
     def share_bytes_per_second(self) -> int:
         """What one build may read; 0: as fast as it goes."""

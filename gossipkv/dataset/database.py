@@ -498,10 +498,12 @@ class Database:
     async def _build(self, nursery: trio.Nursery) -> None:
         """Waits for its turn, then builds what is the best choice at that moment."""
         try:
-            async with self._shared.loads.turn():
+            async with self._shared.loads.turn() as turn, trio.open_nursery() as beside:
                 decision = self._decide()
                 if decision.build is not None:
+                    beside.start_soon(self.making.give_way, turn)
                     await self._build_version(self.lives[decision.build], nursery)
+                beside.cancel_scope.cancel()
         finally:
             self._building = False
             self.wake()

@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.database_settings import DatabaseSettings
+    from gossipkv.dataset.build import Turn
     from gossipkv.dataset.database import Shared
     from gossipkv.dataset.source import Source, SourceVersion
+
+
+# A child says ten times a second how far it is, unless its source hangs; or a disk, which holds up the others anyway.
+SILENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,16 @@ class Making:
         self._shared = shared
         self._look_thread = look_thread
         self._scope = trio.CancelScope()
+        self._heard_s = trio.current_time()
+
+    async def give_way(self, turn: Turn) -> None:
+        """Gives the turn up when the build has been silent for long: it goes on, but no other has to wait for it."""
+        while True:
+            silent_s = trio.current_time() - self._heard_s
+            if silent_s >= SILENCE_S:
+                turn.give_up()
+                return
+            await trio.sleep(SILENCE_S - silent_s)
 
     def stop(self) -> None:
         """Breaks the build off; `make` returns None then."""
@@ -63,7 +78,8 @@ class Making:
             BuildError, StorageError: what the child or the system said.
             OSError: no child can be started.
         """
-        self.began_ms = int(trio.current_time() * 1000)
+        self._heard_s = trio.current_time()
+        self.began_ms = int(self._heard_s * 1000)
         with trio.CancelScope() as self._scope:
             try:
                 if removal is not None:
@@ -92,6 +108,7 @@ class Making:
 
             def note(progress: Progress) -> None:
                 self.progress = claim.progress = progress
+                self._heard_s = trio.current_time()
 
             try:
                 return await self._build(job, order, note)

@@ -174,17 +174,18 @@ KEYS = [f"{n * 7919:x}é{'x' * (n % 5)}".encode() for n in range(3000)]
 
 @pytest.mark.parametrize("function", ["sequins", "text", "string", "spark", "cascading"])
 def test_a_version_is_built_by_the_function_that_made_it(job, function):
-    """Every key is found under it; the files keep the partition that they had."""
+    """Every key is found under it, or under one that has the same files by other numbers; none strays."""
     contents = partitioned(function, 5, KEYS)
     one = job(contents)
     manifest = build(one)
-    assert manifest.identity.function == function
-    assert manifest.alike[0] == function
+    found = manifest.identity.function
+    assert found == manifest.alike[0] == ("string" if function == "cascading" else function)
+    assert function in manifest.alike
     assert (manifest.strays, manifest.voided, manifest.first_stray) == (0, None, None)
-    assert [file.records for file in manifest.files] == [content.count(b"\n") for content in contents]
+    assert sorted(file.records for file in manifest.files) == sorted(content.count(b"\n") for content in contents)
     version = opened(one)
     for key in KEYS:
-        assert version.files[oracle.partition(function, key, 5)].get(key) == b"v" + key
+        assert version.files[oracle.partition(found, key, 5)].get(key) == b"v" + key
     version.close()
 
 

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import library as library_module
 from gossipkv.dataset import making
+from gossipkv.dataset.build import build_in_child
 from gossipkv.environment import RealFiles
 from gossipkv.testing.faulty_files import FaultyFiles
 from tests.unit.dataset.sources import lines
@@ -496,3 +497,27 @@ class Unlisted(RealFiles):
         if str(path) == str(self.path):
             raise OSError(errno.EACCES, "not allowed", str(path))
         return super().list_directory(path)
+
+
+async def test_a_build_whose_source_hangs_holds_up_no_other(world, monkeypatch):
+    """It has the one place among the builds, says nothing for a while, and gives the place up without ending."""
+    ends = []
+
+    async def hanging(job, **means):
+        if job.database != "slow":
+            return await build_in_child(job, **means)
+        try:
+            await trio.sleep_forever()
+        finally:
+            ends.append(trio.current_time())
+
+    monkeypatch.setattr(making, "build_in_child", hanging)
+    monkeypatch.setattr(making, "SILENCE_S", 1.0)
+    world.put("v1", database="slow")
+    async with world.node(max_parallel_loads=1) as library:
+        await until(lambda: state(library, "v1", "slow") == "BUILDING")
+        world.put("v1", database="quick")
+        await library.rescan()
+        await active(library, "v1", database="quick")
+        assert state(library, "v1", "slow") == "BUILDING"
+        assert ends == []
