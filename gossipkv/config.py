@@ -122,20 +122,22 @@ def rate(default: str, low: str, high: str, *, meaning: str, why: str, zero: str
     return _quantity("rate", default, low, high, meaning=meaning, why=why, zero=zero)
 
 
-def count(default: int, low: int, high: int, *, meaning: str, why: str) -> int:
-    """A setting that is a plain number."""
+def count(default: int, low: int, high: int, *, meaning: str, why: str, zero: str = "") -> int:
+    """A setting that is a plain number; `zero` is the word for 0 where that is allowed."""
 
     def read(text: str) -> int:
         digits = text.strip()
+        if zero and digits == zero:
+            return 0
         if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))):
             raise ValueError("expected a whole number without a unit")
         if not low <= int(digits) <= high:
             raise ValueError("out of range")
         return int(digits)
 
-    return field(
-        default=default, metadata=_plain("count", str(default), f"{low} to {high}", read, meaning=meaning, why=why)
-    )
+    allowed = f"{low} to {high}, or {zero}" if zero else f"{low} to {high}"
+    setting = Setting("", "count", str(default or zero), allowed, meaning, why, read, lambda value: str(value or zero))
+    return field(default=default, metadata={"setting": setting})
 
 
 def switch(*, default: bool, meaning: str, why: str) -> bool:
@@ -280,6 +282,11 @@ class Config:
         "256MiB", "64MiB", "1TiB",
         meaning="most memory that the process of one build uses",
         why="a build of any size fits beside the node on a small machine",
+    )  # fmt: skip
+    build_lanes: int = count(
+        0, 1, 64, zero="auto",
+        meaning="most processes that share the work of one build",
+        why="auto: one for each core but one, which is left for serving",
     )  # fmt: skip
     compression: str = choice(
         "none", ("none", "lz4"),

@@ -43,7 +43,11 @@ MOST_ENTRIES = 65_536
 
 def too_many_entries(path: Path) -> OSError:
     """What listing a directory with more than `MOST_ENTRIES` raises."""
-    return OSError(errno.E2BIG, f"more than {MOST_ENTRIES:,} entries; write fewer, larger files", os.fspath(path))
+    return OSError(
+        errno.E2BIG,
+        f"more than {MOST_ENTRIES:,} entries; write fewer, larger files, or remove old ones",
+        os.fspath(path),
+    )
 
 
 class Clock(Protocol):

@@ -18,14 +18,15 @@ from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json, shown
 from gossipkv.cli.screen import progress, size_text
 from gossipkv.database_settings import FORMATS, PRESHARDED
-from gossipkv.dataset.build_job import BuildJob, perform
-from gossipkv.dataset.declared import DECLARED_FILE, Declared, write_declared
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.dataset.build_steps import Lanes, Means, perform
+from gossipkv.dataset.declared import Declared, write_declared
 from gossipkv.dataset.destination import LocalDestination
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.manifest import Manifest, to_body
 from gossipkv.dataset.remote import files_of
-from gossipkv.dataset.source import MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
+from gossipkv.dataset.source import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
 from gossipkv.environment import RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS
@@ -88,6 +89,12 @@ def partition_list(text: str) -> tuple[int, ...]:
     metavar="SIZE",
     help="For sorting.",
 )
+@click.option(
+    "--lanes",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Processes to share the work.  [default: one a core, fewer for small sources]",
+)
 @JSON
 def build(
     source: str,
@@ -102,6 +109,7 @@ def build(
     value: str,
     compression: str,
     memory_bytes: int,
+    lanes: int | None,
     as_json: bool,
 ) -> None:
     """Make sorted files in the directory DEST from SOURCE: a file, a directory of files, or a URL for fsspec.
@@ -122,7 +130,7 @@ def build(
             param_hint="--only",
         )
     with _empty_directory(dest):
-        manifest = _perform_with_progress(replace(job, lanes=cores()), memory_bytes)
+        manifest = _perform_with_progress(job, memory_bytes, _lanes(job, memory_bytes, lanes))
         if only is None:
             _declare(dest, manifest)
         RealFiles().sync_directory(dest.absolute().parent)
@@ -133,16 +141,18 @@ def build(
         _say_what(dest, manifest, time.monotonic() - begin_s)
 
 
-def _perform_with_progress(job: BuildJob, memory_bytes: int) -> Manifest:
+def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> Lanes:
+    """As many processes as there are cores, if they have memory."""
+    count = max(1, min(most or cores(), memory_bytes // MIN_MEMORY_BYTES))
+    return Lanes(count, memory_bytes, job.reading)
+
+
+def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Manifest:
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with progress(*columns) as bar:
         task = bar.add_task(f"{job.database}/{job.version}", total=1.0)
-        return perform(
-            job,
-            RealFiles(),
-            memory_bytes=memory_bytes,
-            on_progress=lambda state: bar.update(task, completed=state.done),
-        )
+        means = Means(memory_bytes, lanes, on_progress=lambda state: bar.update(task, completed=state.done))
+        return perform(job, RealFiles(), means)
 
 
 def _declare(dest: Path, manifest: Manifest) -> None:
@@ -163,15 +173,16 @@ def _version_of(source: str) -> tuple[Source, SourceVersion]:
     above, _, last = place.rpartition("/")
     entry, path = _looked_at(origin, place, source)
     if entry.kind == "directory":
-        found = origin.listed(path, "", "").files
-        if not found:
+        version = origin.listed(path, "", "")
+        if not version.files:
             raise SourceError(f"{source}: no data files in this directory", {"file": source})
     elif entry.kind == "file":
         last = last.partition(".")[0] if last[:1] != "." else last
-        found = (SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag),)
+        file = SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag)
+        version = SourceVersion("", "", (file,))
     else:
         raise SourceError(f"{source}: neither a file nor a directory", {"file": source})
-    return origin, SourceVersion(_name(above.rpartition("/")[2]), _name(last), found)
+    return origin, replace(version, database=_name(above.rpartition("/")[2]), name=_name(last))
 
 
 def _looked_at(origin: Source, place: str, source: str) -> tuple[Entry, str]:

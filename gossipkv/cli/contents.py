@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.dataset.declared import DECLARED_FILE
 from gossipkv.dataset.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
-from gossipkv.dataset.source import SUCCESS_FILE
+from gossipkv.dataset.source import DECLARED_FILE, SUCCESS_FILE
 from gossipkv.dataset.version import open_partition, read_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import GossipKVError, StorageError, UnsupportedFormat

@@ -14,7 +14,7 @@ from rich.text import Text
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, plain, print_json
-from gossipkv.cli.screen import draw, progress, size_text
+from gossipkv.cli.screen import console, draw, progress, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 POLL_S: Final = 0.2
+WIDE_COLUMNS: Final = 110  # From here on there is room for remarks beside the table; else they come below it.
 STYLES: Final = {
     "ACTIVE": "green",
     "AVAILABLE": "cyan",
@@ -48,13 +49,19 @@ class VersionStatus:
     done: float | None
     remaining_s: float | None
     waiting_for: str | None
+    lacks_room: bool
     source_differs: bool
+    held: bool
     error: str | None
+    format: str | None
+    functions: tuple[str, ...]  # The one that it is grouped by, and those that no key tells from it.
+    duplicates: int | None
+    stray: str | None
 
     @property
     def is_complete(self) -> bool:
         """Whether the source has all of it."""
-        return self.waiting_for is None
+        return self.waiting_for is None or self.lacks_room
 
 
 @click.command()
@@ -108,9 +115,22 @@ def _advance(bar: Progress, newest: list[VersionStatus]) -> None:
 
 
 def _newest(told: dict[str, Value]) -> list[VersionStatus]:
-    """The newest complete version of each database; versions are ordered as strings."""
+    """The version of each database that is to serve: the one that is held, else the newest complete one.
+
+    Versions are ordered as strings.
+    """
     newest = {version.database: version for version in _versions(told) if version.is_complete}
+    for database, entry in told.items():
+        if isinstance(entry, dict) and (hold := entry.get("hold")) is not None:
+            held = [version for version in _versions({database: entry}) if version.held]
+            newest[database] = held[0] if held else _missing(database, str(hold), _text(entry.get("error")))
     return list(newest.values())
+
+
+def _missing(database: str, hold: str, error: str | None) -> VersionStatus:
+    """A version that is held and of which the node knows nothing (yet)."""
+    told: dict[str, Value] = {"state": "SEEN"} if error is None else {"state": "ERROR", "error": {"message": error}}
+    return _version(database, hold, told, hold=hold)
 
 
 def _versions(told: dict[str, Value]) -> Iterator[VersionStatus]:
@@ -118,11 +138,11 @@ def _versions(told: dict[str, Value]) -> Iterator[VersionStatus]:
     for database, entry in sorted(told.items()):
         versions = entry.get("versions") if isinstance(entry, dict) else None
         for name, version in sorted(versions.items()) if isinstance(versions, dict) else ():
-            if isinstance(version, dict):
-                yield _version(database, name, version)
+            if isinstance(entry, dict) and isinstance(version, dict):
+                yield _version(database, name, version, hold=entry.get("hold"))
 
 
-def _version(database: str, name: str, told: dict[str, Value]) -> VersionStatus:
+def _version(database: str, name: str, told: dict[str, Value], *, hold: Value = None) -> VersionStatus:
     build, error, partitions = told.get("progress"), told.get("error"), told.get("partitions")
     building = build if isinstance(build, dict) else {}
     return VersionStatus(
@@ -134,10 +154,42 @@ def _version(database: str, name: str, told: dict[str, Value]) -> VersionStatus:
         _whole(told.get("size_bytes")),
         _number(building.get("done")),
         _number(building.get("remaining_s")),
-        None if told.get("waiting_for") is None else str(told["waiting_for"]),
+        _text(told.get("waiting_for")),
+        told.get("needed_bytes") is not None,
         told.get("source_differs") is True,
+        hold == name,
         str(error.get("message")) if isinstance(error, dict) else None,
+        _text(told.get("format")),
+        _functions(told),
+        _whole(told.get("duplicates")),
+        _stray(told),
     )
+
+
+def _functions(told: dict[str, Value]) -> tuple[str, ...]:
+    function, alike = told.get("function"), told.get("alike")
+    if function is None:
+        return ()
+    others = [str(name) for name in alike if name != function] if isinstance(alike, list) else []
+    return str(function), *others
+
+
+def _stray(told: dict[str, Value]) -> str | None:
+    """What voided the function that the files seemed to be made with."""
+    first = told.get("first_stray")
+    if not isinstance(first, dict):
+        return None
+    count = _whole(told.get("strays")) or 1
+    offset = _whole(first.get("offset")) or 0
+    keys = "1 key strays" if count == 1 else f"{count:,} keys stray"
+    return (
+        f"grouped by {plain(told.get('function'))}, since {keys} from {plain(told.get('voided'))}: "
+        f"first {plain(first.get('key'))} in {plain(first.get('file'))}, byte {offset:,}"
+    )
+
+
+def _text(value: Value) -> str | None:
+    return None if value is None else str(value)
 
 
 def _whole(value: Value) -> int | None:
@@ -155,60 +207,88 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
         draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
     click.echo()
     if told:
-        draw(_table(told))
-        for line in _troubles(told):  # Below the table: they are long, and must not be folded into a column.
+        wide = console().width >= WIDE_COLUMNS
+        draw(_table(told, wide=wide))
+        for line in () if wide else _remarks(told):
+            draw(Text(line))
+        for line in _notes(told):  # Below the table: they are long, and must not be folded into a column.
+            draw(Text(line, "yellow"))
+        for line in _troubles(told):
             draw(Text(line, "red"))
     else:
         draw(Text("no databases: nothing is built, and the source shows none", "dim"))
 
 
-def _table(told: dict[str, Value]) -> Table:
-
+def _table(told: dict[str, Value], *, wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("database", "version", "state"):
+    for name in ("database", "version", "state", "format", "function"):
         table.add_column(name, no_wrap=True)
     for name in ("partitions", "records", "size"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    if wide:
+        table.add_column("", overflow="fold")
     for database, entry in sorted(told.items()):
-        _add_database(table, database, entry)
+        _add_database(table, database, entry, wide=wide)
     return table
 
 
-def _add_database(table: Table, database: str, entry: Value) -> None:
+def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> None:
     versions = list(_versions({database: entry}))
     for version in versions:
         table.add_row(
             database,
             version.name,
             Text(version.state, STYLES.get(version.state, "")),
+            version.format or "",
+            version.functions[0] if version.functions else "",
             "" if version.partitions is None else str(version.partitions),
             "" if version.records is None else f"{version.records:,}",
             "" if version.size_bytes is None else size_text(version.size_bytes),
-            _remark(version),
+            *([_remark(version)] if wide else []),
         )
         database = ""  # Said once.
     if not versions:
-        table.add_row(database, "", Text("EMPTY", "dim"), "", "", "", Text("no version yet", "dim"))
+        table.add_row(database, "", Text("EMPTY", "dim"), *[""] * 5, *([Text("no version yet", "dim")] if wide else []))
 
 
 def _troubles(told: dict[str, Value]) -> Iterator[str]:
     for database, entry in sorted(told.items()):
         if isinstance(entry, dict) and entry.get("error") is not None:
             yield f"{database}: {plain(entry['error'])}"
-    yield from (f"{version.database} {version.name}: {version.error}" for version in _versions(told) if version.error)
+    for version in _versions(told):
+        if version.lacks_room:
+            yield f"{version.database} {version.name}: waits for {version.waiting_for}"
+        if version.error is not None:
+            yield f"{version.database} {version.name}: {version.error}"
+
+
+def _remarks(told: dict[str, Value]) -> Iterator[str]:
+    for version in _versions(told):
+        if remark := _remark(version):
+            yield f"{version.database} {version.name}: {remark}"
+
+
+def _notes(told: dict[str, Value]) -> Iterator[str]:
+    yield from (f"{version.database} {version.name}: {version.stray}" for version in _versions(told) if version.stray)
 
 
 def _remark(version: VersionStatus) -> str:
+    remarks = []
+    if version.held:
+        remarks.append("held")
     if version.waiting_for is not None:
-        return f"waits for {version.waiting_for}"
-    if version.source_differs:
-        return "source has changed since"
+        remarks.append("waits for room" if version.lacks_room else f"waits for {version.waiting_for}")
     if version.state == "BUILDING" and version.done is not None:
         left = "" if version.remaining_s is None else f", {_ago(round(version.remaining_s))} left"
         filled = round(version.done * 20)
-        return f"{'━' * filled}{'╌' * (20 - filled)} {version.done:.0%}{left}"
-    return ""
+        remarks.append(f"{'━' * filled}{'╌' * (20 - filled)} {version.done:.0%}{left}")
+    if version.functions[1:]:
+        remarks.append(f"{' and '.join(version.functions[1:])} would do as well")
+    if version.duplicates:
+        remarks.append(f"{version.duplicates:,} duplicates")
+    if version.source_differs:
+        remarks.append("source has changed since")
+    return "; ".join(remarks)
 
 
 def _ago(seconds: int) -> str:

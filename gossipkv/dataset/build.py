@@ -25,6 +25,10 @@ from gossipkv.errors import GossipKVError, LocalError, SourceChanged
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+# A fixed one: glibc raises it after each large buffer that is freed, and then keeps holes as large as the blocks of a
+# SequenceFile, one and a half times what is in use.
+MMAP_THRESHOLD_BYTES = 1 << 20
+
 # Of what a child says on standard error, enough for a traceback.
 STDERR_TAIL_BYTES = 4_000
 
@@ -83,11 +87,11 @@ class Loads:
 
 
 async def build_in_child(
-    job: BuildJob, *, memory_bytes: int, loads: Loads, on_progress: Callable[[Progress], None]
+    job: BuildJob, *, memory_bytes: int, most_lanes: int = 1, loads: Loads, on_progress: Callable[[Progress], None]
 ) -> int:
     """Builds `job` in a child process; when it returns, the result is durable in `job.directory`.
 
-    Returns the most memory that the child has had, in bytes.
+    Returns the most memory that the child and its lanes have had, in bytes.
 
     Raises:
         SourceChanged: the source is not what it was when it was listed.
@@ -99,7 +103,7 @@ async def build_in_child(
         try:
             async with trio.open_nursery() as nursery:
                 errors: list[bytes] = []
-                order = Order(job, memory_bytes, loads.share_bytes_per_second(), leash)
+                order = Order(job, memory_bytes, loads.share_bytes_per_second(), leash, most_lanes)
                 nursery.start_soon(_instruct, process, order, loads)
                 nursery.start_soon(_collect_errors, process, errors)
                 outcome = await _listen(process, on_progress)
@@ -133,7 +137,7 @@ async def _start(leash: int) -> trio.Process:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)},
         pass_fds=(leash,),
         start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its builds itself.
     )

@@ -14,7 +14,6 @@ child, which here is a worker thread that ends when it has idled for some second
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import fcntl
 import json
@@ -27,26 +26,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build_job import BuildJob, Progress, perform, reader_bytes
-from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
-from gossipkv.dataset.lanes import builders_bytes, fitting_lanes, useful_lanes
+from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.build_memory import share_of_lanes, share_of_one
+from gossipkv.dataset.build_steps import Lanes, Means, perform, with_format
+from gossipkv.dataset.formats.detect import load
 from gossipkv.dataset.remote import RemoteFiles
 from gossipkv.environment import RealFiles
 from gossipkv.errors import ConfigError, GossipKVError
-from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
-
     from gossipkv.dataset.source import SourceFiles
 
 # Reads come first: beside a busy reader, a process of this niceness gets about a thirtieth of a core.
 NICENESS = 15
 REPORT_EVERY_NS = 100_000_000
-# What the allocator keeps for itself, and the manifest.
-SLACK_BYTES = 4 << 20
-# A block that says it becomes more than a thousand times its file is refused; but zstd wants a window of 8 MiB read.
-MOST_EXPANSION = 1_000
-LEAST_BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +50,18 @@ class Order:
     memory_bytes: int  # for the whole process
     bytes_per_second: int  # 0: as fast as it goes
     leash: int  # a descriptor
+    most_lanes: int = 1
 
     def to_line(self) -> bytes:
         """One line of JSON."""
-        order = [self.job.to_json(), self.memory_bytes, self.bytes_per_second, self.leash]
+        order = [self.job.to_json(), self.memory_bytes, self.bytes_per_second, self.leash, self.most_lanes]
         return json.dumps(order).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Order:
         """Back from `to_line`."""
-        job, memory_bytes, bytes_per_second, leash = json.loads(line)
-        return cls(BuildJob.from_json(job), memory_bytes, bytes_per_second, leash)
+        job, *means = json.loads(line)
+        return cls(BuildJob.from_json(job), *means)
 
 
 class Pace:
@@ -104,61 +98,6 @@ def peak_bytes() -> int:
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) << 10
     raise ConfigError("/proc/self/status has no VmHWM: builds need Linux with /proc mounted")
-
-
-def limits(job: BuildJob, memory_bytes: int) -> Reading:
-    """How the job is to be read: the longest value and the largest block are an eighth of the memory.
-
-    Else a process of 64 MiB would have to keep half of it free for a value that hardly any source has.  Nothing in a
-    small file is taken for large: what says that it expands a thousandfold is a bomb.
-    """
-    largest = max((file.size_bytes for file in job.files), default=0)
-    most = min(memory_bytes // 8, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
-    return replace(job.reading, max_value_bytes=min(MAX_VALUE_BYTES, most), max_block_bytes=most)
-
-
-def builder_bytes(order: Order, baseline_bytes: int) -> int:
-    """What the sorter may use so that the whole process stays within `memory_bytes`.
-
-    Raises:
-        ConfigError: nothing useful is left.
-    """
-    left = _left_bytes(order.job, order.memory_bytes, baseline_bytes)
-    if left < MIN_MEMORY_BYTES:
-        enough = range(order.memory_bytes, 1 << 40)
-        needed = enough[
-            bisect.bisect_left(enough, MIN_MEMORY_BYTES, key=lambda m: _left_bytes(order.job, m, baseline_bytes))
-        ]
-        raise ConfigError(
-            f"build_memory of {order.memory_bytes:,} bytes is too little: this build needs at least {needed:,}",
-            {"limit": order.memory_bytes, "needed_bytes": needed},
-        )
-    return left
-
-
-def share_of_lanes(order: Order, baseline_bytes: int) -> tuple[int, int]:
-    """How many lanes the memory is enough for, and what all their builders may use together.
-
-    Every lane is a process like this one, and reads as it would.
-
-    Raises:
-        ConfigError: it is not even enough for one.
-    """
-    job = order.job
-    process_bytes = baseline_bytes + SLACK_BYTES
-    reading_bytes = reader_bytes(job, limits(job, order.memory_bytes))
-    most = useful_lanes([file.size_bytes for file in job.files], job.lanes)
-    lanes = fitting_lanes(order.memory_bytes, most=most, process_bytes=process_bytes, reading_bytes=reading_bytes)
-    if lanes == 1:
-        return 1, builder_bytes(order, baseline_bytes)
-    return lanes, builders_bytes(
-        order.memory_bytes, lanes=lanes, process_bytes=process_bytes, reading_bytes=reading_bytes
-    )
-
-
-def _left_bytes(job: BuildJob, memory_bytes: int, baseline_bytes: int) -> int:
-    """Grows with the memory: of each byte more, at most a quarter goes to reading."""
-    return memory_bytes - baseline_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
 
 
 class _Reporter:
@@ -204,21 +143,21 @@ class _Orders:
 
 
 class _Throttle:
-    """The bytes a second that may be read, as they were told last."""
+    """The bytes a second that the node allows, by its newest word."""
 
     def __init__(self, orders: _Orders, bytes_per_second: int) -> None:
         self._orders = orders
         self._pace = Pace(bytes_per_second)
 
     def bytes_per_second(self) -> int:
-        """For lanes, which share it."""
+        """What may be read; 0: as fast as it goes."""
         line = self._orders.last()
         if line is not None:
             self._pace.bytes_per_second = int(line)
         return self._pace.bytes_per_second
 
     def wait(self, size_bytes: int) -> None:
-        """For this process alone: sleeps until so much may be used."""
+        """Until so many bytes more may be used."""
         self.bytes_per_second()
         seconds = self._pace.take(size_bytes, time.monotonic())
         if seconds > 0:
@@ -248,23 +187,33 @@ def main() -> int:
     obey_leash(order.leash)
     os.nice(NICENESS)
     try:
-        origin = _connect(order.job)  # Before memory is measured: packages of stores are large.
-        lanes, memory_bytes = share_of_lanes(order, peak_bytes())
-        throttle = _Throttle(orders, order.bytes_per_second)
-        perform(
-            replace(order.job, reading=limits(order.job, order.memory_bytes), lanes=lanes),
-            RealFiles(),
-            origin=origin,
-            memory_bytes=memory_bytes,
-            on_progress=_Reporter(),
-            pace=throttle.wait,
-            bytes_per_second=throttle.bytes_per_second,
-        )
+        lanes_bytes = _build(order, orders)
     except GossipKVError as error:
         _say({"error": [type(error).__name__, error.message, error.details]})
         return 1
-    _say({"done": peak_bytes()})
+    _say({"done": peak_bytes() + lanes_bytes})
     return 0
+
+
+def _build(order: Order, orders: _Orders) -> int:
+    """Returns the most memory that lanes have had."""
+    # Before memory is measured: the packages of stores and of some formats are large.
+    origin = _connect(order.job)
+    job = with_format(order.job, origin)
+    load(job.format or "")
+    process_bytes = peak_bytes()
+    throttle = _Throttle(orders, order.bytes_per_second)
+    lanes_bytes = [0]
+    alone = share_of_one(job, order.memory_bytes, process_bytes=process_bytes)
+    shared = share_of_lanes(job, order.memory_bytes, process_bytes=process_bytes, most_lanes=order.most_lanes)
+    lanes = None
+    if shared is not None:
+        lanes = Lanes(
+            shared.lanes, shared.builders_bytes, shared.reading, throttle.bytes_per_second, lanes_bytes.append
+        )
+    means = Means(alone.builders_bytes, lanes, on_progress=_Reporter(), pace=throttle.wait)
+    perform(replace(job, reading=alone.reading), RealFiles(), means, origin=origin)
+    return max(lanes_bytes)
 
 
 if __name__ == "__main__":

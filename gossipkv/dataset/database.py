@@ -58,6 +58,7 @@ class Shared:
     loads: Loads
     retire_after_ms: int
     build_memory_bytes: int
+    build_lanes: int
     compression: str
     presharded: str
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gossipkv.environment import Files
+    from gossipkv.masking import Option
     from gossipkv.storage.label import Readable
 
 ATTEMPT: Final = "_attempt-"
@@ -68,7 +69,7 @@ class Destination(Protocol):
 
 def destination(
     directory: str | os.PathLike[str],
-    storage_options: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, Option] | None = None,
     *,
     files: Files | None = None,
 ) -> Destination:

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Self
 
 from gossipkv.errors import Detail, GossipKVError, StorageError
 from gossipkv.storage.builder import (
-    MIN_MEMORY_BYTES,
     BuildReport,
     GroupTotal,
     SharedRun,
@@ -72,8 +71,8 @@ class LaneTask:
     directory: str
     names: tuple[str, ...]  # of the sorted files
     memory_bytes: int  # for all builders together
-    compression: str = "none"
-    metadata: tuple[str, ...] = ()  # of each sorted file, its bytes as Latin-1
+    compression: str
+    metadata: tuple[str, ...]  # of each sorted file, its bytes as Latin-1
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,15 +158,6 @@ def builders_bytes(memory_bytes: int, *, lanes: int, process_bytes: int, reading
     """
     directing = 0 if lanes == 1 else process_bytes
     return memory_bytes - directing - lanes * (process_bytes + reading_bytes)
-
-
-def fitting_lanes(memory_bytes: int, *, most: int, process_bytes: int, reading_bytes: int) -> int:
-    """The largest number of lanes, up to `most`, for which the memory is enough; 1 even if it is not."""
-    for lanes in range(most, 1, -1):
-        left = builders_bytes(memory_bytes, lanes=lanes, process_bytes=process_bytes, reading_bytes=reading_bytes)
-        if left // lanes >= MIN_MEMORY_BYTES:
-            return lanes
-    return 1
 
 
 def build_in_lanes(

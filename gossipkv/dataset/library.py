@@ -49,6 +49,7 @@ class LibrarySettings:
     throttle_loads: int = 0  # bytes a second; 0: off
     require_success_file: bool = False
     build_memory: int = 256 << 20  # bytes
+    build_lanes: int = 1
     compression: str = "none"
     presharded: str = "probe"
     storage_options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -78,6 +79,7 @@ class Library:
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
             retire_after_ms=settings.retire_after_ms,
             build_memory_bytes=settings.build_memory,
+            build_lanes=settings.build_lanes,
             compression=settings.compression,
             presharded=settings.presharded,
             requests=requests,

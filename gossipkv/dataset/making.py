@@ -15,7 +15,6 @@ import trio
 from gossipkv.dataset.build import BuildError, build_in_child
 from gossipkv.dataset.build_job import BuildJob, Progress, space_needed_bytes
 from gossipkv.dataset.formats.reading import Reading
-from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.room import NoRoom, after_refusal, is_full
 from gossipkv.dataset.version import Version, open_version
 from gossipkv.errors import SourceChanged, SourceError, StorageError
@@ -114,7 +113,6 @@ class Making:
             format=settings.format,
             reading=Reading(settings.key, settings.value),
             presharded=settings.presharded or shared.presharded,
-            lanes=max(1, cores() - 1),  # One is for serving.
         )
 
     async def _build(self, job: BuildJob, order: Order, note: Callable[[Progress], None]) -> tuple[Version, int]:
@@ -123,7 +121,11 @@ class Making:
         try:
             await trio.to_thread.run_sync(directory.begin_build, database, name)
             peak_bytes = await build_in_child(
-                job, memory_bytes=shared.build_memory_bytes, loads=shared.loads, on_progress=note
+                job,
+                memory_bytes=shared.build_memory_bytes,
+                most_lanes=shared.build_lanes,
+                loads=shared.loads,
+                on_progress=note,
             )
             await self._check_source(order)
             with trio.CancelScope(shield=True):  # What is published is opened, too.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.destination import Destination
     from gossipkv.environment import Files
+    from gossipkv.masking import Option
     from gossipkv.storage.label import Label
 
 # Each file costs an object store two round trips.
@@ -43,7 +44,7 @@ def finish_version(
     partitions: int,
     *,
     function: str | None = None,
-    storage_options: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, Option] | None = None,
     files: Files | None = None,
 ) -> VersionReport:
     """Declare a version whole after every task has written its partition: `_PARTITIONS.json`, and `_SUCCESS` last.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.destination import Destination
     from gossipkv.environment import Files
+    from gossipkv.masking import Option
 
 Bytes = bytes | bytearray | memoryview
 
@@ -69,7 +70,7 @@ def write_partition(
     function: str = "sequins",
     compression: str = "none",
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
-    storage_options: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, Option] | None = None,
     files: Files | None = None,
 ) -> PartitionReport:
     """Write the sorted file of one partition; returns when it is in its place, durably.

@@ -6,9 +6,10 @@ keys only propose: every key that is read afterwards is verified against each fu
 two functions may differ in one key of a million (`string` and `spark` do only where a hash is negative).
 
 Functions are tried in the order of `FUNCTIONS` (seed 001, and what was found in the wild: `docs/keyspace.md`).  Those
-that cannot be told apart by membership are all reported.  Of these the first is taken, unless only a later one puts
-each file into the partition of its place: `cascading` is `sequins` moved on by 31, so its files are whole under both,
-and only the order in which every Hadoop job numbers its files tells which was meant.
+that cannot be told apart by membership are all reported, and the first is taken, unless only a later one puts every
+file at the place of its partition, as every Hadoop job numbers its files: with two partitions `text` is `sequins` with
+the numbers exchanged.  `cascading` is never taken for its numbers: it is `sequins` moved on by 31, and Sequins reads
+its files by its own function; it is taken where a key tells it from all others.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def recognise(samples: Sequence[Sequence[bytes]], count: int, *, prefer: str | N
         return Recognition((), near if score >= NEARLY else None)
     first = next((claim for claim in fitting if claim.function == prefer), None)
     if first is None:
-        first = next((claim for claim in fitting if claim.in_place), fitting[0])
+        placed = (claim for claim in fitting if claim.in_place and claim.function != "cascading")
+        first = next(placed, fitting[0])
     return Recognition((first, *(claim for claim in fitting if claim is not first)))
 
 

@@ -15,6 +15,7 @@ import fsspec
 
 from gossipkv.dataset.destination import ATTEMPT, attempt_name
 from gossipkv.errors import GossipKVError, StorageError
+from gossipkv.masking import Option, mask_url, scrub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,8 +29,10 @@ _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "a
 class RemoteDestination:
     """What a URL names."""
 
-    def __init__(self, url: str, storage_options: Mapping[str, object]) -> None:
-        self.name = url.rstrip("/")
+    def __init__(self, url: str, storage_options: Mapping[str, Option]) -> None:
+        self.name = mask_url(url).rstrip("/")
+        self._url = url
+        self._options = storage_options
         with self._refusals():
             self._system, root = fsspec.url_to_fs(url, **storage_options)
         self._root = str(root).rstrip("/")
@@ -42,10 +45,10 @@ class RemoteDestination:
 
     def publish(self, path: Path, name: str) -> None:
         with self._refusals():
-            self._system.makedirs(self._root, exist_ok=True)
-            if self._whole_at_once:
+            if self._whole_at_once:  # And without directories: s3fs would take them for a wish for a bucket.
                 self._system.put_file(str(path), self._path(name))
                 return
+            self._system.makedirs(self._root, exist_ok=True)
             beside = self._path(f"{attempt_name()}-{name}")
             try:
                 self._system.put_file(str(path), beside)
@@ -108,16 +111,16 @@ class RemoteDestination:
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Every error of a file system as one that names the URL; their libraries have many kinds."""
+        """Every error of a file system as one that names the URL and tells no secret."""
         try:
             yield
         except GossipKVError:
             raise
-        except Exception as error:
-            reason = f"{error}" or type(error).__name__
+        except Exception as error:  # noqa: BLE001  # Packages of stores raise classes of their own, of no common base.
+            reason = scrub(" ".join(f"{error}".split()) or type(error).__name__, self._url, self._options)
             raise StorageError(
                 f"{self.name}: cannot write a version: {reason}", {"file": self.name, "reason": reason}
-            ) from error
+            ) from None  # What the package raised may tell all.
 
 
 class _RemoteFile:

@@ -9,6 +9,7 @@ from gossipkv.dataset.lifecycle import State
 if TYPE_CHECKING:
     from gossipkv.dataset.database import Database
     from gossipkv.dataset.lifecycle import Life
+    from gossipkv.dataset.manifest import Manifest
     from gossipkv.errors import Detail
 
 
@@ -84,23 +85,35 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
         told["progress"] = progress(database, now_ms)
     version = database.versions.get(life.name)
     if version is not None:
-        told |= {
-            "source_differs": life.differs,
-            "digest": version.identity.digest,
-            "function": version.function,
-            "records": version.records,
-            "duplicates": version.duplicates,
-            "size_bytes": version.size_bytes,
-            "partitions": [
-                {
-                    "partition": partition,
-                    "state": "AVAILABLE",
-                    "records": file.records,
-                    "duplicates": file.duplicates,
-                    "size_bytes": file.size_bytes,
-                }
-                for partition, file in enumerate(version.manifest.files)
-                if file is not None
-            ],
-        }
+        told["source_differs"] = life.differs
+        told |= _built(version.manifest)
     return told
+
+
+def _built(manifest: Manifest) -> dict[str, Detail]:
+    """What is in a version, and how it came to be grouped as it is."""
+    stray = manifest.first_stray
+    return {
+        "digest": manifest.identity.digest,
+        "format": manifest.format,
+        "compression": manifest.compression,
+        "function": manifest.identity.function,
+        "alike": list(manifest.alike),
+        "voided": manifest.voided,
+        "strays": manifest.strays,
+        "first_stray": None if stray is None else {"key": stray.key, "file": stray.file, "offset": stray.offset},
+        "records": manifest.records,
+        "duplicates": manifest.duplicates,
+        "size_bytes": manifest.size_bytes,
+        "partitions": [
+            {
+                "partition": partition,
+                "state": "AVAILABLE",
+                "records": file.records,
+                "duplicates": file.duplicates,
+                "size_bytes": file.size_bytes,
+            }
+            for partition, file in enumerate(manifest.files)
+            if file is not None
+        ],
+    }

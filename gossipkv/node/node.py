@@ -23,6 +23,8 @@ import structlog
 import trio
 
 from gossipkv import __version__
+from gossipkv.dataset.coalesced import Coalesced
+from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.errors import ConfigError, LocalError
@@ -134,6 +136,7 @@ class _Node:
         self._config = config
         self._listener = listener
         self._reload = reload
+        self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
         self._published = Served().publish()
         self._core = Core(
@@ -158,6 +161,7 @@ class _Node:
                 throttle_loads=config.throttle_loads,
                 require_success_file=config.require_success_file,
                 build_memory=config.build_memory,
+                build_lanes=config.build_lanes or max(1, cores() - 1),
                 compression=config.compression,
                 presharded=config.presharded,
             ),
@@ -203,8 +207,7 @@ class _Node:
         async for number in signals:
             if number == signal.SIGHUP:
                 self.log.info("refresh", reason="SIGHUP")
-                await self._reconfigure()
-                self._library.refresh()
+                nursery.start_soon(self._look_again)
             elif self._pump is None or stopping:
                 self.log.warning("cut", reason=signal.Signals(number).name)
                 nursery.cancel_scope.cancel()
@@ -218,12 +221,17 @@ class _Node:
         self._published.release()
         self._library.close()
 
+    async def _look_again(self) -> None:
+        """At the databases' settings, then at the source."""
+        await self._reloads.run()
+        self._library.refresh()
+
     async def _reconfigure(self) -> None:
         """Takes the databases' settings as the file has them now; one that is wrong changes nothing."""
         if self._reload is None:
             return
         try:
-            databases = await trio.to_thread.run_sync(self._reload)
+            databases = await trio.to_thread.run_sync(self._reload, abandon_on_cancel=True)
         except ConfigError as error:
             self.log.warning("settings_unchanged", reason=error.message)
         else:

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = "1"
-PATIENCE_S = 240
+PATIENCE_S = 200
 AT_ONCE = 500  # Keys of one request.
 FLIPPED = 300  # A byte of the damaged file, within its records.
 DAMAGED = "damaged"
+LONGEST = "edges"  # Keys so long that plain Python takes seconds to hash them.
+LONG_KEY_BYTES = 300
 
 TASKS = "sorted-by-tasks"
 
@@ -117,7 +119,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One node over all directories."""
     place = tmp_path_factory.mktemp("real-data")
     lay_out(place / "source")
-    options = ("--require-success-file", "--refresh-period", "off", "--config", str(settings_file(place)))
+    options = ("--refresh-period", "off", "--config", str(settings_file(place)))
     with NodeProcess(place, *options, source=place / "source") as node:
         node.ready()
         with blocking.connect(node.address, timeout_ms=30_000) as client:
@@ -172,12 +174,11 @@ def test_scans_are_complete_and_ordered(served: Served, case: Case) -> None:
         assert list(dataset.scan(reverse=True, limit=5)) == ordered[: -1 - min(5, len(ordered)) : -1]
 
 
-def numbers_alike(function: str, case: Case) -> bool:
-    """Whether a function gives every key the number of the file that it stands in."""
-    assert case.files is not None
-    count = len(case.files)
+def numbers_alike(function: str, case: Case, count: int) -> bool:
+    """Whether a function gives every key the number that the one written with gives it."""
     meant = case.written_with or "sequins"
-    return all(hashing.partition(function, key, count) == hashing.partition(meant, key, count) for key in case.records)
+    short = [key for key in case.records if len(key) < LONG_KEY_BYTES]
+    return all(hashing.partition(function, key, count) == hashing.partition(meant, key, count) for key in short)
 
 
 @each_directory
@@ -190,7 +191,8 @@ def test_the_function_is_recognised(served: Served, case: Case) -> None:
     if case.fitting is None:
         assert function == (case.written_with or "sequins")
     elif case.fitting:
-        assert function == next(like for like in case.fitting if numbers_alike(like, case))
+        alike_in_numbers = (like for like in case.fitting if numbers_alike(like, case, len(told["partitions"])))
+        assert function == (case.fitting[0] if case.written_with == "cascading" else next(alike_in_numbers))
         assert alike | {function} == set(case.fitting)
     else:
         assert function == FUNCTIONS[0] == "sequins"
@@ -214,12 +216,13 @@ def test_status_counts(served: Served, case: Case) -> None:
         first = told["first_stray"]
         assert first["key"] == case.stray["key"].encode()
         assert first["file"].endswith(case.stray["file"])
+        assert told["voided"] in FUNCTIONS
     elif case.fitting:
         assert told["strays"] == 0
         assert told["first_stray"] is None
 
 
-@each_directory
+@pytest.mark.parametrize("case", [case for case in ALL if case.truth != LONGEST], ids=lambda case: case.name)
 def test_partitions_follow_the_function(served: Served, case: Case) -> None:
     """The records of each partition are as many as the recognised function says, by the JVM's rules in plain Python."""
     told = served.told(case)

@@ -44,6 +44,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.dataset.coalesced": "waits for a look at the source that others share",
     "gossipkv.dataset.database": "one database's life: waits for scans, builds and retirements",
     "gossipkv.dataset.looks": "waits for threads that look at the source",
+    "gossipkv.dataset.making": "waits for room on the disk, and for the build",
     "gossipkv.dataset.library": "all databases of a node",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
     "gossipkv.node.pump": "waits until the epoll descriptor of the serving loop is readable",

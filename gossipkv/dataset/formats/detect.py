@@ -82,8 +82,13 @@ def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
     Raises:
         SourceError: the file cannot be read as that.
     """
+    yield from load(form).batches(reader, options)
+
+
+def load(form: str) -> Format:
+    """What reads a format, imported now."""
     module: Format = import_module(f"gossipkv.dataset.formats.{_MODULES[form]}")
-    yield from module.batches(reader, options)
+    return module
 
 
 def _magic(head: bytes) -> str | None:

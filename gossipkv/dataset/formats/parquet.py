@@ -8,7 +8,8 @@ Records are taken from Arrow's buffers where they are.  pyarrow bounds neither w
 the bounds are set before it reads a row group:
 
 * The footer is at most `MAX_FOOTER_BYTES` long.
-* Column chunks are read through a buffer, not whole; no page is larger than `max_block_bytes` (`parquet_pages`).
+* Column chunks are read through a buffer, not whole; a page has at most two fifths of `max_block_bytes`
+  (`parquet_pages`), so that the five of its size that are there at a time are two blocks, as in other formats.
 * Rows are read in batches of `BATCH_BYTES`, by the mean size of a row in the page where it is greatest.  A value in a
   dictionary may stand for any number of rows, so each row counts as the longest of them, and so it is with deltas of
   strings, which can repeat a value just as well: there each row counts as a whole page.
@@ -57,7 +58,9 @@ MAX_FOOTER_BYTES = 16 << 20
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
 SHOWN_COLUMNS = 12  # Of a schema, in a message.
-BUFFER_BYTES = 256 << 10  # Of each column, what is read at once.
+
+BUFFER_BYTES = 256 << 10  # What pyarrow asks for at once.
+WINDOW_BYTES = 4 << 20  # What is read at once: a remote source reads on so far in any case.
 
 
 def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
@@ -105,6 +108,7 @@ class _Bytes(io.RawIOBase):
         super().__init__()
         self._reader = reader
         self._at = 0
+        self._windows: list[tuple[int, bytes]] = []
 
     def readable(self) -> bool:
         return True
@@ -121,10 +125,25 @@ class _Bytes(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        left = max(0, self._reader.size_bytes - self._at)
-        data = self._reader.read_at(self._at, left if size < 0 else min(size, left)) if left else b""
-        self._at += len(data)
-        return data
+        end = self._reader.size_bytes
+        end = end if size < 0 else min(end, self._at + size)
+        parts = []
+        while self._at < end:
+            start, window = self._window(end - self._at)
+            parts.append(window[self._at - start : end - start])
+            self._at += len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _window(self, least: int) -> tuple[int, bytes]:
+        """What lies around here, and where that begins: as two columns are read by turns, there are two."""
+        for start, window in self._windows:
+            if start <= self._at < start + len(window):
+                return start, window
+        size = min(max(least, WINDOW_BYTES), self._reader.size_bytes - self._at)
+        if len(self._windows) > 1:
+            del self._windows[0]  # Before the next one is there.
+        self._windows.append((self._at, self._reader.read_at(self._at, size)))
+        return self._windows[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +152,7 @@ class _File:
 
     arrow: ModuleType
     reader: Readable
+    data: _Bytes
     options: Reading
     end: int  # Where the footer begins.
     metadata: pq.FileMetaData
@@ -152,13 +172,14 @@ class _File:
         arrow.set_cpu_count(1)
         end = _footer_start(reader)
         with _refusing(arrow, reader.name, end, "the footer cannot be read"):
-            return cls(arrow, reader, options, end, parquet.read_metadata(_Bytes(reader)))
+            data = _Bytes(reader)
+            return cls(arrow, reader, data, options, end, parquet.read_metadata(data))
 
     def parquet(self, by_number: list[str]) -> pq.ParquetFile:
         """A reader of rows; columns may be read as numbers of values."""
         with self.refusing(self.end, "the schema cannot be read"):
             return importlib.import_module("pyarrow.parquet").ParquetFile(
-                _Bytes(self.reader),
+                self.data,
                 metadata=self.metadata,
                 read_dictionary=by_number,
                 pre_buffer=False,
@@ -292,7 +313,7 @@ def _check_row_group(source: _File, number: int, columns: list[_Column]) -> _Row
 
 def _weigh(source: _File, column: _Column, found: Iterator[Page]) -> tuple[float, bool]:
     """The bytes of a row in the page where they are most, and whether a dictionary adds to them."""
-    limit = source.options.max_block_bytes
+    limit = source.options.max_block_bytes * 2 // 5
     densest = column.width + 1.0
     dictionary_bytes = 0
     given_up = False  # The writer has gone on without the dictionary.

@@ -51,13 +51,12 @@ _SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize
 
 
 def memory_bytes(options: Reading) -> int:
-    """What reading a file holds at most.
+    """What reading a file holds at most, where malloc maps buffers of a mebibyte by themselves (`build`).
 
-    A block, or a value that is compressed by itself: compressed, in a window; decompressed; what zstd keeps of its
-    output to refer to, which a frame may demand to be all of it; and once more for a copy, or for holes, since malloc
-    takes buffers of such sizes from the heap when it has seen a few.  Some windows for the rest.
+    A block, or a value that is compressed by itself: compressed, in a window; decompressed; and what zstd keeps of its
+    output to refer to, which a frame may demand to be all of it.  Some windows for the rest.
     """
-    return 8 * WINDOW_BYTES + max(options.max_block_bytes, options.max_value_bytes) * 17 // 4
+    return 5 * WINDOW_BYTES + max(options.max_block_bytes, options.max_value_bytes) * 13 // 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,14 @@ cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
     entry.value = entry.key + entry.key_size
 
 
+# A run in a merge, by the record that it stands at: most comparisons need no look at the key itself.
+cdef struct Head:
+    uint64_t word                     # The key's first eight bytes.
+    const Entry* entry
+    uint32_t group
+    int run
+
+
 cdef class OrderedRecords:
     cdef Entry pending                # Read, but not yet drained; key NULL: none.
 
@@ -52,9 +60,9 @@ cdef class Runs(OrderedRecords):
     cdef list readers                 # From the oldest run to the newest.
     cdef uint32_t largest_part
 
-    # The merge of `merging`, through a heap of their numbers.
+    # The merge of `merging`, through a heap.
     cdef list merging
-    cdef int* heap
+    cdef Head* heap
     cdef int heap_size
     cdef bint behind                  # The run at the top stands at the record that was handed out last.
     cdef uint8_t* last_key
@@ -67,5 +75,4 @@ cdef class Runs(OrderedRecords):
     cdef int collapse(self) except -1
     cdef int replace(self, Py_ssize_t first, Py_ssize_t count, int level) except -1
     cdef int start_merge(self, list readers) except -1
-    cdef bint before(self, int a, int b)
-    cdef void sift_down(self, int at)
+    cdef void sift_down(self, int at) noexcept nogil

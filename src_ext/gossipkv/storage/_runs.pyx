@@ -25,7 +25,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys, load32, load64, store32, store64
+from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys, load32, load64, store32, store64, word_of
 from gossipkv.storage._scratch cimport Scratch
 from gossipkv.storage._sorted_file_writer cimport SortedFileWriter
 
@@ -206,7 +206,10 @@ cdef class Runs(OrderedRecords):
     def describe(self):
         """What others need in order to `share` each run: path, end and longest part."""
         cdef RunReader reader
-        return [(reader.scratch.path, reader.scratch.end, self.largest_part) for reader in self.readers]
+        cdef list described = []
+        for reader in self.readers:
+            described.append((reader.scratch.path, reader.scratch.end, self.largest_part))
+        return described
 
     # -- keeping them few ------------------------------------------------------------------------------------------
 
@@ -280,51 +283,45 @@ cdef class Runs(OrderedRecords):
         self.has_last = False
         self.behind = False
         free(self.heap)
-        self.heap = <int*> malloc(max(<size_t> 1, <size_t> len(readers)) * sizeof(int))
+        self.heap = <Head*> malloc(max(<size_t> 1, <size_t> len(readers)) * sizeof(Head))
         if self.heap == NULL:
             raise MemoryError
         self.heap_size = 0
         for number, reader in enumerate(readers):
             if reader.advance():
-                self.heap[self.heap_size] = number
+                self.heap[self.heap_size].run = number
+                look_at(&self.heap[self.heap_size], &reader.entry)
                 self.heap_size += 1
         for number in range(self.heap_size // 2 - 1, -1, -1):
             self.sift_down(number)
         return 0
 
-    cdef bint before(self, int a, int b):
-        """Whether run `a`'s record comes before run `b`'s; of equal keys the newer run's comes first, and wins."""
-        cdef Entry* left = &(<RunReader> self.merging[a]).entry
-        cdef Entry* right = &(<RunReader> self.merging[b]).entry
-        cdef int order
-        if left.group != right.group:
-            return left.group < right.group
-        order = compare_keys(left.key, left.key_size, right.key, right.key_size)
-        return order < 0 or (order == 0 and a > b)
-
-    cdef void sift_down(self, int at):
-        cdef int child, run = self.heap[at]
+    cdef void sift_down(self, int at) noexcept nogil:
+        cdef int child
+        cdef Head head = self.heap[at]
         while True:
             child = 2 * at + 1
             if child >= self.heap_size:
                 break
-            if child + 1 < self.heap_size and self.before(self.heap[child + 1], self.heap[child]):
+            if child + 1 < self.heap_size and before(&self.heap[child + 1], &self.heap[child]):
                 child += 1
-            if not self.before(self.heap[child], run):
+            if not before(&self.heap[child], &head):
                 break
             self.heap[at] = self.heap[child]
             at = child
-        self.heap[at] = run
+        self.heap[at] = head
 
     cdef int next(self, Entry* entry) except -1:
         cdef RunReader reader
-        cdef Entry* found
+        cdef const Entry* found
         while True:
             if self.behind:
                 # The record handed out last lies in this run's part: only now may the run move on.
                 self.behind = False
-                reader = self.merging[self.heap[0]]
-                if not reader.advance():
+                reader = <RunReader> self.merging[self.heap[0].run]
+                if reader.advance():
+                    look_at(&self.heap[0], &reader.entry)
+                else:
                     self.heap_size -= 1
                     self.heap[0] = self.heap[self.heap_size]
                 if self.heap_size:
@@ -332,7 +329,7 @@ cdef class Runs(OrderedRecords):
             if self.heap_size == 0:
                 return 0
             self.behind = True
-            found = &(<RunReader> self.merging[self.heap[0]]).entry
+            found = self.heap[0].entry
             if (
                 self.has_last and found.group == self.last_group and found.key_size == self.last_size
                 and memcmp(found.key, self.last_key, found.key_size) == 0
@@ -353,3 +350,20 @@ cdef class Runs(OrderedRecords):
         readers, self.readers = self.readers, []
         for reader in readers:
             reader.scratch.close()
+
+
+cdef inline void look_at(Head* head, const Entry* entry) noexcept nogil:
+    head.entry = entry
+    head.group = entry.group
+    head.word = word_of(entry.key, entry.key_size, 0)
+
+
+cdef inline bint before(const Head* a, const Head* b) noexcept nogil:
+    """Whether the record of `a` comes before that of `b`; of equal keys the newer run's comes first, and wins."""
+    cdef int order
+    if a.group != b.group:
+        return a.group < b.group
+    if a.word != b.word:
+        return a.word < b.word
+    order = compare_keys(a.entry.key, a.entry.key_size, b.entry.key, b.entry.key_size)
+    return order < 0 or (order == 0 and a.run > b.run)

@@ -151,6 +151,8 @@ def test_formats_are_found_out_or_told(run, source, tmp_path, kind, how):
 def test_a_build_is_spread_over_machines(run, source, tmp_path, presharded):
     """Each makes some partitions, their files come together, and are finished as those of tasks are."""
     place = source(by("sequins", 5))
+    held = {f"part-{number}.tsv": number for number in range(5)}
+    (place / "_PARTITIONS.json").write_text(json.dumps({"function": "sequins", "partitions": 5, "files": held}))
     together = tmp_path / "root" / "geo" / "v2"
     together.mkdir(parents=True)
     for number, only in enumerate(["0,2-3", "1", "4"]):

@@ -217,11 +217,15 @@ def test_a_defect_keeps_its_traceback(run, node, monkeypatch):
 
 
 STATUS = {
-    "geo": {"kind": "dataset", "active": "1", "error": None, "versions": {
-        "1": {"state": "ACTIVE", "records": 1234, "size_bytes": 2048, "partitions": [{}, {}],
-              "source_differs": True},
+    "geo": {"kind": "dataset", "active": "1", "hold": "1", "error": None, "versions": {
+        "1": {"state": "ACTIVE", "records": 1234, "size_bytes": 2048, "partitions": [{}, {}], "source_differs": True,
+              "format": "sequence", "function": "text", "alike": ["text", "string"], "duplicates": 1012},
         "2": {"state": "BUILDING", "progress": {"done": 0.25, "remaining_s": 65.0}},
-        "3": {"state": "SEEN", "waiting_for": "a file _SUCCESS"}}},
+        "3": {"state": "SEEN", "waiting_for": "a file _SUCCESS"},
+        "4": {"state": "SEEN", "waiting_for": "room on the disk: about 9 bytes are needed, 5 are free",
+              "needed_bytes": 9, "free_bytes": 5},
+        "5": {"state": "RETIRING", "function": "sequins", "voided": "spark", "strays": 1200,
+              "first_stray": {"key": b"k\xff", "file": "/s/part-3", "offset": 12345}}}},
     "bad": {"kind": "dataset", "active": None, "error": "unreadable", "versions": {
         "1": {"state": "ERROR", "error": {"message": "f.tsv: line 3: no TAB"}}}},
     "new": {"kind": "dataset", "active": None, "error": None, "versions": {}},
@@ -253,6 +257,10 @@ def test_status_for_people(run, database):
             "25%, 1 min 5 s left",
             "waits for a file _SUCCESS",
             "source has changed since",
+            "sequence",
+            "held; string would do as well; 1,012 duplicates",
+            "geo 4: waits for room on the disk: about 9 bytes are needed, 5 are free",
+            "geo 5: grouped by sequins, since 1,200 keys stray from spark: first 'k\\xff' in /s/part-3, byte 12,345",
         ):
             assert words in text
     if database is None:
@@ -266,7 +274,10 @@ def test_status_for_people(run, database):
 def test_status_for_programs(run):
     """--json is what the node told, of one database or all."""
     with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:
-        assert json.loads(run("status", "--json", "--node", fake.address).out) == STATUS
+        told = json.loads(run("status", "--json", "--node", fake.address).out)
+        assert told["geo"]["versions"]["5"]["first_stray"].pop("key") == {"base64": "a/8="}
+        told["geo"]["versions"]["5"]["first_stray"]["key"] = b"k\xff"
+        assert told == STATUS
         assert json.loads(run("status", "new", "--json", "--node", fake.address).out) == {"new": STATUS["new"]}
         done = run("status", "nope", "--node", fake.address)
     assert (done.status, done.err) == (1, "gossipkv: no database nope here\n")
@@ -306,6 +317,28 @@ def test_status_wait_ends_with_an_error(run, monkeypatch):
     waiting["geo"]["versions"]["v2"]["waiting_for"] = "a data file"
     with FakeNode(answering(("status", waiting), ("info", INFO))) as fake:
         assert run("status", "geo", "--wait", "--node", fake.address).status == 0
+
+
+@pytest.mark.parametrize(("state", "status"), [("ACTIVE", 0), ("ERROR", 3), (None, 3)])
+def test_status_waits_for_what_is_held(run, state, status):
+    """Not for the newest; it is an error when it is nowhere to be found."""
+    told = states(v1=state or "ACTIVE", v2="SEEN")
+    told["geo"] |= {"hold": "v1" if state else "v0", "error": None if state else "hold: version v0 is nowhere"}
+    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
+        done = run("status", "geo", "--wait", "--node", fake.address)
+    assert done.status == status
+    assert ("gossipkv: geo v0: hold: version v0 is nowhere" in done.err) == (state is None)
+
+
+def test_status_waits_for_room(run, monkeypatch):
+    """A version that the disk has no room for is still the newest."""
+    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
+    full = states(v1="ACTIVE", v2="SEEN")
+    full["geo"]["versions"]["v2"] |= {"waiting_for": "room", "needed_bytes": 2, "free_bytes": 1}
+    told = [full, states(v1="RETIRING", v2="ACTIVE")]
+    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
+        assert run("status", "geo", "--wait", "--node", fake.address).status == 0
+    assert len(told) == 1
 
 
 def test_refresh(run):

@@ -7,6 +7,7 @@ goes to worker threads elsewhere is done at once, so that a run is a function of
 Trio runs in a thread of its own, since a state machine's steps are plain functions.
 """
 
+import os
 import random
 import threading
 from collections import Counter
@@ -17,9 +18,10 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import lifecycle
 from gossipkv.dataset.build import BuildError
-from gossipkv.dataset.build_job import perform
+from gossipkv.dataset.build_steps import Means, perform
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.lifecycle import State, Trouble
 from gossipkv.dataset.store import DataDirectory
@@ -49,7 +51,7 @@ class SimulatedNode:
         self.disk.make_directory("/source")
         self.disk.sync_directory("/")
         self.clock = MockClock()
-        self.holds = {}
+        self.databases = {}
         self.requests = Counter()
         self.answers = []  # (what became active, the hold then), over all restarts
         self.builds = []  # Each version that a build was begun of.
@@ -59,7 +61,7 @@ class SimulatedNode:
         self.status = {"versions": {}}
         self._errors = []
         self._stack = ExitStack()
-        self._stack.enter_context(capture_logs())
+        self._lines = self._stack.enter_context(capture_logs())
         self._stack.enter_context(patch.object(trio.to_thread, "run_sync", at_once))
         self._stack.enter_context(patch.multiple(lifecycle, FIRST_RETRY_MS=0, LAST_RETRY_MS=0))
         self._stack.enter_context(patch("gossipkv.dataset.making.build_in_child", self._build))
@@ -123,14 +125,32 @@ class SimulatedNode:
         """Looks at the source, and does what follows."""
         self._call(self._look)
 
-    def wait(self):
-        """A quarter of `retire_after` passes."""
-        self._call(self._wait)
+    def wait(self, seconds=STEP_S):
+        """Time passes: a quarter of `retire_after` unless told."""
+        self._call(self._wait, seconds)
+
+    def log(self, event):
+        """The lines of the log about it."""
+        return [line for line in self._lines if line["event"] == event]
 
     def hold(self, name):
         """Pins a version, or none."""
-        self.holds = {DATABASE: name} if name else {}
-        self._call(self._hold, name)
+        self.hold_from_now(name)
+        self._call(self._hold)
+
+    def hold_from_now(self, name):
+        """In the settings only, which the next start reads."""
+        self.databases = {DATABASE: DatabaseSettings(hold=name)}
+
+    def damaged(self, name, error):
+        """A read meets damage."""
+        self._call(self._damaged, name, error)
+
+    def spoil(self, path):
+        """The first bytes of a file turn to dust."""
+        descriptor = self.disk.open(path, os.O_RDWR)
+        self.disk.pwrite(descriptor, b"dust", 0)
+        self.disk.close(descriptor)
 
     def finish(self):
         """Lets the build that runs do its work."""
@@ -190,7 +210,10 @@ class SimulatedNode:
         self._changes = 0
         trio.from_thread.run(self._settled, function, *args, trio_token=self._token)
         if self._errors:
-            raise self._errors.pop()
+            error = self._errors.pop()
+            while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+                error = error.exceptions[0]
+            raise error
 
     async def _settled(self, function, *args):
         await function(*args)
@@ -210,7 +233,7 @@ class SimulatedNode:
             try:
                 with DataDirectory.open("/data", self.files, cluster="test", random=random.Random(1)) as directory:
                     settings = LibrarySettings(
-                        source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, holds=self.holds
+                        source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, databases=self.databases
                     )
                     self.library = Library(
                         directory, settings, on_change=self._note, requests=lambda _, name: self.requests[name]
@@ -239,26 +262,24 @@ class SimulatedNode:
         with suppress(Crash, RuntimeError):  # The node ends meanwhile: its nursery is closed.
             await library.rescan()
 
-    async def _wait(self):
-        self.clock.jump(STEP_S)
+    async def _wait(self, seconds):
+        self.clock.jump(seconds)
 
-    async def _hold(self, name):
-        if DATABASE in self.library._databases:
-            self.library._databases[DATABASE].pin(name)
-        else:
-            self.library._settings = LibrarySettings(
-                source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, holds=self.holds
-            )
+    async def _hold(self):
+        self.library.reconfigure(self.databases)
+
+    async def _damaged(self, name, error):
+        self.library.damaged(DATABASE, name, error)
 
     async def _finish(self):
         self.gate.set()
 
-    async def _build(self, job, *, memory_bytes, loads, on_progress):
+    async def _build(self, job, **_options):
         self.builds.append(job.version)
         self.gate = trio.Event()
         await self.gate.wait()
         try:
-            perform(job, self.files, memory_bytes=MEMORY_BYTES)
+            perform(job, self.files, Means(MEMORY_BYTES))
         except SourceChanged:
             raise
         except SourceError as error:
@@ -270,4 +291,4 @@ class SimulatedNode:
         assert self._changes < MOST_CHANGES, "it goes round in circles"
         active = self.active
         if not self.answers or self.answers[-1][0] != active:
-            self.answers.append((active, self.holds.get(DATABASE)))
+            self.answers.append((active, self.databases[DATABASE].hold if self.databases else None))

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build_child import Order, Pace, builder_bytes, peak_bytes
+from gossipkv.dataset.build_child import Order, Pace
 from gossipkv.dataset.build_job import BuildJob
 from gossipkv.dataset.version import open_version
 from gossipkv.environment import RealFiles
-from gossipkv.errors import ConfigError
 
 COMMAND = [sys.executable, "-P", "-m", "gossipkv.dataset.build_child"]
 
@@ -103,20 +102,6 @@ def test_too_little_memory_is_refused_with_the_least_that_would_do(job, start):
     assert kind == "ConfigError"
     assert "build_memory of 8,388,608 bytes is too little" in message
     assert details["needed_bytes"] > 16 << 20
-
-
-def test_what_is_left_for_the_sorter_is_exact(job):
-    """The least that is named is enough, a little less is not."""
-    small, large = job([b"a\t1\n"]), job([b"a\t" + bytes(20 << 20)], name="v2")
-    for one in (small, large):
-        with pytest.raises(ConfigError) as caught:
-            builder_bytes(Order(one, 0, 0, 0), 20 << 20)
-        least = caught.value.details["needed_bytes"]
-        assert builder_bytes(Order(one, least, 0, 0), 20 << 20) >= 8 << 20
-        with pytest.raises(ConfigError):
-            builder_bytes(Order(one, least - 1, 0, 0), 20 << 20)
-    assert least < 64 << 20
-    assert peak_bytes() > 10 << 20
 
 
 def test_the_pace_is_kept_over_any_history():

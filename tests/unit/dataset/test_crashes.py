@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from gossipkv.dataset.build_job import BuildJob, perform
+from gossipkv.dataset.build_job import BuildJob
+from gossipkv.dataset.build_steps import Means, perform
 from gossipkv.dataset.source import Source
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.dataset.version import open_version
@@ -36,7 +37,7 @@ def raise_to(files, root, name, said=None):
         if name not in data.versions("db"):
             source = Source(f"{root}/source", files).version("db", name)
             path = data.begin_build("db", name)
-            perform(BuildJob.of(source, str(path)), files, memory_bytes=MEMORY_BYTES)
+            perform(BuildJob.of(source, str(path)), files, Means(MEMORY_BYTES))
             data.publish("db", name)
         data.set_active("db", name)
         if said is not None:

@@ -22,7 +22,6 @@ from gossipkv.dataset.lanes import (
     builders_bytes,
     error_from_json,
     error_to_json,
-    fitting_lanes,
     useful_lanes,
 )
 from gossipkv.environment import RealFiles
@@ -286,16 +285,10 @@ def test_how_many_lanes_are_of_use():
     assert useful_lanes([large] * 9, 8) == 8
 
 
-def test_how_many_lanes_fit():
-    """Each lane takes its process, its reading and the least of a builder, and the director is a process, too."""
-    mib = 1 << 20
-    costs = {"process_bytes": 20 * mib, "reading_bytes": 12 * mib}
-    least = {lanes: 20 * mib + lanes * (20 + 12 + 8) * mib for lanes in (2, 3)}
-    assert builders_bytes(100 * mib, lanes=1, **costs) == 68 * mib
-    assert builders_bytes(least[2], lanes=2, **costs) == 16 * mib
-    memories = (0, least[2] - 1, least[2], least[3] - 1, least[3])
-    assert [fitting_lanes(memory, most=3, **costs) for memory in memories] == [1, 1, 2, 2, 3]
-    assert fitting_lanes(1 << 40, most=3, **costs) == 3
+def test_what_is_left_for_builders():
+    """Each lane takes its process and its reading, and the director is a process, too."""
+    costs = {"process_bytes": 20, "reading_bytes": 12}
+    assert [builders_bytes(200, lanes=lanes, **costs) for lanes in (1, 2, 3)] == [168, 116, 84]
 
 
 def test_orders_survive_their_trip():

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import library as library_module
+from gossipkv.dataset import making
 from gossipkv.environment import RealFiles
 from gossipkv.testing.faulty_files import FaultyFiles
 from tests.unit.dataset.sources import lines
@@ -274,6 +275,31 @@ async def test_a_source_that_hangs_holds_up_nobody_else(world, monkeypatch):
             assert library.active("slow") is None
     finally:
         world.files.free.set()
+
+
+async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypatch):
+    """While one is built for ever, and another fails again and again, a third is found, built, switched and read."""
+    real = making.build_in_child
+    begun = trio.Event()
+
+    async def build(job, **options):
+        if job.database == "huge":
+            begun.set()
+            await trio.sleep_forever()
+        return await real(job, **options)
+
+    monkeypatch.setattr(making, "build_in_child", build)
+    world.put("v1", database="huge")
+    world.put("v1", b"bad\n", database="broken")
+    async with world.node(refresh_period_ms=50) as library:
+        await begun.wait()
+        await until(lambda: state(library, "v1", "broken") == "ERROR")
+        for version in ("v1", "v2"):
+            world.put(version, database="small")
+            await active(library, version, "small")
+            assert get(library, b"a", "small") == version.encode()
+        assert state(library, "v1", "huge") == "BUILDING"
+        assert state(library, "v1", "broken") == "ERROR"
 
 
 def children():

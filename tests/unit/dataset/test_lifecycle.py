@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gossipkv.dataset import lifecycle
-from gossipkv.dataset.lifecycle import NEXT, Event, Life, State, Trouble, decide
+from gossipkv.dataset.lifecycle import NEXT, Event, Life, Room, State, Trouble, check, decide
 from gossipkv.dataset.source import SourceFile, SourceVersion
 
 RETIRE_MS = 1000
@@ -163,6 +163,106 @@ def test_a_retiring_version_goes_when_nobody_has_asked_for_it():
     assert what(old, active="v2", now_ms=1500).remove == ("v1",)
 
 
+def test_a_hold_is_switched_to_older_or_newer():
+    """From AVAILABLE and from RETIRING; the one left behind retires, and so does another that was just built."""
+    newer = life("v3", State.ACTIVE)
+    for state in (State.AVAILABLE, State.RETIRING):
+        assert what(life("v1", state), newer, life("v4"), active="v3", hold="v1").switch == "v1"
+        assert what(life("v1", State.ACTIVE), life("v3", state), active="v1", hold="v3").switch == "v3"
+    assert what(life("v1", State.ACTIVE), newer, active="v1", hold="v1").supersede == ("v3",)
+    assert what(life("v4", State.AVAILABLE), newer, active="v3", hold="v1").supersede == ("v4",)
+    assert what(life("v4", State.AVAILABLE), hold="v1").supersede == ("v4",)
+    assert what(life("v4", State.AVAILABLE), newer, active="v3", hold="v1").switch is None
+
+
+def test_under_a_hold_no_other_is_built():
+    """The held one is, also if it is older; the build of another is broken off."""
+    lives = [life("v1"), life("v2"), life("v3", State.ACTIVE), life("v4")]
+    assert what(*lives, active="v3", hold="v1").build == "v1"
+    assert what(*lives, active="v3", hold="v1").skip == ("v2",)
+    assert what(*lives, active="v3", hold="v3").build is None
+    assert what(*lives, active="v3", hold="v0").build is None
+    building = life("v5", State.BUILDING)
+    assert what(*lives, building, active="v3", hold="v1").stop == "v5"
+    assert what(*lives, building, active="v3", hold="v5").stop is None
+    assert what(*lives, building, active="v3").stop is None
+    assert what(life("v1", State.BUILDING), life("v3", State.ACTIVE), active="v3").stop == "v1"
+
+
+def test_a_held_version_is_not_removed_while_the_switch_to_it_waits():
+    """Nor one that is to be switched to after a hold."""
+    old = life("v1", State.RETIRING)
+    assert what(old, life("v2", State.ACTIVE), active="v2", hold="v1", now_ms=10**9).remove == ()
+    assert what(old, life("v2", State.ACTIVE), active="v2", now_ms=10**9).remove == ("v1",)
+
+
+def test_after_a_hold_only_what_the_source_shows_comes_back():
+    """A bad version is withdrawn there, or its source is not complete any more."""
+    active = life("v1", State.ACTIVE)
+    assert what(active, life("v3", State.RETIRING), active="v1").switch == "v3"
+    assert what(active, life("v3", State.RETIRING, source=None), active="v1").switch is None
+    waiting = source("v3", waiting_for="a data file")
+    assert what(active, life("v3", State.RETIRING, source=waiting), active="v1").switch is None
+    assert what(active, life("v3", State.AVAILABLE, source=None), active="v1").switch == "v3"
+
+
+def test_a_version_without_room_waits_until_there_is_some():
+    """Or for ten minutes, since it is an estimate; what was refused halfway pauses, too."""
+    one = life("v1")
+    one.begin()
+    one.wait(Room(100, 50), now_ms=0)
+    assert (one.state, one.trouble, one.failures) == (State.SEEN, None, 0)
+    assert one.waiting_for == "room on the disk: about 100 bytes are needed, 50 are free"
+    assert what(one, now_ms=599_999).build is None
+    assert what(one, now_ms=1).look_again_ms == 600_000
+    assert what(one, now_ms=600_000).build == "v1"
+    one.find_room(99, now_ms=1)
+    assert one.room == Room(100, 99)
+    one.find_room(100, now_ms=1)
+    assert (one.room, one.waiting_for, what(one, now_ms=1).build) == (None, None, "v1")
+    for pause_ms in (1000, 2000):
+        one.begin()
+        one.wait(Room(100, 50, "No space left on device"), now_ms=0)
+        one.find_room(1000, now_ms=pause_ms - 1)
+        assert one.waiting_for.endswith("1,000 are free (No space left on device)")
+        one.find_room(1000, now_ms=pause_ms)
+        assert what(one, now_ms=pause_ms).build == "v1"
+        assert one.needed_bytes == 100
+    one.begin()
+    one.finish()
+    assert (one.failures, one.needed_bytes, one.room) == (0, 0, None)
+
+
+def test_an_older_one_is_built_while_the_newest_waits_for_room():
+    """If it is newer than what is served."""
+    big = life("v3")
+    big.begin()
+    big.wait(Room(100, 50), now_ms=0)
+    assert what(life("v1", State.ACTIVE), life("v2"), big, active="v1").build == "v2"
+
+
+@pytest.mark.parametrize(("lives", "active"), [
+    ([life("v1", State.ACTIVE, open=True), life("v2", State.ACTIVE, open=True)], "v2"),
+    ([life("v1", State.ACTIVE, open=True)], "v2"),
+    ([life("v1", State.BUILDING), life("v2", State.BUILDING)], None),
+    ([life("v1", State.AVAILABLE, open=True)], None),
+    ([life("v1", State.RETIRING), life("v2", State.ACTIVE, open=True)], "v2"),
+    ([life("v1", State.GONE)], None),
+])  # fmt: skip
+def test_what_must_never_be_is_noticed(lives, active):
+    """While the program runs."""
+    with pytest.raises(AssertionError):
+        check(lives, active, switching=False)
+
+
+def test_what_may_be_is_let_pass():
+    """A switch that the system refuses leaves one behind that is built; a lost active version is in ERROR."""
+    one = life("v1", State.ACTIVE, open=True)
+    check([one, life("v2", State.BUILDING), life("v0", State.RETIRING, open=True)], "v1", switching=False)
+    check([one, life("v2", State.AVAILABLE, open=True)], "v1", switching=True)
+    check([life("v1", State.ERROR)], "v1", switching=False)
+
+
 LIVES = st.lists(
     st.builds(
         Life,
@@ -176,12 +276,13 @@ LIVES = st.lists(
 )
 
 
-@given(LIVES, st.sampled_from([None, "v0", "v2", "v4"]), st.integers(0, 3000))
-def test_every_decision_is_legal(lives, active, now_ms):
+@given(LIVES, st.sampled_from([None, "v0", "v2", "v4"]), st.sampled_from([None, "v1", "v3"]), st.integers(0, 3000))
+def test_every_decision_is_legal(lives, active, hold, now_ms):
     """Whatever the states: the table has each step, and nothing goes back."""
     states = {one.name: one.state for one in lives}
-    decision = what(*lives, active=active, now_ms=now_ms)
+    decision = what(*lives, active=active, hold=hold, now_ms=now_ms)
     for names, event in (
+        ([decision.stop] if decision.stop else [], Event.INTERRUPT),
         (decision.skip, Event.SKIP),
         (decision.supersede, Event.SUPERSEDE),
         (decision.remove, Event.QUIET),
@@ -191,10 +292,11 @@ def test_every_decision_is_legal(lives, active, now_ms):
         for name in names:
             assert (states[name], event) in NEXT
     if decision.switch is not None:
-        assert active is None or decision.switch >= active
+        assert decision.switch == hold if hold else active is None or decision.switch >= active
     if decision.build is not None:
         assert State.BUILDING not in states.values()
-        assert active is None or decision.build >= active
+        assert decision.build == hold if hold else active is None or decision.build >= active
+    assert decision.switch not in decision.remove
     groups = [decision.skip, decision.supersede, decision.remove]
     assert all(not set(one) & set(two) for one, two in itertools.combinations(groups, 2))
 

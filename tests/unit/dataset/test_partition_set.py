@@ -217,3 +217,19 @@ def test_an_unknown_scheme_is_a_clear_error():
 def test_metadata_are_a_claim_when_they_are_whole(metadata, claim):
     """Whoever builds sorted files may keep anything with them."""
     assert claim_of(read_label(CutReader(oracle.write([], metadata=metadata)))) == claim
+
+
+def test_what_is_secret_in_a_url_is_not_told(monkeypatch):
+    """A user, a password, an option: the file system's own words may have them."""
+    system = type(fsspec.filesystem("memory"))
+
+    def refuse(self, path, **options):
+        """Says too much."""
+        raise PermissionError("no access for key hunter2hunter2 and password s3cr3t-s3cr3t")
+
+    monkeypatch.setattr(system, "exists", refuse)
+    with pytest.raises(StorageError, match=r"^memory://\*\*\*@host/v/?.*cannot write a version: no access") as caught:
+        write_partition("memory://me:s3cr3t-s3cr3t@host/v", 0, 1, [], storage_options={"secret": "hunter2hunter2"})
+    assert "hunter2" not in f"{caught.value} {caught.value.details}"
+    assert "s3cr3t" not in f"{caught.value} {caught.value.details}"
+    assert caught.value.__cause__ is None

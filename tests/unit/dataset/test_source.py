@@ -1,14 +1,16 @@
 """The source is listed with suspicion."""
 
+import itertools
 import os
 import socket
+from dataclasses import asdict, replace
 
 import pytest
 
 from gossipkv.database_settings import is_name
-from gossipkv.dataset.source import MAX_FILES, Source
+from gossipkv.dataset.source import MAX_FILES, MAX_IGNORED, Source, SourceFile, SourceVersion
 from gossipkv.dataset.source_reader import SourceReader
-from gossipkv.environment import Entry, RealFiles
+from gossipkv.environment import MOST_ENTRIES, Entry, RealFiles
 from gossipkv.errors import SourceError
 
 FILES = RealFiles()
@@ -96,6 +98,20 @@ def test_the_digest_is_of_names_and_sizes_the_fingerprint_of_times_too(tmp_path)
     assert Source(tmp_path / "two", FILES).version("db", "v").digest != one.digest
 
 
+def test_a_tag_takes_part_in_the_fingerprint_and_not_in_the_digest():
+    """As a time does; that of a checksum file as well."""
+    file = SourceFile("a", "/a", 1, 1, "tag", SourceFile(".a.crc", "/.a.crc", 12, 1, "tag"))
+    assert file.checksums is not None
+    one = SourceVersion("db", "v", (file,))
+    for other in (replace(file, tag="t"), replace(file, checksums=replace(file.checksums, tag="t"))):
+        two = SourceVersion("db", "v", (other,))
+        assert two.digest == one.digest
+        assert two.fingerprint != one.fingerprint
+    assert SourceFile.of(asdict(file)) == file
+    with pytest.raises(ValueError, match="not a source file"):
+        SourceFile.of({"name": "a"})
+
+
 def test_links_are_followed_below_the_root_only(tmp_path):
     """A link out of the source is refused, whatever it leads to."""
     root = tmp_path / "root"
@@ -166,3 +182,72 @@ def test_too_many_files_are_refused():
 
     with pytest.raises(SourceError, match="more than 16,384 data files"):
         Source("/x", Many()).version("db", "v")
+
+
+def test_a_directory_without_end_is_refused_soon(monkeypatch):
+    """However many entries there are, so many are looked at and held."""
+    looked = []
+
+    class Endless:
+        """An entry, and the iterator over all of them."""
+
+        name = "part"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            """Nothing to close."""
+
+        def __iter__(self):
+            return itertools.repeat(self)
+
+        def stat(self, follow_symlinks):
+            """A plain file."""
+            looked.append(follow_symlinks)
+            return os.stat(__file__)
+
+    monkeypatch.setattr(os, "scandir", lambda path: Endless())
+    source = Source("/root", FILES)
+    for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
+        looked.clear()
+        with pytest.raises(SourceError, match="cannot be read: more than 65,536 entries; write fewer, larger files"):
+            look()
+        assert len(looked) == MOST_ENTRIES
+
+
+def test_what_is_ignored_is_told_within_limits(tmp_path):
+    """Of thousands of odd names, some."""
+    for number in range(MAX_IGNORED + 5):
+        (tmp_path / f"odd.{number}").touch()
+    assert len(Source(tmp_path, FILES).databases().ignored) == MAX_IGNORED
+
+
+def test_success_alone_and_nested_leftovers_are_no_data(tmp_path):
+    """A version with `_SUCCESS` and `_temporary` waits for a data file, also when `_SUCCESS` is required."""
+    put(tmp_path / "db" / "v" / "_SUCCESS", b"")
+    put(tmp_path / "db" / "v" / "_temporary" / "0" / "part-0")
+    put(tmp_path / "db" / "v" / ".hidden" / "part-0")
+    for required in (False, True):
+        version = Source(tmp_path, FILES, require_success_file=required).version("db", "v")
+        assert (version.files, version.waiting_for) == ((), "a data file")
+
+
+def test_a_checksum_file_is_no_data_and_may_be_a_link(tmp_path):
+    """Below the root, as data may; one that leads out is an error, and so is a directory."""
+    put(tmp_path / "root" / "db" / "v" / "part-0")
+    put(tmp_path / "root" / "db" / "v" / ".other.crc")
+    put(tmp_path / "root" / "crc")
+    source = Source(tmp_path / "root", FILES)
+    assert source.version("db", "v").files[0].checksums is None
+    beside = tmp_path / "root" / "db" / "v" / ".part-0.crc"
+    beside.symlink_to(tmp_path / "root" / "crc")
+    assert source.version("db", "v").files[0].checksums.path == str(tmp_path / "root" / "crc")
+    beside.unlink()
+    beside.symlink_to("/etc/hosts")
+    with pytest.raises(SourceError, match=r"\.part-0\.crc: a link that leads out"):
+        source.version("db", "v")
+    beside.unlink()
+    beside.mkdir()
+    with pytest.raises(SourceError, match=r"\.part-0\.crc: a directory"):
+        source.version("db", "v")

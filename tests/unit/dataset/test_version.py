@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build_job import perform
+from gossipkv.dataset.build_steps import Means, perform
 from gossipkv.dataset.version import open_version
 from gossipkv.environment import RealFiles
 from gossipkv.errors import Corrupt, StorageError
@@ -17,7 +17,7 @@ from tests.unit.dataset.sources import MEMORY_BYTES, lines
 def built(job):
     """A directory with a built version of two partitions."""
     one = job([lines(a=1, b=2, c=3), lines(d=4)])
-    perform(one, RealFiles(), memory_bytes=MEMORY_BYTES)
+    perform(one, RealFiles(), Means(MEMORY_BYTES))
     return Path(one.directory)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import bz2
 import json
+import os
 import random
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gossipkv.dataset.build import MMAP_THRESHOLD_BYTES
 from gossipkv.dataset.formats import codecs
 from gossipkv.dataset.formats.codecs import DamagedError, decompressor
 from gossipkv.dataset.formats.reading import Reading
@@ -26,6 +28,8 @@ STREAMS = [name for name in CODECS if short(name) not in {"SnappyCodec", "Lz4Cod
 CHUNKS = [name for name in CODECS if name not in STREAMS]
 ZSTANDARD = "org.apache.hadoop.io.compress.ZStandardCodec"
 MIB = 1 << 20
+
+AS_A_BUILD = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)}
 
 
 def test_the_codecs_are_those_of_hadoop():
@@ -188,12 +192,26 @@ def test_bombs_take_no_memory(codec, tmp_path):
         path.write_bytes(data)
         paths.append(str(path))
     module = [sys.executable, "-m", memory_of_reading.__name__]
-    done = subprocess.run([*module, *limits, *paths], capture_output=True, text=True, check=True)
+    done = subprocess.run([*module, *limits, *paths], capture_output=True, text=True, check=True, env=AS_A_BUILD)
     told = json.loads(done.stdout)
     assert len(told["reasons"]) == 9
     assert all(told["reasons"])
     allowed = memory_bytes(Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
     assert allowed < BOMB_BYTES // 2
+    assert told["after"] - told["before"] < allowed
+
+
+def test_long_values_do_not_wait_for_a_full_batch(tmp_path):
+    """Each is within its limit; 16,384 of them would not be."""
+    kind = oracle.Kind(compression=oracle.RECORD)
+    path = tmp_path / "part-00000"
+    path.write_bytes(oracle.write([(b"key", bytes(MAX_VALUE_BYTES))] * 100, kind))
+    module = [sys.executable, "-m", memory_of_reading.__name__]
+    limits = [str(MAX_VALUE_BYTES), str(MAX_BLOCK_BYTES)]
+    done = subprocess.run([*module, *limits, str(path)], capture_output=True, text=True, check=True, env=AS_A_BUILD)
+    told = json.loads(done.stdout)
+    assert (told["records"], told["reasons"]) == (100, [None])
+    allowed = memory_bytes(Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=MAX_BLOCK_BYTES))
     assert told["after"] - told["before"] < allowed
 
 
@@ -228,7 +246,7 @@ def test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take(
     path.write_bytes(oracle.write(records, kind))
     module = [sys.executable, "-m", memory_of_reading.__name__]
     limits = [str(LARGE_VALUE_BYTES), str(LARGE_BLOCK_BYTES)]
-    done = subprocess.run([*module, *limits, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run([*module, *limits, str(path)], capture_output=True, text=True, check=True, env=AS_A_BUILD)
     told = json.loads(done.stdout)
     assert (told["records"], told["reasons"]) == (len(records), [None])
     allowed = memory_bytes(Reading(max_value_bytes=LARGE_VALUE_BYTES, max_block_bytes=LARGE_BLOCK_BYTES))

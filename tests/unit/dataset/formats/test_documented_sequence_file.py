@@ -107,5 +107,5 @@ def test_the_stated_names_and_limits() -> None:
     assert f"windows of {sequence_file.WINDOW_BYTES >> 20} MiB" in PAGE
     rest = sequence_file.memory_bytes(Reading(max_value_bytes=0, max_block_bytes=0))
     for most in (Reading(max_value_bytes=0, max_block_bytes=400), Reading(max_value_bytes=400, max_block_bytes=0)):
-        assert sequence_file.memory_bytes(most) == rest + 1700
-    assert f"at most {rest >> 20} MiB and 4¼ times the\nlargest block or value" in PAGE
+        assert sequence_file.memory_bytes(most) == rest + 1300
+    assert f"at most {rest >> 20} MiB and 3¼ times the\nlargest block or value" in PAGE

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet as pq
 
 from gossipkv.dataset.formats import parquet_pages
-from gossipkv.dataset.formats.parquet import batches
+from gossipkv.dataset.formats.parquet import WINDOW_BYTES, batches
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, Reading
 from gossipkv.errors import SourceChanged, SourceError
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
@@ -198,9 +198,28 @@ def test_pages_over_the_limit_are_refused():
     data = written({"key": KEYS, "value": VALUES}, use_dictionary=False, data_page_size=1 << 30)
     reader = CutReader(data)
     with pytest.raises(SourceError, match=r"has a page of [\d,]+ bytes; the limit is 30,000: write smaller pages"):
-        everything(batches(reader, Reading(max_block_bytes=30_000)))
+        everything(batches(reader, Reading(max_block_bytes=75_000)))
     small = written({"key": KEYS, "value": VALUES}, use_dictionary=False, data_page_size=4096, write_batch_size=64)
-    assert len(read(small, max_block_bytes=30_000)) == ROWS
+    assert len(read(small, max_block_bytes=75_000)) == ROWS
+
+
+def test_a_file_is_read_in_large_pieces():
+    """Columns that are read by turns do not fetch each other's bytes again: a remote source has a price a request."""
+
+    class Counting(CutReader):
+        sizes = ()
+
+        def read_at(self, offset, size_bytes):
+            self.sizes += (size_bytes,)
+            return super().read_at(offset, size_bytes)
+
+    column = [os.urandom(500) for _ in range(30_000)]
+    options = {"use_dictionary": False, "compression": "none"}
+    reader = Counting(written({"key": column, "value": column[::-1]}, **options))
+    assert everything(batches(reader, Reading()))[0] == list(zip(column, column[::-1], strict=True))
+    assert sum(reader.sizes) < 1.6 * reader.size_bytes
+    # The rest are page headers.
+    assert len([size for size in reader.sizes if size > 1 << 16]) < 2 * reader.size_bytes / WINDOW_BYTES
 
 
 # -- page headers ------------------------------------------------------------------------------------------------------
@@ -278,7 +297,7 @@ BOUND_BYTES = 64 << 20
 
 READ = """
 import sys
-from gossipkv.dataset.formats.parquet import batches
+from gossipkv.dataset.formats.parquet import WINDOW_BYTES, batches
 from gossipkv.dataset.formats.reading import Reading
 from tests.unit.dataset.formats.cut_reader import CutReader
 

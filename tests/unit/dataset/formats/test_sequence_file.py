@@ -4,6 +4,7 @@ import dataclasses
 import random
 import re
 import struct
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from gossipkv.dataset.formats import sequence_file
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.errors import SourceChanged, SourceError
+from gossipkv.storage.batch import Batch
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats.readers import MemoryReader
 from tests.unit.dataset.formats.sequence_files import CLASSES, CODECS, kinds, read, short
@@ -411,3 +413,34 @@ def test_every_byte_of_a_sync_mark_counts(compression):
             wrong = bytearray(data)
             wrong[place + 4 + byte] ^= 1 << byte % 8
             refused(bytes(wrong), "a sync mark that is not the file's", place)
+
+
+SHAPE = {"key_is_text": True, "value_is_text": True, "max_value_bytes": 100, "name": "x"}
+
+
+def test_batches_hold_what_they_point_into():
+    """The buffers outlive the decoders while a batch has records of them, and no longer."""
+    batch = Batch()
+    buffer = GOOD * 3
+    free = sys.getrefcount(buffer)
+    sequence_file.RecordDecoder(PLAIN.sync, **SHAPE).fill(batch, buffer, 0, 0)
+    assert (list(batch), sys.getrefcount(buffer)) == ([(b"k", b"v")] * 3, free + 1)
+    batch.clear()
+    assert sys.getrefcount(buffer) == free
+
+    value = bytearray(b"\1v")
+    free = sys.getrefcount(value)
+    sequence_file.RecordDecoder(PLAIN.sync, **SHAPE, decompress=lambda *_: value).fill(batch, GOOD, 0, 0)
+    assert (list(batch), sys.getrefcount(value)) == ([(b"k", b"v")], free + 1)
+    batch.clear()
+    assert sys.getrefcount(value) == free
+
+    buffers = [bytearray(part) for part in ONE]
+    sequence_file.Block(buffers, 1, **SHAPE, offset=0).fill(batch)
+    assert list(batch) == [(b"k", b"v")]
+    for part in buffers:
+        with pytest.raises(BufferError):
+            part.append(0)
+    batch.clear()
+    for part in buffers:
+        part.append(0)

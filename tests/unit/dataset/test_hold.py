@@ -1,0 +1,260 @@
+"""Holding a version: the way back from a bad one, step by step over a simulated disk and clock."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from gossipkv.dataset.lifecycle import State
+from gossipkv.errors import Corrupt
+from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
+
+
+@pytest.fixture
+def node():
+    """A node that has started, with nothing at its source."""
+    node = SimulatedNode()
+    node.start()
+    yield node
+    node.close()
+
+
+def put(node, *names):
+    """Versions appear at the source, one after the other."""
+    for name in names:
+        node.put(name, [b"name\t%s\n" % name.encode()])
+        node.look()
+
+
+def upgrade(node, *names):
+    """Each is built and switched to before the next one appears."""
+    for name in names:
+        put(node, name)
+        node.finish()
+        assert node.active == name
+
+
+@contextmanager
+def no_builds(node):
+    """Nothing is built meanwhile."""
+    before = list(node.builds)
+    yield
+    assert node.builds == before
+
+
+def test_a_newer_one_that_appears_during_a_build_comes_next(node):
+    """The build goes on, and is switched to; those between are skipped."""
+    put(node, "v1", "v2", "v3", "v4")
+    assert node.states == {"v1": State.BUILDING, "v2": State.SEEN, "v3": State.SEEN, "v4": State.SEEN}
+    node.finish()
+    assert node.active == "v1"
+    assert node.states["v4"] is State.BUILDING
+    node.finish()
+    assert node.active == "v4"
+    assert node.builds == ["v1", "v4"]
+    assert node.states == {"v1": State.RETIRING, "v4": State.ACTIVE}
+
+
+def test_a_hold_leads_back_at_once_while_the_version_is_here(node):
+    """Without a build; the one left behind is served by name, retires, and is not built again."""
+    upgrade(node, "v1", "v2")
+    with no_builds(node):
+        node.hold("v1")
+        assert node.active == "v1"
+        assert node.value(b"name") == b"v1"
+        assert node.states == {"v1": State.ACTIVE, "v2": State.RETIRING}
+        for _ in range(8):
+            node.requests["v2"] += 1
+            node.wait()
+            assert node.kept == {"v1", "v2"}
+        for _ in range(5):
+            node.wait()
+        assert node.kept == {"v1"}
+        node.look()
+        put(node, "v3")
+        assert node.states == {"v1": State.ACTIVE, "v2": State.SEEN, "v3": State.SEEN}
+    assert node.status["hold"] == "v1"
+    assert node.status["error"] is None
+
+
+def test_a_hold_builds_what_is_only_at_the_source(node):
+    """The active one serves meanwhile."""
+    upgrade(node, "v1", "v2")
+    for _ in range(6):
+        node.wait()
+    assert node.kept == {"v2"}
+    node.hold("v1")
+    assert (node.active, node.states["v1"]) == ("v2", State.BUILDING)
+    node.finish()
+    assert node.active == "v1"
+    assert node.builds == ["v1", "v2", "v1"]
+
+
+def test_a_hold_on_a_newer_one_skips_what_is_newer_still(node):
+    """It is a pin, and not only a way back."""
+    upgrade(node, "v1")
+    node.hold("v2")
+    put(node, "v3")
+    assert node.states == {"v1": State.ACTIVE, "v3": State.SEEN}
+    put(node, "v2")
+    assert node.states["v2"] is State.BUILDING
+    node.finish()
+    assert node.active == "v2"
+    assert "v3" not in node.builds
+
+
+def test_a_hold_breaks_off_the_build_of_another(node):
+    """It may take hours, and the way back must not wait for it; nothing is left of it."""
+    upgrade(node, "v1")
+    put(node, "v2")
+    assert node.states["v2"] is State.BUILDING
+    node.hold("v1")
+    assert node.states == {"v1": State.ACTIVE, "v2": State.SEEN}
+    assert node.disk.list_directory(f"/data/building/{DATABASE}") == []
+    node.hold(None)
+    assert node.states["v2"] is State.BUILDING
+
+
+def test_a_hold_that_is_nowhere_leaves_what_is_served_and_says_so(node):
+    """Until it appears."""
+    upgrade(node, "v1")
+    node.hold("v0")
+    assert node.active == "v1"
+    assert node.status["error"] == "hold: version v0 is neither here nor at the source; v1 goes on being served"
+    with no_builds(node):
+        put(node, "v2")
+    put(node, "v0")
+    assert node.status["error"] is None
+    node.finish()
+    assert node.active == "v0"
+
+
+def test_a_hold_that_is_nowhere_at_the_first_start(node):
+    """Nothing else is built, nothing is served, and why is said to those who ask for a key."""
+    node.hold("v2")
+    put(node, "v1")
+    assert node.active is None
+    assert node.status["error"] == "hold: version v2 is neither here nor at the source; nothing is served"
+    assert node.library.unready(DATABASE) == node.status["error"]
+    assert node.builds == []
+
+
+def test_a_held_version_that_is_wrong_is_an_error_and_the_active_one_serves(node):
+    """The error says where; no other is built in its place."""
+    upgrade(node, "v1", "v3")
+    node.put("v2", [b"wrong\n"])
+    node.hold("v2")
+    node.finish()
+    assert (node.active, node.states["v2"]) == ("v3", State.ERROR)
+    assert "part-0" in node.status["versions"]["v2"]["error"]["message"]
+    assert "v2" in node.library.unready(DATABASE)
+
+
+def test_without_the_hold_the_newest_serves_again(node):
+    """At once while it is here; it is built again if it is not."""
+    upgrade(node, "v1", "v2")
+    node.hold("v1")
+    with no_builds(node):
+        node.hold(None)
+        assert node.active == "v2"
+    node.hold("v1")
+    for _ in range(6):
+        node.wait()
+    assert node.kept == {"v1"}
+    node.hold(None)
+    assert node.states["v2"] is State.BUILDING
+    node.finish()
+    assert node.active == "v2"
+
+
+def test_a_version_that_was_withdrawn_does_not_come_back(node):
+    """Not when the hold goes, nor after a restart; the next good one does."""
+    upgrade(node, "v1", "v2")
+    node.hold("v1")
+    node.withdraw("v2")
+    node.look()
+    node.hold(None)
+    assert (node.active, node.kept) == ("v1", {"v1", "v2"})
+    node.stop()
+    node.start()
+    assert (node.active, node.states["v2"]) == ("v1", State.RETIRING)
+    upgrade(node, "v3")
+
+
+def test_a_restart_under_a_hold_serves_what_is_held(node):
+    """At once, without a build, whether or not the source is there; one left behind stays so."""
+    upgrade(node, "v1", "v2")
+    node.hold("v1")
+    for name in ("v1", "v2"):
+        node.withdraw(name)
+    node.stop()
+    with no_builds(node):
+        node.start()
+        assert node.active == "v1"
+        assert node.states == {"v1": State.ACTIVE, "v2": State.RETIRING}
+
+
+def test_a_restart_after_the_hold_has_gone(node):
+    """The rules hold again, from the held version on."""
+    upgrade(node, "v1", "v2")
+    node.hold("v1")
+    node.stop()
+    node.databases = {}
+    with no_builds(node):
+        node.start()
+        assert node.active == "v2"
+
+
+def test_a_restart_with_a_new_hold_answers_from_it_at_once(node):
+    """Nobody gets an answer from the other one first."""
+    upgrade(node, "v1", "v2")
+    node.stop()
+    node.hold_from_now("v1")
+    answers = len(node.answers)
+    node.start()
+    assert node.active == "v1"
+    assert node.on_disk()[:2] == ("v1", "v2")
+    assert node.answers[-1] == ("v1", "v1")
+    assert len(node.answers) > answers
+
+
+def test_a_damaged_active_document_leads_to_what_is_held(node):
+    """Else to the newest that is here."""
+    upgrade(node, "v1", "v2")
+    node.hold("v1")
+    for hold, expected in (("v1", "v1"), (None, "v2")):
+        node.stop()
+        node.spoil(f"/data/active/{DATABASE}")
+        node.hold_from_now(hold)
+        node.start()
+        assert node.active == expected
+
+
+def test_damage_found_while_it_retired_is_known_when_it_is_held(node):
+    """It is switched to, and built again under its readers."""
+    upgrade(node, "v1", "v2")
+    node.damaged("v1", Corrupt("00000.gkv", 4096, "checksum"))
+    assert node.states["v1"] is State.RETIRING
+    node.hold("v1")
+    assert (node.active, node.states["v1"]) == ("v1", State.BUILDING)
+    assert "4096" in node.status["versions"]["v1"]["error"]["message"]
+    node.finish()
+    assert (node.active, node.states["v1"]) == ("v1", State.ACTIVE)
+    assert "error" not in node.status["versions"]["v1"]
+
+
+def test_a_version_is_built_again_only_when_its_removal_is_done(node):
+    """A long read keeps it: what is built in its place is not taken for it, and deleted."""
+    upgrade(node, "v1", "v2")
+    pinned = node.library.version(DATABASE, "v1").files[0]
+    pinned.pin()
+    for _ in range(6):
+        node.wait()
+    assert node.kept == {"v2"}
+    node.hold("v1")
+    assert node.states["v1"] is State.BUILDING
+    assert node.builds == ["v1", "v2"]
+    pinned.unpin()
+    node.wait()
+    node.finish()
+    assert node.active == "v1"
+    assert node.on_disk()[2] == {"v1", "v2"}

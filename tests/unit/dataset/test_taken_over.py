@@ -1,0 +1,192 @@
+"""Versions of sorted files through the whole of a build, and through a node: taken over, or built after all."""
+
+import dataclasses
+import json
+import os
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.dataset import finish_version, partition_of, write_partition
+from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.build_steps import Means, perform
+from gossipkv.dataset.manifest import Stray, read_manifest
+from gossipkv.dataset.source import Source
+from gossipkv.dataset.version import open_version
+from gossipkv.environment import RealFiles
+from gossipkv.errors import Corrupt, SourceError
+from gossipkv.storage.builder import build
+from tests.oracle import sorted_file as oracle
+from tests.unit.dataset.sources import MEMORY_BYTES
+from tests.unit.dataset.world import active, get, until
+
+RECORDS = {b"key %05d" % n: b"value %d" % n * 5 for n in range(3000)}
+
+
+def write(place, partitions=3, function="sequins", records=RECORDS, **options):
+    """A whole version."""
+    for partition in range(partitions):
+        held = [record for record in records.items() if partition_of(record[0], partitions, function) == partition]
+        write_partition(place, partition, partitions, held, function=function, memory_bytes=MEMORY_BYTES, **options)
+    finish_version(place, partitions)
+
+
+def job_of(root, directory, **options):
+    """The build of the version `db/v1` below a root."""
+    source = Source.open(str(root), RealFiles(), {})
+    os.mkdir(directory)
+    one = BuildJob.of(source.version("db", "v1"), str(directory), remote=source.remote)
+    return dataclasses.replace(one, **options)
+
+
+def answers(one):
+    """Everything that a node would serve of the job's result, each key from its partition."""
+    version = open_version(RealFiles(), Path(one.directory), "db", "v1")
+    found = {}
+    for partition, file in enumerate(version.files):
+        for key, value in file.scan() if file is not None else ():
+            assert partition_of(key, version.partitions, version.function) == partition
+            assert file.get(key) == value
+            found[key] = value
+    version.close()
+    return found
+
+
+def made(one, **options):
+    """Performs the job."""
+    return perform(one, RealFiles(), Means(MEMORY_BYTES, **options))
+
+
+@pytest.fixture
+def memory():
+    """The URL of a source root in memory."""
+    name = f"/{uuid.uuid4().hex}"
+    yield f"memory:/{name}"
+    fsspec.filesystem("memory").rm(name, recursive=True)
+
+
+@pytest.mark.parametrize("function", ["sequins", "text", "cascading"])
+def test_a_finished_version_is_taken_over(tmp_path, function):
+    """Byte for byte, by the function that its files say; the manifest is a build's."""
+    write(tmp_path / "root/db/v1", function=function)
+    one = job_of(tmp_path / "root", tmp_path / "build")
+    told = []
+    manifest = made(one, on_progress=told.append)
+    assert answers(one) == RECORDS
+    assert manifest == read_manifest(RealFiles(), Path(one.directory))
+    assert (manifest.identity.function, manifest.alike, manifest.format) == (function, (function,), "sorted")
+    assert (manifest.records, manifest.strays, manifest.voided) == (3000, 0, None)
+    assert (manifest.source_files, manifest.source_bytes) == (3, manifest.size_bytes)
+    for file in manifest.held:
+        assert (tmp_path / "build" / file.name).read_bytes() == (tmp_path / "root/db/v1" / file.name).read_bytes()
+    assert told[-1] == Progress(one.source_bytes, one.source_bytes, 3000, 3000)
+    assert [state.done for state in told] == sorted(state.done for state in told)
+
+
+def test_a_remote_version_is_taken_over(tmp_path, memory):
+    """Copied through, and paced."""
+    write(f"{memory}/db/v1", compression="lz4")
+    one = job_of(memory, tmp_path / "build")
+    paced = []
+    manifest = made(one, pace=paced.append)
+    assert answers(one) == RECORDS
+    assert (manifest.format, manifest.compression) == ("sorted", "lz4")
+    assert sum(paced) >= one.source_bytes
+
+
+def test_only_the_wanted_partitions_are_taken_over(tmp_path):
+    """The others have no entry."""
+    write(tmp_path / "root/db/v1")
+    one = job_of(tmp_path / "root", tmp_path / "build", wanted=(2,))
+    manifest = made(one)
+    assert [file is not None for file in manifest.files] == [False, False, True]
+    assert answers(one) == {key: value for key, value in RECORDS.items() if partition_of(key, 3) == 2}
+
+
+@pytest.mark.parametrize("function", ["sequins", "text"])
+def test_a_stray_has_the_version_partitioned_anew(tmp_path, function):
+    """By Sequins' own; it is served from where it belongs, and the manifest names it."""
+    place = tmp_path / "root/db/v1"
+    write(place, function=function)
+    stray = next(key for key in RECORDS if partition_of(key, 3, function) == 1)
+    held = [record for record in RECORDS.items() if partition_of(record[0], 3, function) == 2]
+    metadata = json.dumps({"function": function, "partition": 2, "partitions": 3}).encode()
+    build(place / "part-00002.gkv", [(stray, b"stray"), *held], metadata=metadata)
+    one = job_of(tmp_path / "root", tmp_path / "build")
+    manifest = made(one)
+    assert answers(one) == RECORDS | {stray: b"stray"}  # The later file.
+    assert (manifest.identity.function, manifest.voided, manifest.strays) == ("sequins", function, 1)
+    at = sorted([stray, *(key for key, _ in held)]).index(stray)
+    offset = 64 + sum(len(oracle.encode(key, value)) for key, value in sorted(held)[:at])
+    assert manifest.first_stray == Stray(stray, str(place / "part-00002.gkv"), offset)
+    assert manifest.duplicates == 1
+
+
+def test_sorted_files_without_a_claim_are_read(tmp_path):
+    """And what made them is recognised as with any other format."""
+    place = tmp_path / "root/db/v1"
+    place.mkdir(parents=True)
+    for partition in range(3):
+        held = [record for record in RECORDS.items() if partition_of(record[0], 3, "text") == partition]
+        build(place / f"any{partition}.gkv", held)
+    one = job_of(tmp_path / "root", tmp_path / "build")
+    manifest = made(one)
+    assert answers(one) == RECORDS
+    assert (manifest.identity.function, manifest.format) == ("text", "sorted")
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_damage_is_named_and_leaves_no_manifest(tmp_path, compression):
+    """File and offset at the source; the same for a partition that is not there."""
+    place = tmp_path / "root/db/v1"
+    write(place, compression=compression)
+    path = place / "part-00001.gkv"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:5000] + b"?" + whole[5001:])
+    one = job_of(tmp_path / "root", tmp_path / "build")
+    with pytest.raises(Corrupt, match=rf"{path}: damaged at byte 4096: a page's checksum does not hold"):
+        made(one)
+    assert os.listdir(one.directory) == []
+    path.unlink()
+    with pytest.raises(SourceError, match="of which 1 is missing beside it"):
+        made(job_of(tmp_path / "root", tmp_path / "build2"))
+
+
+async def test_a_node_serves_what_tasks_have_sorted(world):
+    """A version taken over after one of text; a damaged one leaves it where it was."""
+    world.put("v1", b"key 00001\told\n")
+    async with world.node() as library:
+        await active(library, "v1")
+        write(world.source / "db/v2", function="text", partitions=4)
+        library.refresh()
+        await active(library, "v2")
+        assert get(library, b"key 00001") == b"value 1" * 5
+        assert get(library, b"nothing") is None
+        write(world.source / "db/v3")
+        damaged = world.source / "db/v3/part-00000.gkv"
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+        library.refresh()
+        await until(lambda: library.status()["db"]["versions"].get("v3", {}).get("state") == "ERROR")
+        error = library.status()["db"]["versions"]["v3"]["error"]
+        assert error["file"] == str(damaged)
+        assert "the footer is missing" in error["message"]
+        assert get(library, b"key 00001") == b"value 1" * 5
+
+
+@given(
+    st.dictionaries(st.binary(max_size=6), st.binary(max_size=9), max_size=60),
+    st.integers(1, 5),
+    st.sampled_from(["sequins", "text"]),
+    st.sampled_from(["none", "lz4"]),
+)
+def test_a_version_of_tasks_answers_as_a_dict_does(tmp_path_factory, records, partitions, function, compression):
+    """Every record, whatever the tasks wrote."""
+    root = tmp_path_factory.mktemp("world")
+    write(root / "db/v1", partitions, function, records, compression=compression)
+    one = job_of(root, root / "_build")
+    assert made(one).identity.function == function
+    assert answers(one) == records

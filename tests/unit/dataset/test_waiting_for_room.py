@@ -1,0 +1,128 @@
+"""A disk that is full at any operation of an upgrade, and one that is too small, over a simulated disk and clock."""
+
+import errno
+
+import pytest
+
+from gossipkv.dataset.lifecycle import State
+from gossipkv.testing.faulty_files import CHANGING, Action, Fault
+from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
+
+MOST_WAITS = 40
+
+
+@pytest.fixture
+def node():
+    """A node that serves v1."""
+    with_first = begin()
+    yield with_first
+    with_first.close()
+
+
+def begin():
+    """A node that serves v1."""
+    node = SimulatedNode()
+    node.start()
+    put(node, "v1")
+    node.finish()
+    assert node.active == "v1"
+    return node
+
+
+def put(node, name):
+    """A version appears at the source."""
+    node.put(name, [b"name\t%s\n" % name.encode()])
+    node.look()
+
+
+def until_active(node, name):
+    """Builds are let go and time passes until it answers; never is it in error, and always something answers."""
+    for _ in range(MOST_WAITS):
+        if node.active == name:
+            return
+        assert node.value(b"name") == b"v1"
+        assert node.states[name] is not State.ERROR
+        if node.states[name] is State.BUILDING:
+            node.finish()
+        else:
+            node.wait()
+    raise AssertionError(node.status)
+
+
+def operations():
+    """How many changes of the disk an upgrade makes until it is switched to."""
+    node = begin()
+    before = len(node.files.trace)
+    put(node, "v2")
+    node.finish()
+    assert node.active == "v2"
+    count = len(node.files.trace) - before
+    node.close()
+    return count
+
+
+@pytest.mark.parametrize("action", [Action.FAIL, Action.FAIL_HALFWAY])
+def test_a_disk_that_is_full_at_any_operation(action):
+    """It waits, whatever was refused, goes on by itself, and leaves nothing over."""
+    waited = 0
+    total = operations()
+    assert total > 15
+    for at in range(total):
+        node = begin()
+        node.files.faults = (Fault(at, action, kinds=CHANGING, error=errno.ENOSPC),)
+        node.files._seen = [0]
+        put(node, "v2")
+        until_active(node, "v2")
+        assert node.files.struck
+        assert node.disk.list_directory(f"/data/building/{DATABASE}") == []
+        waited += node.builds.count("v2") > 1
+        node.close()
+    assert waited > total / 2
+
+
+def test_a_disk_that_is_too_small_is_not_built_on(node):
+    """Until it has grown; nothing is begun before, however long it takes."""
+    capacity = node.disk.capacity_bytes
+    node.disk.capacity_bytes -= node.disk.free_bytes("/") - 10_000
+    put(node, "v2")
+    for _ in range(20):
+        told = node.status["versions"]["v2"]
+        assert told["state"] == "SEEN"
+        assert 9_000 < told["free_bytes"] <= 10_000
+        assert told["needed_bytes"] > 60_000
+        assert told["waiting_for"].startswith("room on the disk: about ")
+        assert "error" not in told
+        node.wait()
+    assert node.builds == ["v1"]
+    node.disk.capacity_bytes = capacity
+    until_active(node, "v2")
+
+
+def test_it_is_tried_anyway_after_ten_minutes(node):
+    """The estimate may be too high."""
+    node.disk.capacity_bytes -= node.disk.free_bytes("/") - 60_000
+    put(node, "v2")
+    looks = 0
+    while not node.log("no_room")[1:]:
+        node.wait(60)
+        looks += 1
+    assert 9 <= looks <= 12
+
+
+def test_room_that_a_retired_version_leaves_is_used(node):
+    """Nobody has to do anything."""
+    node.put("v2", [b"name\t%s\n" % (b"v" * 50_000)])
+    node.look()
+    node.finish()
+    assert node.active == "v2"
+    free = node.disk.free_bytes("/")
+    node.hold("v1")
+    node.disk.capacity_bytes -= free - 65_000
+    put(node, "v0")
+    node.hold("v0")
+    assert node.status["versions"]["v0"]["waiting_for"].startswith("room on the disk")
+    for _ in range(12):
+        node.wait()
+    assert node.kept == {"v1"}
+    node.finish()
+    assert node.active == "v0"
