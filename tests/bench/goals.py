@@ -35,6 +35,10 @@ SWITCH_P50 = "get while 10 databases switch in turn, p50"
 SWITCH_P999 = "get while 10 databases switch in turn, p99.9"
 SWITCH_FAILED = "gets that failed meanwhile"
 SWITCH_BACK = "gets that stepped back meanwhile"
+DATASETS = (
+    SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
+    SWITCH_FAILED, SWITCH_BACK,
+)  # fmt: skip
 
 ITSELF = ""  # A goal for our own figure rather than for a ratio.
 BUDGET = "the budget"

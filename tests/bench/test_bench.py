@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.bench import data, goals, report, verification
+from tests.bench.datasets import load_client, records
 from tests.bench.measurement import Measurement
 from tests.bench.peers.python_dict import PythonDict
 
@@ -28,7 +29,8 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     printed = run("--peers", "dict", "--only", "small", "--only", "large", "--only", "memory", "--json", str(path))
     rows = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
-    expected = {goal.row for goal in goals.GOALS} - {goals.SERVING}
+    apart = {goals.SERVING, *goals.DATASETS}
+    expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
     assert all(figure > 0 for row in rows.values() for figure in row["samples"][row["ours"]])
     assert goals.GET_HIT_SMALL in printed
@@ -41,6 +43,44 @@ def test_quick_run_beside_a_node(tmp_path: Path) -> None:
     run("--only", "serving", "--json", str(path))
     rows = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
     assert rows[goals.SERVING]["samples"].keys() == {"GossipKV", goals.IDLE}
+
+
+@pytest.mark.parametrize(
+    ("part", "rows"),
+    [
+        ("sequence", {goals.SEQUENCE_SHORT, goals.SEQUENCE_LONG}),
+        ("lanes", {goals.LANES_BY_HASH, goals.LANES_MIXED, goals.LANES_MEMORY}),
+        ("restart", {goals.RESTART, goals.RESTART_COLD}),
+        ("switching", {goals.SWITCH_P99, goals.SWITCH_FAILED, goals.SWITCH_BACK}),
+    ],
+)
+def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> None:
+    """Each part finds its records right, no get fails, and each of its goals gets a verdict."""
+    path = tmp_path / "figures.json"
+    run("--only", part, "--json", str(path))
+    found = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
+    assert rows <= found.keys()
+    for row in {goals.SWITCH_FAILED, goals.SWITCH_BACK} & found.keys():
+        assert found[row]["samples"]["GossipKV"] == [0]
+
+
+def test_a_client_counts_what_is_wrong() -> None:
+    """A value of another version than the node says, an error and a step back are counted; a right value is not."""
+    task = load_client.Task("", 0, ["db"], 10, 50, 0, "")
+    counts = load_client.Counts()
+    asker = load_client.Check("db", task.value_bytes, counts)
+    key = records.key_of(3)
+    right = {version: load_client.value_of("db", version, key, 50) for version in ("1", "2")}
+    asker.look(key, [1, 1, None, [right["1"], "1"]])
+    asker.look(key, [1, 1, None, [right["2"], "2"]])
+    assert (counts.reads, counts.failed, counts.back) == (2, 0, 0)
+    asker.look(key, [1, 1, None, [right["1"], "1"]])
+    assert (counts.failed, counts.back) == (0, 1)
+    for answer in ([1, 1, None, [right["1"], "2"]], [1, 1, None, [None, "2"]], [1, 1, [1, "not_ready", {}], None]):
+        failed = counts.failed
+        asker.look(key, answer)
+        assert counts.failed == failed + 1
+    assert counts.reads == 6
 
 
 def test_wrong_answers_stop_the_run() -> None:

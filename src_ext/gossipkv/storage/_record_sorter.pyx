@@ -46,7 +46,7 @@ cdef class RecordSorter(OrderedRecords):
             raise LimitExceeded(f"a build has 1 to {MAX_GROUPS} partitions, got {group_count}")
         self.memory_bytes = memory_bytes
         self.group_count = group_count
-        self.group_bytes = 0 if group_count == 1 else 3
+        self.group_bytes = 0 if group_count == 1 else 1 if group_count <= 256 else 2
         self.runs = Runs(make_scratch, memory_bytes)
         self.groups = <Group*> calloc(group_count, sizeof(Group))
         if self.groups == NULL:
@@ -195,7 +195,10 @@ cdef class RecordSorter(OrderedRecords):
         cdef const uint8_t* at = self.arena + place
         cdef Py_ssize_t size = <Py_ssize_t> load32(at + 4)
         if level == 0 and self.group_bytes:
-            return (<uint64_t> load32(at) << 40) | (word_of(at + RECORD_HEADER_SIZE, size, self.shared) >> 24)
+            return (
+                <uint64_t> load32(at) << (64 - 8 * self.group_bytes)
+                | word_of(at + RECORD_HEADER_SIZE, size, self.shared) >> 8 * self.group_bytes
+            )
         return word_of(at + RECORD_HEADER_SIZE, size, self.shared + 8 * level - self.group_bytes)
 
     cdef inline int compare(self, uint64_t a, uint64_t b) noexcept nogil:

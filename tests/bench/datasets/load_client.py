@@ -76,6 +76,28 @@ def contents(database: str, version: str, keys: int, value_bytes: int) -> Iterat
         yield key, value_of(database, version, key, value_bytes)
 
 
+class Check:
+    """What one connection is told must be right, and go forward."""
+
+    def __init__(self, database: str, value_bytes: int, counts: Counts) -> None:
+        self._database = database
+        self._value_bytes = value_bytes
+        self._counts = counts
+        self._version = ""
+
+    def look(self, key: bytes, answer: list[object]) -> None:
+        """Counts an answer to a get of this key."""
+        self._counts.reads += 1
+        match answer:
+            case [1, 1, None, [value, str(version)]]:
+                if value != value_of(self._database, version, key, self._value_bytes):
+                    self._counts.fail(f"{self._database}: {key!r} of {version}: {value!r}")
+                self._counts.back += version < self._version
+                self._version = version
+            case _:
+                self._counts.fail(f"{self._database}: {answer}")
+
+
 class Asker:
     """One connection."""
 
@@ -84,10 +106,9 @@ class Asker:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._database = database
         self._task = task
-        self._counts = counts
+        self._check = Check(database, task.value_bytes, counts)
         self._samples = samples
         self._random = random.Random(f"{task.seed} {database}").random
-        self._version = ""
         self._key = b""
         self._sent_ns = 0
         self._waiting = b""
@@ -113,20 +134,8 @@ class Asker:
         self._waiting = b""
         self._samples.append(now_ns)
         self._samples.append(now_ns - self._sent_ns)
-        self._check(*answer)
+        self._check.look(self._key, answer)
         return True
-
-    def _check(self, kind: int, number: int, error: list[object] | None, result: tuple[bytes, str] | None) -> None:
-        self._counts.reads += 1
-        if (kind, number, error) != (1, 1, None) or result is None:
-            self._counts.fail(f"{self._database}: {error}")
-            return
-        value, version = result
-        if value != value_of(self._database, version, self._key, self._task.value_bytes):
-            self._counts.fail(f"{self._database}: {self._key!r} of {version}: {value!r}")
-        if version < self._version:
-            self._counts.back += 1
-        self._version = version
 
 
 def run(task: Task) -> Counts:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 FILES = 4
 PEAK_FACTOR = 2.6  # The source, what is built of it, and the runs of two builds at once.
-PATIENCE_S = 60.0
-GIGABYTE = 1e9
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,11 @@ class Node:
             raise RuntimeError(f"{database}: a wrong value of {key!r}")
         return True
 
+    def wait_for_all(self, questions: list[tuple[str, bytes]], value_bytes: int) -> None:
+        """Returns when each of them has been answered rightly."""
+        for name, key in questions:
+            wait_for(partial(self.answers, name, key, value_bytes), name)
+
     def kill(self) -> None:
         """Without a word."""
         self.process.kill()
@@ -100,8 +104,7 @@ def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measureme
         questions += [(name, key) for key in first]
     machine.say("    building")
     with killed_at_last(source, built) as node:
-        for name, key in questions:
-            wait_for(lambda name=name, key=key: node.answers(name, key, load.value_bytes), name)  # type: ignore[misc]
+        node.wait_for_all(questions, load.value_bytes)
     files = _files(built)
     size_bytes = sum(path.stat().st_size for path in files)
     less = "" if total_bytes == load.total_bytes else f"; less than {load.total_bytes:,} for want of room on the disk"
@@ -127,8 +130,7 @@ def _restarts(source: Path, built: Path, questions: list[tuple[str, bytes]], loa
         if number % 2:
             forget(built)
         with killed_at_last(source, built) as node:
-            for name, key in questions:
-                wait_for(lambda name=name, key=key: node.answers(name, key, load.value_bytes), name)  # type: ignore[misc]
+            node.wait_for_all(questions, load.value_bytes)
             seconds = perf_counter() - node.begin
         (cold if number % 2 else warm).append(seconds)
         if number % 2 == 0:

@@ -124,8 +124,6 @@ def _profile(path: Path) -> str:
             pass
     told = io.StringIO()
     pstats.Stats(profile, stream=told).strip_dirs().sort_stats("tottime").print_stats(PROFILE_LINES)
-    lines = told.getvalue().splitlines()
-    head = next(number for number, line in enumerate(lines) if line.lstrip().startswith("ncalls"))
-    return "\n".join(
-        f"      {line.strip() if number else line.strip()}" for number, line in enumerate(lines[head:]) if line.strip()
-    )
+    lines = [line.strip() for line in told.getvalue().splitlines() if line.strip()]
+    begin = next(number for number, line in enumerate(lines) if line.startswith("ncalls"))
+    return "\n".join(f"      {line}" for line in lines[begin:])

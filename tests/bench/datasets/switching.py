@@ -56,6 +56,11 @@ class Span:
     begin_ns: int
     end_ns: int
 
+    @property
+    def seconds(self) -> float:
+        """How long that was."""
+        return (self.end_ns - self.begin_ns) / NANOSECONDS
+
 
 class Scene:
     """A node that serves the databases, and the means to give them further versions."""
@@ -92,12 +97,17 @@ def wait_for_version(control: Client, name: str, version: str) -> None:
     """Sleeps until a database is served in this version."""
     deadline = monotonic() + BUILD_TIMEOUT_S
     while True:
-        _, _, error, result = control.exchange(node_get(name, records.key_of(0)), msgpack.unpackb)  # type: ignore[misc]
-        if error is None and result[1] == version:
+        if control.exchange(node_get(name, records.key_of(0)), _version_of) == version:
             return
         if monotonic() > deadline:
             raise RuntimeError(f"{name}: version {version} was not served within {BUILD_TIMEOUT_S:.0f} s")
         sleep(POLL_PERIOD_S)
+
+
+def _version_of(reply: bytes) -> object:
+    """Which version has answered; None for any error."""
+    _, _, error, result = msgpack.unpackb(reply)
+    return None if error is not None else result[1]
 
 
 class Clients:
@@ -194,15 +204,11 @@ def _evaluate(
         for row, share in rows.items():
             figures[row]["GossipKV"].append(percentile(busy, share))
             figures[row][goals.BEFORE].append(percentile(quiet, share))
-        seconds = (during.end_ns - during.begin_ns) / NANOSECONDS
-        machine.say(
-            f"    before {len(quiet) / load.before_s:,.0f} gets/s, during {len(busy) / seconds:,.0f} for {seconds:.1f} "
-            f"s; p99 {percentile(quiet, 0.99):.0f} and {percentile(busy, 0.99):.0f} us, longest {max(busy) / 1e6:.1f} ms"
-        )
+        machine.say(f"    before: {_said(before, quiet)}; during: {_said(during, busy)}")
     for each in counts:
         if each.first_failure:
             machine.say(f"    {each.first_failure}")
-    seconds = median([(during.end_ns - during.begin_ns) / NANOSECONDS for _, during in spans])
+    seconds = median([during.seconds for _, during in spans])
     notes.append(
         f"{goals.SWITCH_P99}: {load.processes} client processes with {load.databases} connections each, one get in "
         f"flight on each; {load.keys:,} records of {load.value_bytes + records.KEY_BYTES} bytes a database; "
@@ -217,3 +223,10 @@ def _evaluate(
 
 def _within(span: Span, samples: list[tuple[int, int]]) -> list[int]:
     return [latency_ns for came_ns, latency_ns in samples if span.begin_ns <= came_ns < span.end_ns]
+
+
+def _said(span: Span, latencies_ns: list[int]) -> str:
+    return (
+        f"{len(latencies_ns) / span.seconds:,.0f} gets/s for {span.seconds:.1f} s, p99 "
+        f"{percentile(latencies_ns, 0.99):.0f} us, longest {max(latencies_ns) / 1e6:.1f} ms"
+    )

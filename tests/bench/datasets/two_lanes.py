@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.bench.datasets.build_process import Cost
-    from tests.bench.datasets.records import Chooser
 
 FILES = 8
 MIB = 1 << 20
@@ -48,21 +47,22 @@ class Load:
 def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
     """Files by the hash of their keys, whose groups stay in their lanes, and files by no function."""
     peaks: list[float] = []
-    for row, database, choose in (
-        (goals.LANES_BY_HASH, "by-hash", records.by_hash(FILES)),
-        (goals.LANES_MIXED, "mixed", records.in_turn(FILES)),
+    for row, place, choose in (
+        (goals.LANES_BY_HASH, directory / "by-hash", records.by_hash(FILES)),
+        (goals.LANES_MIXED, directory / "mixed", records.in_turn(FILES)),
     ):
         machine.say(f"  {row}")
-        yield from _measure(row, directory / database, choose, load, peaks, notes)
+        version = place / "source" / "numbered" / "1"
+        records.write_tab_separated(version, records.numbered(load.records, load.value_bytes), FILES, choose)
+        size_bytes = sum(path.stat().st_size for path in version.iterdir())
+        notes.append(f"{row}: {load.records:,} records in {FILES} files of text, {size_bytes:,} bytes")
+        yield from _measure(row, place, load, peaks)
+        remove(place)
     budget = [build_process.BUDGET_BYTES / MIB] * len(peaks)
     yield Measurement(goals.LANES_MEMORY, "MiB", TWO, {TWO: peaks, goals.BUDGET: budget})
 
 
-def _measure(
-    row: str, directory: Path, choose: Chooser, load: Load, peaks: list[float], notes: list[str]
-) -> Iterator[Measurement]:
-    version = directory / "source" / "numbered" / "1"
-    records.write_tab_separated(version, records.numbered(load.records, load.value_bytes), FILES, choose)
+def _measure(row: str, directory: Path, load: Load, peaks: list[float]) -> Iterator[Measurement]:
     samples: dict[str, list[float]] = {TWO: [], ONE: []}
     cpu: dict[str, list[float]] = {TWO: [], ONE: []}
     loops: dict[str, list[float]] = {TWO: [], ONE: []}
@@ -78,9 +78,6 @@ def _measure(
         for name in rng.sample(sorted(loops), 2):
             loops[name].append(_loop(load.loop, 2 if name == TWO else 1))
     _compare(directory)
-    size_bytes = sum(path.stat().st_size for path in version.iterdir())
-    notes.append(f"{row}: {load.records:,} records in {FILES} files of text, {size_bytes:,} bytes")
-    remove(directory)
     yield Measurement(row, "s", TWO, samples)
     yield Measurement(f"{row}: processor time", "s", TWO, cpu)
     yield Measurement(f"{row}: {goals.LOOPS}", "s", TWO, loops)
@@ -92,7 +89,7 @@ def _build(directory: Path, name: str, load: Load, *, check: bool) -> Cost:
         remove(target)
     job = build_process.job_of(directory / "source", "numbered", target)
     with machine.pinned(None) if name == ONE else nullcontext():
-        cost = build_process.run(job)
+        cost = build_process.run(replace(job, lanes=1 if name == ONE else 2))
     if check:
         records.check_numbered(target, load.records, load.value_bytes)
     return cost
