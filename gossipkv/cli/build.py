@@ -169,7 +169,7 @@ def _version_of(source: str) -> tuple[Source, SourceVersion]:
     place = source.rstrip("/") if is_url(source) else str(Path(source).absolute())
     origin = Source.open(place if is_url(source) else str(Path(place).parent.parent), RealFiles(), {})
     if origin.remote is not None:
-        place = origin.root
+        place = source = origin.root  # Which shows no password.
     above, _, last = place.rpartition("/")
     entry, path = _looked_at(origin, place, source)
     if entry.kind == "directory":
@@ -178,7 +178,8 @@ def _version_of(source: str) -> tuple[Source, SourceVersion]:
             raise SourceError(f"{source}: no data files in this directory", {"file": source})
     elif entry.kind == "file":
         last = last.partition(".")[0] if last[:1] != "." else last
-        file = SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag)
+        name = path.rpartition("/")[2]
+        file = SourceFile(name, path, entry.size_bytes, entry.modified_ns, entry.tag)
         version = SourceVersion("", "", (file,))
     else:
         raise SourceError(f"{source}: neither a file nor a directory", {"file": source})
