@@ -205,8 +205,8 @@ def _name(text: str) -> str:
 def _empty_directory(dest: Path) -> Iterator[None]:
     """DEST, made if need be; as it was before if the build fails."""
     try:
-        existed = dest.exists()
-        if existed and any(dest.iterdir()):
+        missing = [place for place in (dest, *dest.parents) if not place.exists()]
+        if not missing and any(dest.iterdir()):
             raise StorageError(f"{dest}: not empty; name a directory that is not there yet", {"file": str(dest)})
         dest.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -217,24 +217,29 @@ def _empty_directory(dest: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             for leftover in dest.iterdir():
                 leftover.unlink()
-            if not existed:
-                dest.rmdir()
+            for place in missing:
+                place.rmdir()
         raise
 
 
 def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
-
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
     count, of = len(manifest.held), len(manifest.files)
-    files = f"{count} file{'s' if count != 1 else ''}" if count == of else f"{count} of {of} files"
+    files = _some(count, "file") if count == of else f"{count:,} of {_some(of, 'file')}"
     click.echo(
-        f"{dest}: {manifest.records:,} records in {files} by {manifest.identity.function}, "
+        f"{dest}: {_some(manifest.records, 'record')} in {files} by {manifest.identity.function}, "
         f"{size_text(manifest.size_bytes)}, from {size_text(manifest.source_bytes)} of {manifest.format} "
         f"in {seconds:.1f} s{replaced}"
     )
     stray = manifest.first_stray
     if stray is not None:
+        more = manifest.strays - 1
+        others = f", and {more:,} more {'is' if more == 1 else 'are'} not" if more else ""
         note(
-            f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not where {manifest.voided} puts it, "
-            f"and {manifest.strays - 1:,} more are not: everything was partitioned anew"
+            f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not where {manifest.voided} puts it"
+            f"{others}: everything was partitioned anew"
         )
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
