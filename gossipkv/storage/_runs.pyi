@@ -1,9 +1,12 @@
 from collections.abc import Callable
 from typing import final
 
+from typing_extensions import disjoint_base
+
 from gossipkv.storage._scratch import Scratch
 from gossipkv.storage._sorted_file_writer import SortedFileWriter
 
+@disjoint_base
 class OrderedRecords:
     def write_group(self, writer: SortedFileWriter, group: int, limit: int) -> int: ...
 

@@ -57,9 +57,27 @@ def test_no_mutation_of_a_document_is_read_as_another():
 def test_no_body_breaks_the_reader_of_manifests():
     """Though the checksum holds: a wrong program wrote it."""
     rng = random.Random(21)
-    values = [None, True, -1, 0, 1, 10**30, 1.5, "", "x", [], [[]], [[1, 2, 3, 4]], {}, {"a": []}]
+    values = [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        10**30,
+        1.5,
+        "",
+        "x",
+        [],
+        [[]],
+        [[1, 2, 3, 4]],
+        [None],
+        ["00", "f", 1],
+        {},
+        {"a": []},
+    ]
     good = {"database": "d", "version": "v", "digest": "x", "partitions": 1, "function": "sequins", "source_files": 1,
-            "source_bytes": 1, "compression": "none", "files": [[1, 2, 3, 4]]}  # fmt: skip
+            "source_bytes": 1, "compression": "none", "files": [[1, 2, 3, 4]], "format": "tsv", "alike": ["sequins"],
+            "voided": None, "strays": 0, "first_stray": None}  # fmt: skip
     read = 0
     for _ in range(20_000):
         body = {key: (rng.choice(values) if rng.random() < 0.2 else value) for key, value in good.items()}

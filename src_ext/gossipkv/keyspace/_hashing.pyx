@@ -140,7 +140,7 @@ cdef Py_ssize_t partition_of(
 
 
 cdef Py_ssize_t partition_of_hash(int function, int32_t h, Py_ssize_t count) noexcept nogil:
-    """The partition of a key whose hash is known: Java's rule from 0 over the units of `function`, which is not TEXT."""
+    """The partition of a key whose hash is known: Java's rule from 0 over the units of `function`; not for TEXT."""
     if function == SPARK:
         return floored(h, count)
     return masked(<uint32_t>h + (TUPLE_START if function == CASCADING else 0), count)

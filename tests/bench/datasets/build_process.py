@@ -32,6 +32,7 @@ class Cost:
     seconds: float
     cpu_s: float  # of all its processes
     peak_bytes: int  # VmHWM of all its processes, summed
+    processes: int
 
 
 def job_of(root: Path, database: str, target: Path) -> BuildJob:
@@ -42,7 +43,7 @@ def job_of(root: Path, database: str, target: Path) -> BuildJob:
     return BuildJob.of(source.version(database, version), str(target))
 
 
-def run(job: BuildJob, budget_bytes: int = BUDGET_BYTES) -> Cost:
+def run(job: BuildJob, *, lanes: int = 1) -> Cost:
     """Builds, on the cores that this process may use."""
     os.sync()
     leash, held = os.pipe()
@@ -55,7 +56,7 @@ def run(job: BuildJob, budget_bytes: int = BUDGET_BYTES) -> Cost:
             pass_fds=(leash,),
         )
         assert process.stdin is not None
-        process.stdin.write(Order(job, budget_bytes, 0, leash).to_line())
+        process.stdin.write(Order(job, BUDGET_BYTES, 0, leash, lanes).to_line())
         process.stdin.flush()
         said, peaks = _watch(process)
         _, status, usage = os.wait4(process.pid, 0)
@@ -68,7 +69,7 @@ def run(job: BuildJob, budget_bytes: int = BUDGET_BYTES) -> Cost:
     last = json.loads(said.splitlines()[-1])
     if process.returncode != 0 or "done" not in last:
         raise RuntimeError(f"the build failed: {last}")
-    return Cost(seconds, usage.ru_utime + usage.ru_stime, max(sum(peaks.values()), last["done"]))
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, max(sum(peaks.values()), last["done"]), len(peaks))
 
 
 def _watch(process: subprocess.Popen[bytes]) -> tuple[bytes, dict[int, int]]:

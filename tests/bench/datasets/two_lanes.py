@@ -11,7 +11,7 @@ import random
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -89,7 +89,9 @@ def _build(directory: Path, name: str, load: Load, *, check: bool) -> Cost:
         remove(target)
     job = build_process.job_of(directory / "source", "numbered", target)
     with machine.pinned(None) if name == ONE else nullcontext():
-        cost = build_process.run(replace(job, lanes=1 if name == ONE else 2))
+        cost = build_process.run(job, lanes=1 if name == ONE else 2)
+    if (cost.processes > 1) != (name == TWO):
+        raise RuntimeError(f"{name}: {cost.processes} processes")
     if check:
         records.check_numbered(target, load.records, load.value_bytes)
     return cost

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.environment import Files
 
 OLD = [(b"old", b"file")]
-KINDS = CHANGING - {"make_directory", "remove_directory"}
+KINDS = CHANGING - {"copy_range", "make_directory", "remove_directory"}
 
 
 class Unsynced(RealFiles):
