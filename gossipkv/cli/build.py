@@ -225,9 +225,9 @@ def _empty_directory(dest: Path) -> Iterator[None]:
 def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
     count, of = len(manifest.held), len(manifest.files)
-    files = _some(count, "file") if count == of else f"{count:,} of {_some(of, 'file')}"
+    files = _counted(count, "file") if count == of else f"{count:,} of {_counted(of, 'file')}"
     click.echo(
-        f"{dest}: {_some(manifest.records, 'record')} in {files} by {manifest.identity.function}, "
+        f"{dest}: {_counted(manifest.records, 'record')} in {files} by {manifest.identity.function}, "
         f"{size_text(manifest.size_bytes)}, from {size_text(manifest.source_bytes)} of {manifest.format} "
         f"in {seconds:.1f} s{replaced}"
     )
@@ -241,5 +241,5 @@ def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
         )
 
 
-def _some(count: int, what: str) -> str:
+def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
