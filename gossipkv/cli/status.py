@@ -117,9 +117,10 @@ def _advance(bar: Progress, newest: list[VersionStatus]) -> None:
 def _newest(told: dict[str, Value]) -> list[VersionStatus]:
     """The version of each database that is to serve: the one that is held, else the newest complete one.
 
-    Versions are ordered as strings.
+    Versions are ordered as strings.  A newer one that retires is one that a hold has led back from.
     """
-    newest = {version.database: version for version in _versions(told) if version.is_complete}
+    complete = [version for version in _versions(told) if version.is_complete and version.state != "RETIRING"]
+    newest = {version.database: version for version in complete}
     for database, entry in told.items():
         if isinstance(entry, dict) and (hold := entry.get("hold")) is not None:
             held = [version for version in _versions({database: entry}) if version.held]

@@ -319,6 +319,15 @@ def test_status_wait_ends_with_an_error(run, monkeypatch):
         assert run("status", "geo", "--wait", "--node", fake.address).status == 0
 
 
+def test_status_waits_for_none_that_retires(run, monkeypatch):
+    """A newer one that a hold has led back from, and that the source shows no more."""
+    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
+    told = [states(v1="ACTIVE", v2="RETIRING"), states(v1="ACTIVE"), states(v1="ACTIVE")]
+    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
+        assert run("status", "geo", "--wait", "--node", fake.address).status == 0
+    assert len(told) == 2
+
+
 @pytest.mark.parametrize(("state", "status"), [("ACTIVE", 0), ("ERROR", 3), (None, 3)])
 def test_status_waits_for_what_is_held(run, state, status):
     """Not for the newest; it is an error when it is nowhere to be found."""
