@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
-from gossipkv.cli.output import note, plain, print_json
+from gossipkv.cli.output import note, plain, print_json, printable
 from gossipkv.cli.screen import console, draw, progress, size_text
 
 if TYPE_CHECKING:
@@ -211,11 +211,11 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
         wide = console().width >= WIDE_COLUMNS
         draw(_table(told, wide=wide))
         for line in () if wide else _remarks(told):
-            draw(Text(line))
+            draw(Text(printable(line)))
         for line in _notes(told):  # Below the table: they are long, and must not be folded into a column.
-            draw(Text(line, "yellow"))
+            draw(Text(printable(line), "yellow"))
         for line in _troubles(told):
-            draw(Text(line, "red"))
+            draw(Text(printable(line), "red"))
     else:
         draw(Text("no databases: nothing is built, and the source shows none", "dim"))
 

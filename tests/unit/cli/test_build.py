@@ -214,6 +214,14 @@ def test_a_build_that_fails_leaves_no_directory(run, source, tmp_path):
     assert names(tmp_path / "empty") == []
 
 
+def test_an_error_is_one_line_whatever_files_are_called(run, source, tmp_path):
+    """And leaves the terminal as it is."""
+    place = source([])
+    (place / "a\nb\x1b[31mc").write_bytes(b"no tab\n")
+    done = run("build", place, tmp_path / "out")
+    assert (done.status, done.err.count("\n"), "\x1b" in done.err) == (3, 1, False)
+
+
 def test_one_is_not_called_many(run, source, tmp_path):
     """Of records, files and strays."""
     assert ": 1 record in 1 file by" in run("build", source([b"k\tv\n"]), tmp_path / "out").out

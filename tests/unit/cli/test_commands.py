@@ -283,6 +283,17 @@ def test_status_for_programs(run):
     assert (done.status, done.err) == (1, "gossipkv: no database nope here\n")
 
 
+def test_no_name_of_a_file_breaks_a_line_or_commands_the_terminal(run):
+    """Files at a source are called as somebody else likes."""
+    named = {"geo": {"versions": {"1": {"state": "ERROR", "error": {"message": "a\nb\x1b[31mc: no TAB"}}}}}
+    for command in (["status"], ["status", "--wait"]):
+        with FakeNode(answering(("status", named), ("info", INFO))) as fake:
+            done = run(*command, "--node", fake.address)
+        assert b"geo 1: a\\nb\\x1b[31mc: no TAB\n" in done.out
+        assert "\x1b" not in done.out.decode() + done.err
+    assert done.err == "gossipkv: geo 1: a\\nb\\x1b[31mc: no TAB\n"
+
+
 def states(**versions):
     """A status with one database whose versions are in these states."""
     return {"geo": {"versions": {name: {"state": state} for name, state in versions.items()}}}
