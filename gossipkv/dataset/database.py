@@ -327,8 +327,9 @@ class Database:
         try:
             await self._look()
         except SourceError as error:
+            if self.source_trouble != error.message:
+                self._log.warning("source_unreadable", reason=error.message)
             self.source_trouble = error.message
-            self._notices.say("source_unreadable", error.message)
         else:
             self.source_trouble = None
         self.wake()
