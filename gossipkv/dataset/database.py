@@ -325,20 +325,23 @@ class Database:
 
     async def _look_once(self) -> None:
         try:
-            await self._look()
+            found = await self._look()
         except SourceError as error:
             if self.source_trouble != error.message:
                 self._log.warning("source_unreadable", reason=error.message)
             self.source_trouble = error.message
         else:
-            self.source_trouble = None
+            self.source_trouble = found
         self.wake()
 
-    async def _look(self) -> None:
-        """Newest first, down to one that can be built: what is older than that will be skipped."""
+    async def _look(self) -> str | None:
+        """Newest first, down to one that can be built: what is older than that will be skipped.
+
+        Returns why there is no version, if what is there is none.
+        """
         source = self._source
         if source is None:
-            return
+            return None
         listing = await self._shared.looks.run(self._look_thread, partial(source.versions, self.name))
         for line in listing.ignored:
             self._notices.say("ignored", line)
@@ -355,6 +358,7 @@ class Database:
                 break
             if not enough or name in self.versions:
                 enough |= await self._look_at(source, name)
+        return listing.ignored[0] if listing.ignored and not listing.names else None
 
     async def _look_at(self, source: Source, name: str) -> bool:
         """Whether this version is, or can be made, one to serve."""
