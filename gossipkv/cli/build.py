@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -129,7 +130,7 @@ def build(
             f"{only[-1]}: the partitions are 0 to {job.partitions - 1}; --partitions N asks for more",
             param_hint="--only",
         )
-    with _empty_directory(dest):
+    with _ended_like_ctrl_c(), _empty_directory(dest):
         manifest = _perform_with_progress(job, memory_bytes, _lanes(job, memory_bytes, lanes))
         if only is None:
             _declare(dest, manifest)
@@ -199,6 +200,16 @@ def _looked_at(origin: Source, place: str, source: str) -> tuple[Entry, str]:
 def _name(text: str) -> str:
     """What a database or version may be called that is as near to `text` as can be."""
     return re.sub(r"[^-_a-zA-Z0-9]+", "-", text)[:200] or "-"
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM clears up as well: what is half built in DEST would be in the way of the next attempt."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import trio
 from gossipkv.dataset.build_child import Order
 from gossipkv.dataset.build_job import BuildJob, Progress
 from gossipkv.dataset.lifecycle import Trouble
-from gossipkv.dataset.room import Claims
+from gossipkv.dataset.room import Reservations
 from gossipkv.errors import GossipKVError, LocalError, SourceChanged
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Loads:
     def __init__(self, max_parallel: int, bytes_per_second: int) -> None:
         self._limiter = trio.CapacityLimiter(max_parallel)
         self._bytes_per_second = bytes_per_second
-        self.room = Claims()
+        self.room = Reservations()
         self._running = 0
         self._changed = trio.Event()
 

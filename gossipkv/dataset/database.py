@@ -21,7 +21,7 @@ import trio
 from gossipkv.dataset.build import Loads, trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
-from gossipkv.dataset.making import Making, Order
+from gossipkv.dataset.making import Making, Wanted
 from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.room import POLL_MS, NoRoom
 from gossipkv.dataset.source import SourceVersion
@@ -518,10 +518,10 @@ class Database:
         assert life.source is not None
         assert self._source is not None
         source = life.source
-        order = Order(self._source, self.settings, source, life.needed_bytes)
+        wanted = Wanted(self._source, self.settings, source, life.needed_bytes)
         self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
         try:
-            made = await self.making.make(order, self._removals.get(life.name))
+            made = await self.making.make(wanted, self._removals.get(life.name))
         except NoRoom as error:
             self._log.warning("no_room", version=life.name, reason=error.message)
             life.wait(error.room, _now_ms())
