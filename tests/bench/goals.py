@@ -33,12 +33,19 @@ RESTART_COLD = "restart, to an answer of every partition, cold"
 SWITCH_P99 = "get while 10 databases switch in turn, p99"
 SWITCH_P50 = "get while 10 databases switch in turn, p50"
 SWITCH_P999 = "get while 10 databases switch in turn, p99.9"
+SWITCH_CROWDED_P99 = "the same with more clients than cores, p99"
+SWITCH_CROWDED_P50 = "the same with more clients than cores, p50"
+SWITCH_CROWDED_P999 = "the same with more clients than cores, p99.9"
 SWITCH_FAILED = "gets that failed meanwhile"
 SWITCH_BACK = "gets that stepped back meanwhile"
 DATASETS = (
     SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
-    SWITCH_FAILED, SWITCH_BACK,
+    SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK,
 )  # fmt: skip
+SWITCH_ROWS = (
+    (SWITCH_P99, SWITCH_P50, SWITCH_P999),
+    (SWITCH_CROWDED_P99, SWITCH_CROWDED_P50, SWITCH_CROWDED_P999),
+)
 
 ITSELF = ""  # A goal for our own figure rather than for a ratio.
 BUDGET = "the budget"
@@ -87,6 +94,7 @@ GOALS = (
     Goal(RESTART, ITSELF, 3.0),
     Goal(RESTART_COLD, ITSELF, 3.0),
     Goal(SWITCH_P99, BEFORE, 2.0),
+    Goal(SWITCH_CROWDED_P99, BEFORE, 2.0),
     Goal(SWITCH_FAILED, ITSELF, 0.0),
     Goal(SWITCH_BACK, ITSELF, 0.0),
 )

@@ -15,6 +15,7 @@ import sys
 from array import array
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import count
 from statistics import median
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 FILES = 4
 POLL_PERIOD_S = 0.05
 NANOSECONDS = 10**9
+SHARES = (0.99, 0.5, 0.999)
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Load:
     databases: int = 10
     keys: int = 100_000
     value_bytes: int = 100
-    processes: int = 2
+    processes: tuple[int, ...] = (1, 2)  # With the node's own: as many as there are cores here, and one more.
     warming_s: float = 3.0
     before_s: float = 10.0
     rounds: int = 5
@@ -113,8 +115,8 @@ def _version_of(reply: bytes) -> object:
 class Clients:
     """The processes that ask."""
 
-    def __init__(self, directory: Path, names: list[str], address: tuple[str, int], load: Load) -> None:
-        self._outputs = [directory / f"samples-{number}" for number in range(load.processes)]
+    def __init__(self, directory: Path, names: list[str], address: tuple[str, int], load: Load, count: int) -> None:
+        self._outputs = [directory / f"samples-{number}" for number in range(count)]
         self._processes = []
         for number, output in enumerate(self._outputs):
             command = [sys.executable, "-m", "tests.bench.datasets.load_client"]
@@ -166,59 +168,68 @@ def node(source: Path, directory: Path) -> Iterator[tuple[str, int]]:
 
 
 def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
-    """The percentiles, then what must not happen."""
+    """The percentiles, then what must not happen; with few clients, and with more than there are cores for."""
     scene = Scene(directory, load)
-    scene.stage("0001")
+    versions = (f"{number:04}" for number in count(1))
+    first = next(versions)
+    scene.stage(first)
     for name in scene.names:
-        scene.show(name, "0001")
-    spans: list[tuple[Span, Span]] = []
+        scene.show(name, first)
+    failed = back = 0.0
     with ExitStack() as stack:
         address = stack.enter_context(node(scene.source, directory / "data"))
         control = Client(*address)
         stack.callback(control.close)
         for name in scene.names:
-            wait_for_version(control, name, "0001")
-        clients = Clients(directory, scene.names, address, load)
-        stack.callback(clients.kill)
-        for number in range(load.rounds):
-            version = f"{number + 2:04}"
-            scene.stage(version)
-            sleep(load.warming_s)  # What staging has disturbed, and at first what nobody has touched.
-            begin_ns = monotonic_ns()
-            sleep(load.before_s)
-            before = Span(begin_ns, monotonic_ns())
-            spans.append((before, scene.switch(control, version)))
-        counts, samples = clients.stop()
-    yield from _evaluate(spans, counts, samples, notes, load)
+            wait_for_version(control, name, first)
+        for processes, rows in zip(load.processes, goals.SWITCH_ROWS, strict=True):
+            with ExitStack() as clients_stack:
+                clients = Clients(directory, scene.names, address, load, processes)
+                clients_stack.callback(clients.kill)
+                spans = [_round(scene, control, next(versions)) for _ in range(load.rounds)]
+                counts, samples = clients.stop()
+            yield from _evaluate(rows, spans, samples)
+            failed += sum(each.failed for each in counts)
+            back += sum(each.back for each in counts)
+            notes.append(_note(rows[0], processes, counts, spans, load))
+    yield Measurement(goals.SWITCH_FAILED, "", "GossipKV", {"GossipKV": [failed]})
+    yield Measurement(goals.SWITCH_BACK, "", "GossipKV", {"GossipKV": [back]})
+
+
+def _round(scene: Scene, control: Client, version: str) -> tuple[Span, Span]:
+    """Before and during."""
+    scene.stage(version)
+    sleep(scene.load.warming_s)  # What staging has disturbed, and at first what nobody has touched.
+    begin_ns = monotonic_ns()
+    sleep(scene.load.before_s)
+    return Span(begin_ns, monotonic_ns()), scene.switch(control, version)
 
 
 def _evaluate(
-    spans: list[tuple[Span, Span]], counts: list[Counts], samples: list[tuple[int, int]], notes: list[str], load: Load
+    rows: tuple[str, ...], spans: list[tuple[Span, Span]], samples: list[tuple[int, int]]
 ) -> Iterator[Measurement]:
-    rows = {goals.SWITCH_P99: 0.99, goals.SWITCH_P50: 0.5, goals.SWITCH_P999: 0.999}
     figures: dict[str, dict[str, list[float]]] = {row: {"GossipKV": [], goals.BEFORE: []} for row in rows}
-    reads = 0
     for before, during in spans:
         quiet, busy = _within(before, samples), _within(during, samples)
-        reads += len(busy)
-        for row, share in rows.items():
+        for row, share in zip(rows, SHARES, strict=True):
             figures[row]["GossipKV"].append(percentile(busy, share))
             figures[row][goals.BEFORE].append(percentile(quiet, share))
         machine.say(f"    before: {_said(before, quiet)}; during: {_said(during, busy)}")
+    for row, by_name in figures.items():
+        yield Measurement(row, "us", "GossipKV", by_name)
+
+
+def _note(row: str, processes: int, counts: list[Counts], spans: list[tuple[Span, Span]], load: Load) -> str:
     for each in counts:
         if each.first_failure:
             machine.say(f"    {each.first_failure}")
     seconds = median([during.seconds for _, during in spans])
-    notes.append(
-        f"{goals.SWITCH_P99}: {load.processes} client processes with {load.databases} connections each, one get in "
+    return (
+        f"{row}: {processes} client process{'es' * (processes > 1)} with {load.databases} connections each, one get in "
         f"flight on each; {load.keys:,} records of {load.value_bytes + records.KEY_BYTES} bytes a database; "
-        f"{sum(each.reads for each in counts):,} gets checked, {reads:,} of them while versions were built and "
-        f"switched to, which took {seconds:.0f} s for all {load.databases}"
+        f"{sum(each.reads for each in counts):,} gets, every value checked; the builds and switches of all "
+        f"{load.databases} took {seconds:.0f} s"
     )
-    for row, by_name in figures.items():
-        yield Measurement(row, "us", "GossipKV", by_name)
-    yield Measurement(goals.SWITCH_FAILED, "", "GossipKV", {"GossipKV": [sum(each.failed for each in counts)]})
-    yield Measurement(goals.SWITCH_BACK, "", "GossipKV", {"GossipKV": [sum(each.back for each in counts)]})
 
 
 def _within(span: Span, samples: list[tuple[int, int]]) -> list[int]:
