@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.dataset.build_child import Order
+from gossipkv.dataset.build_child import Order, give_way
 from gossipkv.dataset.build_job import BuildJob, Progress
 from gossipkv.dataset.lifecycle import Trouble
 from gossipkv.dataset.room import Reservations
@@ -116,6 +116,8 @@ async def build_in_child(
     with _leash() as (leash, let_go):
         process = await _start(leash)
         let_go()
+        with contextlib.suppress(ProcessLookupError):  # It has ended already, which is heard below.
+            give_way(process.pid)
         try:
             async with trio.open_nursery() as nursery:
                 errors: list[bytes] = []
