@@ -22,10 +22,14 @@ PATIENCE_S = 60
 class NodeProcess:
     """`gossipkv serve`, started and ready, with its address; killed at the end at the latest."""
 
-    def __init__(self, place: Path, *options: str, source: Path | None = None) -> None:
+    def __init__(
+        self, place: Path, *options: str, source: Path | None = None, soft_descriptors: int | None = None
+    ) -> None:
         self.log = place / "node.log"
         command = [sys.executable, "-m", "gossipkv", "serve", "--data", str(place / "data"), "--listen", "127.0.0.1:0"]
         command += [*(["--source", str(source)] if source else []), *options]
+        if soft_descriptors is not None:  # As of a shell; this process may have more open already.
+            command = ["sh", "-c", f'ulimit -Sn {soft_descriptors}; exec "$@"', "sh", *command]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environ)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -125,13 +124,7 @@ def test_a_port_in_use_is_said(source, tmp_path):
 def test_more_partitions_than_descriptors_are_usual(tmp_path):
     """A node takes what the hard limit allows, whatever the shell's soft one says."""
     write_version(tmp_path / "source", "v1", [{b"k%d" % number: b"v"} for number in range(100)])
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
-    try:
-        node = NodeProcess(tmp_path, source=tmp_path / "source")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    with node:
+    with NodeProcess(tmp_path, source=tmp_path / "source", soft_descriptors=64) as node:
         node.ready()
         wait_for(node.address, "geo", "v1")
 

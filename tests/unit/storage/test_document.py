@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gossipkv.dataset.manifest import FORMAT as MANIFEST_FORMAT
+from gossipkv.dataset.store import ACTIVE_FORMAT, NODE_FORMAT
 from gossipkv.environment import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage import document
@@ -216,5 +218,5 @@ def test_the_documentation_shows_the_module_s_layout_and_a_real_document():
     assert layout in document.__doc__.replace("\n    ", "\n")
     example = re.search(r"^GossipKV [0-9a-f]{8} NODE 1\n.*?\n", text, re.MULTILINE | re.DOTALL)[0]
     assert document.decode(example.encode(), "docs", "NODE") == ({"a": "x", "b": 1}, 1)
-    for kind in ("NODE", "ACTIVE", "MANIFEST"):
-        assert f"| `{kind}` | 1 |" in text
+    for kind, number in (("NODE", NODE_FORMAT), ("ACTIVE", ACTIVE_FORMAT), ("MANIFEST", MANIFEST_FORMAT)):
+        assert f"| `{kind}` | {number} |" in text

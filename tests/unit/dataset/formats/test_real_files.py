@@ -26,11 +26,8 @@ def data_files(case: Case) -> list[Path]:
 @each_directory
 def test_what_a_file_is(case: Case) -> None:
     """The name and the first bytes tell the format of each file."""
-    found = {
-        detect.detect(path.name, path.read_bytes()[: detect.HEAD_BYTES])
-        for path in data_files(case)
-        if path.stat().st_size
-    }
+    readers = [MemoryReader(path.read_bytes(), path.name) for path in data_files(case)]
+    found = {detect.detect_file(reader, Reading()) for reader in readers if reader.size_bytes}
     assert found == {case.format}
 
 
