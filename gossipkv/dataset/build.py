@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.dataset.build_child import Order
+from gossipkv.dataset.build_child import Order, give_way
 from gossipkv.dataset.build_job import BuildJob, Progress
 from gossipkv.dataset.lifecycle import Trouble
 from gossipkv.dataset.room import Claims
@@ -115,6 +115,7 @@ async def build_in_child(
     """
     with _leash() as (leash, let_go):
         process = await _start(leash)
+        give_way(process.pid)
         let_go()
         try:
             async with trio.open_nursery() as nursery:

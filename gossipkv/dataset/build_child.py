@@ -91,16 +91,19 @@ def obey_leash(leash: int) -> None:
         signal.raise_signal(signal.SIGKILL)
 
 
-def give_way() -> None:
-    """From now on, others come first.
+def give_way(process: int) -> None:
+    """From now on, others come before this process.
+
+    A node says so of its child as soon as that is there, since to import takes it longer than a small build; the child
+    says so of itself, whoever started it.
 
     A kernel that schedules session against session (sched(7), autogroup) heeds a process's niceness only within its
-    session; there the session has a niceness, too.  A node starts this process in one of its own.
+    session; there the session has a niceness, too.  A node starts its child in one of its own.
     """
-    os.nice(NICENESS)
-    if os.getsid(0) == os.getpid():
-        with contextlib.suppress(OSError):  # Such a kernel is not this one.
-            Path("/proc/self/autogroup").write_text(str(NICENESS))
+    with contextlib.suppress(OSError):  # It has ended; or such a kernel is not this one.
+        os.setpriority(os.PRIO_PROCESS, process, max(NICENESS, os.getpriority(os.PRIO_PROCESS, process)))
+        if os.getsid(process) == process:
+            Path(f"/proc/{process}/autogroup").write_text(str(NICENESS))
 
 
 def peak_bytes() -> int:
@@ -197,7 +200,7 @@ def main() -> int:
     orders = _Orders()
     order = Order.from_line(orders.first())
     obey_leash(order.leash)
-    give_way()
+    give_way(os.getpid())
     try:
         lanes_bytes = _build(order, orders)
     except GossipKVError as error:

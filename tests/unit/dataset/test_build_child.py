@@ -200,7 +200,7 @@ def test_it_gives_way_to_others(own_session):
         "import os; from pathlib import Path; from gossipkv.dataset.build_child import NICENESS, give_way\n"
         "group = Path('/proc/self/autogroup')\n"
         "def session(): return group.read_text().split()[-1:] if group.exists() else []\n"
-        "before = session(); give_way()\n"
+        "before = session(); give_way(os.getpid())\n"
         "assert os.nice(0) == NICENESS\n"
         f"assert session() == ([str(NICENESS)] if before and {own_session} else before), (before, session())\n"
     )
