@@ -31,6 +31,8 @@ MAX_NAME_CHARACTERS: Final = 200
 MAX_FIELD_CHARACTERS: Final = 1_000
 
 _NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")
+# What messages say of names.
+NAMES: Final = f"those match [-_a-zA-Z0-9]+ and have at most {MAX_NAME_CHARACTERS} characters"
 
 
 def is_name(name: str) -> bool:
@@ -113,8 +115,7 @@ def read_databases(table: object, where: Where) -> Mapping[str, DatabaseSettings
             raise _wrong(
                 f"databases.{name}",
                 where(name),
-                f"not the name of a database: those match [-_a-zA-Z0-9]+ and have at most {MAX_NAME_CHARACTERS} "
-                "characters",
+                f"not the name of a database: {NAMES}",
             )
         if not isinstance(settings, dict):
             raise _wrong(f"databases.{name}", where(name), f"expected a table [databases.{name}]")
@@ -179,7 +180,7 @@ def _read_text(key: str, value: object, path: str, place: str) -> str:
             path, place, f"{value!r}: the nearest known one is {nearest(value, words)}; allowed: {_ALLOWED[key]}"
         )
     if key == "hold" and not is_name(value):
-        raise _wrong(path, place, f"{value!r}: not the name of a version: those match [-_a-zA-Z0-9]+")
+        raise _wrong(path, place, f"{value!r}: not the name of a version: {NAMES}")
     if not 0 < len(value) <= MAX_FIELD_CHARACTERS:
         raise _wrong(path, place, f"expected 1 to {MAX_FIELD_CHARACTERS:,} characters")
     return value

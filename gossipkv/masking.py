@@ -21,6 +21,9 @@ MASK: Final = "***"
 # What stands between `//` and the last `@` before the path: `user:password`.
 _USER: Final = re.compile(r"(?<=://)[^/\s]*@")
 
+# What stands behind `?`: the signature of a presigned URL, a token.
+_QUERY: Final = re.compile(r"(://[^\s?\"'<>]*\?)([^\s\"'<>]+)")
+
 # As fsspec writes them, chains (`simplecache::s3://`) included.
 _URL: Final = re.compile(r"[a-zA-Z][-+.:a-zA-Z0-9]*://")
 
@@ -36,8 +39,8 @@ def is_url(text: str) -> bool:
 
 
 def mask_url(text: str) -> str:
-    """A URL, or a message that has some, without the users and passwords in them."""
-    return _USER.sub(f"{MASK}@", text)
+    """A URL, or a message that has some, without the users, passwords and queries in them."""
+    return _QUERY.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
 
 
 def scrub(text: str, url: str, options: Mapping[str, Option]) -> str:
@@ -45,6 +48,8 @@ def scrub(text: str, url: str, options: Mapping[str, Option]) -> str:
     secrets = {value for name, value in leaves(options) if isinstance(value, str) and not is_place(name)}
     for found in _USER.findall(url):
         secrets.update(found.removesuffix("@").split(":", 1))
+    for _, query in _QUERY.findall(url):
+        secrets.update(field.partition("=")[2] for field in query.split("&"))
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, MASK)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 import gossipkv
+from gossipkv.cli.output import note
 from gossipkv.errors import (
     BadRequest,
     ConfigError,
@@ -146,7 +147,7 @@ def _ended_by(error: BaseException) -> int:
             line, status = f"gossipkv: {where}{error.strerror or error}", FAILED
         case _:
             raise error
-    click.echo(line, err=True)
+    note(line)
     return status
 
 

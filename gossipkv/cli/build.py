@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -129,7 +130,7 @@ def build(
             f"{only[-1]}: the partitions are 0 to {job.partitions - 1}; --partitions N asks for more",
             param_hint="--only",
         )
-    with _empty_directory(dest):
+    with _ended_like_ctrl_c(), _empty_directory(dest):
         manifest = _perform_with_progress(job, memory_bytes, _lanes(job, memory_bytes, lanes))
         if only is None:
             _declare(dest, manifest)
@@ -169,7 +170,7 @@ def _version_of(source: str) -> tuple[Source, SourceVersion]:
     place = source.rstrip("/") if is_url(source) else str(Path(source).absolute())
     origin = Source.open(place if is_url(source) else str(Path(place).parent.parent), RealFiles(), {})
     if origin.remote is not None:
-        place = origin.root
+        place = source = origin.root  # Which shows no password.
     above, _, last = place.rpartition("/")
     entry, path = _looked_at(origin, place, source)
     if entry.kind == "directory":
@@ -178,7 +179,8 @@ def _version_of(source: str) -> tuple[Source, SourceVersion]:
             raise SourceError(f"{source}: no data files in this directory", {"file": source})
     elif entry.kind == "file":
         last = last.partition(".")[0] if last[:1] != "." else last
-        file = SourceFile(entry.name, path, entry.size_bytes, entry.modified_ns, entry.tag)
+        name = path.rpartition("/")[2]
+        file = SourceFile(name, path, entry.size_bytes, entry.modified_ns, entry.tag)
         version = SourceVersion("", "", (file,))
     else:
         raise SourceError(f"{source}: neither a file nor a directory", {"file": source})
@@ -201,11 +203,21 @@ def _name(text: str) -> str:
 
 
 @contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM clears up as well: what is half built in DEST would be in the way of the next attempt."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
 def _empty_directory(dest: Path) -> Iterator[None]:
     """DEST, made if need be; as it was before if the build fails."""
     try:
-        existed = dest.exists()
-        if existed and any(dest.iterdir()):
+        missing = [place for place in (dest, *dest.parents) if not place.exists()]
+        if not missing and any(dest.iterdir()):
             raise StorageError(f"{dest}: not empty; name a directory that is not there yet", {"file": str(dest)})
         dest.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -216,24 +228,29 @@ def _empty_directory(dest: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             for leftover in dest.iterdir():
                 leftover.unlink()
-            if not existed:
-                dest.rmdir()
+            for place in missing:
+                place.rmdir()
         raise
 
 
 def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
-
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
     count, of = len(manifest.held), len(manifest.files)
-    files = f"{count} file{'s' if count != 1 else ''}" if count == of else f"{count} of {of} files"
+    files = _counted(count, "file") if count == of else f"{count:,} of {_counted(of, 'file')}"
     click.echo(
-        f"{dest}: {manifest.records:,} records in {files} by {manifest.identity.function}, "
+        f"{dest}: {_counted(manifest.records, 'record')} in {files} by {manifest.identity.function}, "
         f"{size_text(manifest.size_bytes)}, from {size_text(manifest.source_bytes)} of {manifest.format} "
         f"in {seconds:.1f} s{replaced}"
     )
     stray = manifest.first_stray
     if stray is not None:
+        more = manifest.strays - 1
+        others = f", and {more:,} more {'is' if more == 1 else 'are'} not" if more else ""
         note(
-            f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not where {manifest.voided} puts it, "
-            f"and {manifest.strays - 1:,} more are not: everything was partitioned anew"
+            f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not where {manifest.voided} puts it"
+            f"{others}: everything was partitioned anew"
         )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

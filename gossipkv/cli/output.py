@@ -53,7 +53,14 @@ def _encoded(text: str) -> bytes:
 
 def note(line: str) -> None:
     """A line for people, on standard error."""
-    click.echo(line, err=True)
+    click.echo(printable(line), err=True)
+
+
+def printable(text: str) -> str:
+    """A line in which nothing breaks it or commands the terminal: what messages name, files among it, may do both."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def shown(key: bytes) -> str:
@@ -65,7 +72,7 @@ def plain(value: Value) -> str:
     """Any value in words; `-` for none."""
     if isinstance(value, bytes):
         return shown(value)
-    return "-" if value is None else str(value)
+    return "-" if value is None else printable(str(value))
 
 
 @final

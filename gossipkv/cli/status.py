@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
-from gossipkv.cli.output import note, plain, print_json
+from gossipkv.cli.output import note, plain, print_json, printable
 from gossipkv.cli.screen import console, draw, progress, size_text
 
 if TYPE_CHECKING:
@@ -117,9 +117,10 @@ def _advance(bar: Progress, newest: list[VersionStatus]) -> None:
 def _newest(told: dict[str, Value]) -> list[VersionStatus]:
     """The version of each database that is to serve: the one that is held, else the newest complete one.
 
-    Versions are ordered as strings.
+    Versions are ordered as strings.  A newer one that retires is one that a hold has led back from.
     """
-    newest = {version.database: version for version in _versions(told) if version.is_complete}
+    complete = [version for version in _versions(told) if version.is_complete and version.state != "RETIRING"]
+    newest = {version.database: version for version in complete}
     for database, entry in told.items():
         if isinstance(entry, dict) and (hold := entry.get("hold")) is not None:
             held = [version for version in _versions({database: entry}) if version.held]
@@ -210,11 +211,11 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
         wide = console().width >= WIDE_COLUMNS
         draw(_table(told, wide=wide))
         for line in () if wide else _remarks(told):
-            draw(Text(line))
+            draw(Text(printable(line)))
         for line in _notes(told):  # Below the table: they are long, and must not be folded into a column.
-            draw(Text(line, "yellow"))
+            draw(Text(printable(line), "yellow"))
         for line in _troubles(told):
-            draw(Text(line, "red"))
+            draw(Text(printable(line), "red"))
     else:
         draw(Text("no databases: nothing is built, and the source shows none", "dim"))
 

@@ -19,7 +19,7 @@ import trio
 from gossipkv.dataset.build_child import Order, give_way
 from gossipkv.dataset.build_job import BuildJob, Progress
 from gossipkv.dataset.lifecycle import Trouble
-from gossipkv.dataset.room import Claims
+from gossipkv.dataset.room import Reservations
 from gossipkv.errors import GossipKVError, LocalError, SourceChanged
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Loads:
     def __init__(self, max_parallel: int, bytes_per_second: int) -> None:
         self._limiter = trio.CapacityLimiter(max_parallel)
         self._bytes_per_second = bytes_per_second
-        self.room = Claims()
+        self.room = Reservations()
         self._running = 0
         self._changed = trio.Event()
 
@@ -115,8 +115,9 @@ async def build_in_child(
     """
     with _leash() as (leash, let_go):
         process = await _start(leash)
-        give_way(process.pid)
         let_go()
+        with contextlib.suppress(ProcessLookupError):  # It has ended already, which is heard below.
+            give_way(process.pid)
         try:
             async with trio.open_nursery() as nursery:
                 errors: list[bytes] = []

@@ -94,15 +94,13 @@ def obey_leash(leash: int) -> None:
 def give_way(process: int) -> None:
     """From now on, others come before this process.
 
-    A node says so of its child as soon as that is there, since to import takes it longer than a small build; the child
-    says so of itself, whoever started it.
-
     A kernel that schedules session against session (sched(7), autogroup) heeds a process's niceness only within its
-    session; there the session has a niceness, too.  A node starts its child in one of its own.
+    session; there the session has a niceness, too.  A node starts a build in a session of its own, and does this at
+    once: to start an interpreter is half of the work of a small build.
     """
-    with contextlib.suppress(OSError):  # It has ended; or such a kernel is not this one.
-        os.setpriority(os.PRIO_PROCESS, process, max(NICENESS, os.getpriority(os.PRIO_PROCESS, process)))
-        if os.getsid(process) == process:
+    os.setpriority(os.PRIO_PROCESS, process, max(NICENESS, os.getpriority(os.PRIO_PROCESS, process)))
+    if os.getsid(process) == process:
+        with contextlib.suppress(OSError):  # Such a kernel is not this one, or it was asked a moment ago.
             Path(f"/proc/{process}/autogroup").write_text(str(NICENESS))
 
 

@@ -22,9 +22,10 @@ READER_BYTES = 4 << 20
 PARQUET_BYTES = 51 << 20
 # What the allocator keeps for itself, and the manifest.
 SLACK_BYTES = 4 << 20
-# A block that says it becomes more than a thousand times its file is refused; but zstd wants a window of 8 MiB read.
+# A block that says it becomes more than a thousand times its file is refused; but the longest value may be all alike,
+# and be some hundred bytes when it is compressed.
 MOST_EXPANSION = 1_000
-LEAST_BLOCK_BYTES = 8 << 20
+LEAST_BLOCK_BYTES = MAX_VALUE_BYTES + (1 << 20)
 
 
 @dataclass(frozen=True, slots=True)

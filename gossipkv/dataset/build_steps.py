@@ -82,7 +82,7 @@ def perform(job: BuildJob, files: Files, means: Means, *, origin: SourceFiles | 
     try:
         job = with_format(job, origin)
         job = replace(job, declared=_read_declaration(job, origin))
-        manifest = _taken_over_or_built(job, _Attempt(job, files, origin, means))
+        manifest = _taken_over_or_built(job, _Attempt(job, files, origin, means, job.source_bytes))
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -145,6 +145,7 @@ class _Attempt:
     files: Files
     origin: SourceFiles
     means: Means
+    source_bytes: int  # Of the job, which would sum them up at every step; there are as many steps as files.
 
     def __call__(self, rule: Rule) -> Manifest:
         """What was built, durable but for its manifest.  Raises as `perform`, and Strayed."""
@@ -171,7 +172,7 @@ class _Attempt:
 
         def tell(state: LaneProgress) -> None:
             self.means.on_progress(
-                Progress(state.read_bytes, job.source_bytes, state.read_records, state.written_records)
+                Progress(state.read_bytes, self.source_bytes, state.read_records, state.written_records)
             )
 
         try:
@@ -193,7 +194,7 @@ class _Attempt:
             nonlocal read_bytes
             means.pace(size_bytes)
             read_bytes += size_bytes
-            means.on_progress(Progress(read_bytes, job.source_bytes, read_records, 0))
+            means.on_progress(Progress(read_bytes, self.source_bytes, read_records, 0))
 
         def count_records(records: int) -> None:
             nonlocal read_records
@@ -227,7 +228,7 @@ class _Attempt:
         return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes
 
     def _tell_written(self, done: int, total: int) -> None:
-        self.means.on_progress(Progress(self.job.source_bytes, self.job.source_bytes, total, done))
+        self.means.on_progress(Progress(self.source_bytes, self.source_bytes, total, done))
 
 
 def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, BuildReport], files: Files) -> Manifest:

@@ -21,7 +21,7 @@ import trio
 from gossipkv.dataset.build import Loads, trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
-from gossipkv.dataset.making import Making, Order
+from gossipkv.dataset.making import Making, Wanted
 from gossipkv.dataset.notices import Notices
 from gossipkv.dataset.room import POLL_MS, NoRoom
 from gossipkv.dataset.source import SourceVersion
@@ -325,19 +325,23 @@ class Database:
 
     async def _look_once(self) -> None:
         try:
-            await self._look()
+            found = await self._look()
         except SourceError as error:
+            if self.source_trouble != error.message:
+                self._log.warning("source_unreadable", reason=error.message)
             self.source_trouble = error.message
-            self._notices.say("source_unreadable", error.message)
         else:
-            self.source_trouble = None
+            self.source_trouble = found
         self.wake()
 
-    async def _look(self) -> None:
-        """Newest first, down to one that can be built: what is older than that will be skipped."""
+    async def _look(self) -> str | None:
+        """Newest first, down to one that can be built: what is older than that will be skipped.
+
+        Returns why there is no version, if what is there is none.
+        """
         source = self._source
         if source is None:
-            return
+            return None
         listing = await self._shared.looks.run(self._look_thread, partial(source.versions, self.name))
         for line in listing.ignored:
             self._notices.say("ignored", line)
@@ -354,6 +358,7 @@ class Database:
                 break
             if not enough or name in self.versions:
                 enough |= await self._look_at(source, name)
+        return listing.ignored[0] if listing.ignored and not listing.names else None
 
     async def _look_at(self, source: Source, name: str) -> bool:
         """Whether this version is, or can be made, one to serve."""
@@ -513,10 +518,10 @@ class Database:
         assert life.source is not None
         assert self._source is not None
         source = life.source
-        order = Order(self._source, self.settings, source, life.needed_bytes)
+        wanted = Wanted(self._source, self.settings, source, life.needed_bytes)
         self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
         try:
-            made = await self.making.make(order, self._removals.get(life.name))
+            made = await self.making.make(wanted, self._removals.get(life.name))
         except NoRoom as error:
             self._log.warning("no_room", version=life.name, reason=error.message)
             life.wait(error.room, _now_ms())

@@ -22,7 +22,7 @@ from gossipkv.errors import SourceError
 from gossipkv.keyspace.partitioner import FUNCTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from gossipkv.storage.document import Json
     from gossipkv.storage.label import Readable
@@ -53,10 +53,6 @@ class Declared:
     def of(self, name: str) -> tuple[int, ...] | None:
         """The partitions of which a file holds keys; None when nothing is said about it: then it is to be read."""
         return self.files.get(name)
-
-    def unlisted(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of these data files about which nothing is said."""
-        return tuple(name for name in names if name not in self.files)
 
 
 def read_declared(source: Readable | bytes, name: str = DECLARED_FILE) -> Declared:

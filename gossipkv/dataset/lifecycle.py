@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 FIRST_RETRY_MS = 1_000
 LAST_RETRY_MS = 60_000
-# How much room a build needs is an estimate, and a quota may refuse what the disk has: so often it is tried anyway.
+# What a refusal teaches about the room that a build needs is a guess: so long it is believed.
 ROOM_RETRY_MS = 600_000
 
 
@@ -133,7 +133,7 @@ class Life:
     failures: int = 0  # in a row
     not_before_ms: int = 0  # The pause after a failure.
     room: Room | None = None  # What it waits for.
-    room_until_ms: int = 0  # When it is tried though there seems to be none.
+    room_until_ms: int = 0  # When what the refusals have taught is forgotten, and it is tried again.
     needed_bytes: int = 0  # What an attempt has taught about the room it needs.
     open: bool = False  # Its files are: requests that name it are served, in ERROR and while it is built again too.
     differs: bool = False  # The source shows other files than it was built from.
@@ -159,7 +159,8 @@ class Life:
         """A build of what the source shows now was started."""
         assert self.source is not None
         self.tried = self.source.fingerprint
-        self.room = None
+        if self.room is not None:  # So much was not there in ten minutes: the first estimate counts again.
+            self.room, self.needed_bytes = None, 0
         self.take(Event.BEGIN)
 
     def fail(self, trouble: Trouble, now_ms: int) -> None:

@@ -29,11 +29,6 @@ class Looks:
     def __init__(self, most: int = MOST_LOOKS) -> None:
         self._places = trio.CapacityLimiter(most)
 
-    @property
-    def going_on(self) -> int:
-        """How many threads there are, abandoned ones included."""
-        return int(self._places.borrowed_tokens)
-
     async def run(self, own: trio.CapacityLimiter, look: Callable[[], _Found]) -> _Found:
         """What `look` finds in a thread; `own` has the one place of whoever looks."""
         holder = object()

@@ -33,7 +33,7 @@ SILENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Wanted:
     """What is to be built."""
 
     source: Source
@@ -67,7 +67,7 @@ class Making:
         """Breaks the build off; `make` returns None then."""
         self._scope.cancel()
 
-    async def make(self, order: Order, removal: trio.Event | None) -> tuple[Version, int] | None:
+    async def make(self, wanted: Wanted, removal: trio.Event | None) -> tuple[Version, int] | None:
         """An open version, and the most memory that its build has had.
 
         `removal` is the end of an earlier version of the same name.
@@ -84,7 +84,7 @@ class Making:
             try:
                 if removal is not None:
                     await removal.wait()
-                return await self._make(order)
+                return await self._make(wanted)
             finally:
                 self.progress = None
         return None
@@ -101,29 +101,29 @@ class Making:
         except OSError as error:
             raise StorageError(f"{directory.path}: {error.strerror}", {"file": str(directory.path)}) from error
 
-    async def _make(self, order: Order) -> tuple[Version, int]:
-        job = self._job(order)
-        needed_bytes = max(order.needed_bytes, space_needed_bytes(job))
-        with self._shared.loads.room.claim(needed_bytes, await self.free_bytes()) as claim:
+    async def _make(self, wanted: Wanted) -> tuple[Version, int]:
+        job = self._job(wanted)
+        needed_bytes = max(wanted.needed_bytes, space_needed_bytes(job))
+        with self._shared.loads.room.reserve(needed_bytes, await self.free_bytes()) as reservation:
 
             def note(progress: Progress) -> None:
-                self.progress = claim.progress = progress
+                self.progress = reservation.progress = progress
                 self._heard_s = trio.current_time()
 
             try:
-                return await self._build(job, order, note)
+                return await self._build(job, wanted, note)
             except (BuildError, StorageError) as error:
                 if not is_full(error.details):
                     raise
-                raise NoRoom(after_refusal(error.details, claim, await self.free_bytes())) from error
+                raise NoRoom(after_refusal(error.details, reservation, await self.free_bytes())) from error
 
-    def _job(self, order: Order) -> BuildJob:
-        shared, settings = self._shared, order.settings
+    def _job(self, wanted: Wanted) -> BuildJob:
+        shared, settings = self._shared, wanted.settings
         job = BuildJob.of(
-            order.version,
-            str(shared.directory.build_path(self._database, order.version.name)),
+            wanted.version,
+            str(shared.directory.build_path(self._database, wanted.version.name)),
             compression=shared.compression,
-            remote=order.source.remote,
+            remote=wanted.source.remote,
         )
         return replace(
             job,
@@ -132,8 +132,8 @@ class Making:
             presharded=settings.presharded or shared.presharded,
         )
 
-    async def _build(self, job: BuildJob, order: Order, note: Callable[[Progress], None]) -> tuple[Version, int]:
-        shared, database, name = self._shared, self._database, order.version.name
+    async def _build(self, job: BuildJob, wanted: Wanted, note: Callable[[Progress], None]) -> tuple[Version, int]:
+        shared, database, name = self._shared, self._database, wanted.version.name
         directory = shared.directory
         try:
             await trio.to_thread.run_sync(directory.begin_build, database, name)
@@ -144,7 +144,7 @@ class Making:
                 loads=shared.loads,
                 on_progress=note,
             )
-            await self._check_source(order)
+            await self._check_source(wanted)
             with trio.CancelScope(shield=True):  # What is published is opened, too.
                 place = await trio.to_thread.run_sync(directory.publish, database, name)
                 version = await trio.to_thread.run_sync(open_version, directory.files, place, database, name)
@@ -154,13 +154,13 @@ class Making:
             raise
         return version, peak_bytes
 
-    async def _check_source(self, order: Order) -> None:
+    async def _check_source(self, wanted: Wanted) -> None:
         """A file that was added while the others were read is noticed here.
 
         Raises:
             SourceChanged: it shows another version now.
         """
-        source, built = order.source, order.version
+        source, built = wanted.source, wanted.version
         try:
             now = await self._shared.looks.run(self._look_thread, partial(source.version, self._database, built.name))
         except SourceError:

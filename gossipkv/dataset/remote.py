@@ -3,7 +3,7 @@
 fsspec's own synchronous interface is used, from worker threads that may be abandoned: what it runs inside (asyncio, a
 thread, plain sockets) is its own business, and Trio knows nothing of it.
 
-* Paths are the root's URL without users and passwords, with names appended: what messages may show.
+* Paths are the root's URL without users, passwords and queries, with names appended: what messages may show.
 * What fsspec remembers of directories is switched off and forgotten before every look: a new version must be seen.
 * A store's tag of an object (an ETag, a checksum, a generation) takes part in telling whether a file has changed;
   times are then compared by the second, since a list and a look at one object differ below that.

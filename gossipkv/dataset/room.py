@@ -2,7 +2,7 @@
 
 A build that the disk has no room for waits and polls the free space; it is not begun blindly, since each attempt reads
 the source again.  Builds that run beside each other would both begin on room for one, and both fail, again and again:
-so each claims what it needs, and what the others have not taken yet counts as taken.
+so each reserves what it needs, and what the others have not taken yet counts as taken.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NoRoom(LocalError):
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class Reservation:
     """The room of one build."""
 
     needed_bytes: int
@@ -53,19 +53,19 @@ class Claim:
         return int(self.needed_bytes * (1 - _steps(self.progress) / 2))
 
 
-class Claims:
+class Reservations:
     """The room of all builds of a node."""
 
     def __init__(self) -> None:
-        self._claims: list[Claim] = []
+        self._reservations: list[Reservation] = []
 
     @property
     def outstanding_bytes(self) -> int:
         """What those that run will still take."""
-        return sum(claim.outstanding_bytes for claim in self._claims)
+        return sum(reservation.outstanding_bytes for reservation in self._reservations)
 
     @contextlib.contextmanager
-    def claim(self, needed_bytes: int, free_bytes: int) -> Iterator[Claim]:
+    def reserve(self, needed_bytes: int, free_bytes: int) -> Iterator[Reservation]:
         """Keeps the room for one build while it runs; `free_bytes` are what the disk has now.
 
         Raises:
@@ -74,12 +74,12 @@ class Claims:
         left = max(0, free_bytes - self.outstanding_bytes)
         if left < needed_bytes:
             raise NoRoom(Room(needed_bytes, left))
-        claim = Claim(needed_bytes)
-        self._claims.append(claim)
+        reservation = Reservation(needed_bytes)
+        self._reservations.append(reservation)
         try:
-            yield claim
+            yield reservation
         finally:
-            self._claims.remove(claim)
+            self._reservations.remove(reservation)
 
 
 def is_full(details: Mapping[str, object]) -> bool:
@@ -87,7 +87,7 @@ def is_full(details: Mapping[str, object]) -> bool:
     return details.get("errno") in _FULL or {"needed_bytes", "free_bytes"} <= details.keys()
 
 
-def after_refusal(details: Mapping[str, object], claim: Claim, free_bytes: int) -> Room:
+def after_refusal(details: Mapping[str, object], reservation: Reservation, free_bytes: int) -> Room:
     """What a build needs that was refused halfway; `free_bytes` are what the disk has after it was cleared away.
 
     That is about what the build had taken, and how far it was tells the rest.  It is no more than a guess, since others
@@ -99,9 +99,9 @@ def after_refusal(details: Mapping[str, object], claim: Claim, free_bytes: int) 
         found = details.get("free_bytes")
         assert isinstance(needed, int)
         assert isinstance(found, int)
-        return Room(max(needed, claim.needed_bytes), found, "less than there seemed to be")
-    taught = 2 * free_bytes / max(_LEAST_STEPS, _steps(claim.progress))
-    needed = min(max(int(taught), claim.needed_bytes), _MOST_GROWTH * claim.needed_bytes)
+        return Room(max(needed, reservation.needed_bytes), found, "less than there seemed to be")
+    taught = 2 * free_bytes / max(_LEAST_STEPS, _steps(reservation.progress))
+    needed = min(max(int(taught), reservation.needed_bytes), _MOST_GROWTH * reservation.needed_bytes)
     return Room(needed, free_bytes, os.strerror(number))
 
 

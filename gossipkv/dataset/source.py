@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol
 
-from gossipkv.database_settings import is_name
+from gossipkv.database_settings import NAMES, is_name
 from gossipkv.dataset.hadoop_checksums import checksum_name
 from gossipkv.dataset.identity import digest
 from gossipkv.dataset.remote import RemoteRoot, files_of
@@ -219,7 +219,7 @@ class Source:
             inner = f"{path.rstrip('/')}/{entry.name}"
             place = os.fsencode(inner).decode("utf-8", "backslashreplace")
             if not is_name(entry.name):
-                ignored.append(f"{place}: not the name of {what}: those match [-_a-zA-Z0-9]+")
+                ignored.append(f"{place}: not the name of {what}: {NAMES}")
                 continue
             kind = entry.kind
             if kind == "link":

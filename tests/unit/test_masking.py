@@ -22,8 +22,10 @@ def test_what_is_a_url(text, url):
     ("s3://bucket/a@b", "s3://bucket/a@b"), ("ftp://joe:pass@host/x", "ftp://***@host/x"),
     ("x::ftp://joe@host", "x::ftp://***@host"), ("ftp://joe:p@ss@host/a@b", "ftp://***@host/a@b"),
     ("no http://a:b@c and http://d:e@f/", "no http://***@c and http://***@f/"),
+    ("https://host/x.tsv?sig=a/b&e=1", "https://host/x.tsv?***"), ("http://host/what?", "http://host/what?"),
+    ('no "https://a:b@host?c=d", why?', 'no "https://***@host?***", why?'),
 ])  # fmt: skip
-def test_users_and_passwords_are_masked(text, shown):
+def test_users_passwords_and_queries_are_masked(text, shown):
     """Whatever the URL, and wherever it stands."""
     assert mask_url(text) == shown
 
@@ -45,6 +47,7 @@ def test_options_are_scrubbed_from_messages():
     assert scrub(said, "ftp://joejoe:passpass@host/", options) == (
         "*** *** *** ab west http://store:1 http://***@store:1 *** ***"
     )
+    assert scrub("no s1gned at x", "https://host/x?e=12&sig=s1gned", {}) == "no *** at x"
 
 
 def test_leaves_and_places():

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from gossipkv.dataset.formats.reading import Readable, Reading
     from gossipkv.storage.batch import Batch
 
-FORMATS = ("sequence", "tsv", "json", "parquet", "sorted")
-
 # Of a file: enough for a magic number, and for space before a line of JSON.
 HEAD_BYTES = 4096
 
@@ -56,12 +54,6 @@ class Format(Protocol):
         """The records of a file, in order."""
 
 
-def detect(name: str, head: bytes) -> str:
-    """The format of a file by its name and first bytes; `detect_file` looks into a compressed one, too."""
-    told = _told(name, head)
-    return "tsv" if told is None else told
-
-
 def detect_file(reader: Readable, options: Reading) -> str | None:
     """The format of a file; None when it says nothing, as an empty one does.
 
@@ -75,7 +67,7 @@ def detect_file(reader: Readable, options: Reading) -> str | None:
 
 
 def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
-    """The records of a file of a format, one of `FORMATS`.
+    """The records of a file of a format, one of `gossipkv.database_settings.FORMATS`.
 
     What reads a format is imported when the first file of it is read: pyarrow takes 60 MB.
 

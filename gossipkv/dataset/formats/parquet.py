@@ -322,7 +322,8 @@ def _weigh(source: _File, column: _Column, found: Iterator[Page]) -> tuple[float
             raise source.refusal(
                 page.offset,
                 f"the column {column.name!r} has a page of {page.raw_bytes:,} bytes; the limit is {limit:,}: write "
-                "smaller pages (parquet.page.size)",
+                "smaller pages (parquet.page.size in Spark, write_batch_size in pyarrow); in a node, more build_memory "
+                "allows larger ones",
             )
         if page.kind == DICTIONARY_PAGE:
             dictionary_bytes = max(dictionary_bytes, page.raw_bytes)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.errors import SourceError
+from gossipkv.storage import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,24 +31,8 @@ class Reading:
     max_block_bytes: int = MAX_BLOCK_BYTES  # What one compressed block may become: all of it is in memory at once.
 
 
-class Readable(Protocol):
-    """The bytes of one listed file; see `gossipkv.dataset.source_reader`."""
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-
-    @property
-    def size_bytes(self) -> int:
-        """As it was listed."""
-
-    def read_at(self, offset: int, size_bytes: int, /) -> bytes:
-        """Exactly so many bytes.
-
-        Raises:
-            SourceChanged: the file is shorter than it was listed.
-            StorageError: the system refused.
-        """
+class Readable(label.Readable, Protocol):
+    """The bytes of one listed file; see `gossipkv.dataset.source_reader`, which says what reading raises."""
 
     def chunks(self, start: int = 0, /) -> Iterator[bytes]:
         """All bytes from `start` on."""

@@ -47,7 +47,9 @@ WINDOW_BYTES = 1 << 20
 # The field of a key or a value has a byte at least, and so has its length.
 MIN_RECORD_BYTES = 4
 
-_SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize)"
+_SMALLER_BLOCKS = (
+    "let the job write smaller ones (io.seqfile.compress.blocksize); in a node, more build_memory allows larger ones"
+)
 
 
 def memory_bytes(options: Reading) -> int:

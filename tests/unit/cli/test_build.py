@@ -121,7 +121,7 @@ def test_a_stray_is_told(run, source, tmp_path):
     done = run("build", place, tmp_path / "out")
     assert (done.status, done.err.count("\n")) == (0, 1)
     at = len(files[0])
-    assert f"{place}/part-0.tsv: byte {at:,}: the key {stray.decode()!r} is not where text puts it" in done.err
+    assert f"{place}/part-0.tsv: byte {at:,}: the key {stray.decode()!r} is not where text puts it: every" in done.err
     assert records(tmp_path / "out") == RECORDS
     assert "by sequins" in done.out
 
@@ -203,6 +203,40 @@ def test_a_source_may_be_a_url(run, tmp_path):
     wrong = run("build", "memoryy://x", tmp_path / "none")
     assert (wrong.status, "memoryy" in wrong.err, wrong.err.count("\n")) == (3, True, 1)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_build_that_fails_leaves_no_directory(run, source, tmp_path):
+    """DEST and those above it that were made for it."""
+    done = run("build", source([b"no tab\n"]), tmp_path / "made" / "for" / "it")
+    assert (done.status, names(tmp_path)) == (3, ["source"])
+    (tmp_path / "empty").mkdir()
+    assert run("build", source([b"no tab\n"]), tmp_path / "empty" / "out").status == 3
+    assert names(tmp_path / "empty") == []
+
+
+def test_an_error_is_one_line_whatever_files_are_called(run, source, tmp_path):
+    """And leaves the terminal as it is."""
+    place = source([])
+    (place / "a\nb\ac").write_bytes(b"no tab\n")
+    done = run("build", place, tmp_path / "out")
+    assert (done.status, done.err.count("\n"), "\a" in done.err) == (3, 1, False)
+
+
+def test_one_is_not_called_many(run, source, tmp_path):
+    """Of records, files and strays."""
+    assert ": 1 record in 1 file by" in run("build", source([b"k\tv\n"]), tmp_path / "out").out
+
+
+def test_a_url_is_told_without_its_secrets(run, tmp_path):
+    """The password of a store, the signature of a presigned URL: logs of jobs keep what commands say."""
+    for url, shown in (
+        ("ftp://joe:hush-hush@127.0.0.1:1/x", "ftp://***@127.0.0.1:1/x"),
+        ("nothing://host/x?signature=hush-hush", "nothing://host/x?***"),
+    ):
+        done = run("build", url, tmp_path / "built")
+        assert done.status == 3
+        assert done.err.startswith(f"gossipkv: {shown}: cannot be read: ")
+        assert "hush-hush" not in done.out + done.err
 
 
 def test_a_source_may_be_a_link(run, source, tmp_path):

@@ -283,6 +283,17 @@ def test_status_for_programs(run):
     assert (done.status, done.err) == (1, "gossipkv: no database nope here\n")
 
 
+def test_no_name_of_a_file_breaks_a_line_or_commands_the_terminal(run):
+    """Files at a source are called as somebody else likes."""
+    named = {"geo": {"versions": {"1": {"state": "ERROR", "error": {"message": "a\nb\x1b[31mc: no TAB"}}}}}
+    for command in (["status"], ["status", "--wait"]):
+        with FakeNode(answering(("status", named), ("info", INFO))) as fake:
+            done = run(*command, "--node", fake.address)
+        assert b"geo 1: a\\nb\\x1b[31mc: no TAB\n" in done.out
+        assert "\x1b" not in done.out.decode() + done.err
+    assert done.err == "gossipkv: geo 1: a\\nb\\x1b[31mc: no TAB\n"
+
+
 def states(**versions):
     """A status with one database whose versions are in these states."""
     return {"geo": {"versions": {name: {"state": state} for name, state in versions.items()}}}
@@ -317,6 +328,15 @@ def test_status_wait_ends_with_an_error(run, monkeypatch):
     waiting["geo"]["versions"]["v2"]["waiting_for"] = "a data file"
     with FakeNode(answering(("status", waiting), ("info", INFO))) as fake:
         assert run("status", "geo", "--wait", "--node", fake.address).status == 0
+
+
+def test_status_waits_for_none_that_retires(run, monkeypatch):
+    """A newer one that a hold has led back from, and that the source shows no more."""
+    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
+    told = [states(v1="ACTIVE", v2="RETIRING"), states(v1="ACTIVE"), states(v1="ACTIVE")]
+    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
+        assert run("status", "geo", "--wait", "--node", fake.address).status == 0
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize(("state", "status"), [("ACTIVE", 0), ("ERROR", 3), (None, 3)])

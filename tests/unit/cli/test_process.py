@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -153,3 +154,22 @@ def test_colours_are_for_terminals_that_want_them():
     assert "\x1b[36m" not in plain
     with FakeNode(store({b"k": b"v"})) as node:
         assert on_a_terminal(["get", "geo", "k", "--node", node.address]) == "v\r\n"
+
+
+def test_a_build_that_is_ended_clears_up(tmp_path):
+    """By SIGTERM as by Ctrl-C: the directory is as it was, and no process is left."""
+    source, dest = tmp_path / "source", tmp_path / "made" / "here"
+    source.mkdir()
+    for number in range(2):
+        lines = (b"%d-%d\tvalue\n" % (number, line) for line in range(1_500_000))
+        (source / f"part-{number}").write_bytes(b"".join(lines))
+    process = subprocess.Popen(
+        [*COMMAND, "build", str(source), str(dest), "--lanes", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    while not (dest.is_dir() and any(name.startswith("run-") or ".tmp" in name for name in os.listdir(dest))):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert os.listdir(tmp_path) == ["source"]

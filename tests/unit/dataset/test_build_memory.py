@@ -31,12 +31,13 @@ def test_what_reading_takes_grows_with_the_largest_block_that_can_be(job):
 
 
 def test_the_limits_follow_the_memory_and_the_files(job):
-    """A twelfth of the memory; of a small file no more than a thousandfold, but always what zstd wants."""
+    """A twelfth of the memory; of a small file no more than a thousandfold, but always the longest value."""
     assert limits(large(job, 10**9), 384 * MIB).max_block_bytes == 32 * MIB
     assert limits(large(job, 10**9), 256 * MIB).max_value_bytes == MAX_VALUE_BYTES
     assert limits(large(job, 10**9), 96 * MIB).max_value_bytes == 8 * MIB
-    assert limits(large(job, 10_000), 256 * MIB).max_block_bytes == 10_000_000
-    assert limits(large(job, 100), 256 * MIB).max_block_bytes == 8 * MIB
+    assert limits(large(job, 20_000), 256 * MIB).max_block_bytes == 20_000_000
+    assert limits(large(job, 100), 256 * MIB).max_block_bytes == 17 * MIB
+    assert limits(large(job, 100), 256 * MIB).max_value_bytes == MAX_VALUE_BYTES
 
 
 def test_the_least_memory_that_is_named_is_exact(job):

@@ -85,6 +85,21 @@ def test_progress_goes_from_nothing_to_all(job):
     assert told[-1] == Progress(one.source_bytes, one.source_bytes, 20_000, 20_000)
 
 
+def test_telling_progress_takes_no_longer_for_many_files(job, monkeypatch):
+    """The sizes are summed up a few times a build, and not at every step of each file."""
+    sums = []
+    one = job([lines(**{f"k{n}": n}) for n in range(100)])
+    size_bytes = one.source_bytes
+
+    def source_bytes(_job):
+        sums.append(1)
+        return size_bytes
+
+    monkeypatch.setattr(type(one), "source_bytes", property(source_bytes))
+    build(one)
+    assert len(sums) < 10
+
+
 def test_each_chunk_is_paced_before_it_is_used(job):
     """All bytes, none twice."""
     one = job([b"a\t1\n" * 100_000, b"b\t1\n"])

@@ -21,7 +21,6 @@ def test_what_any_job_writes_is_understood():
     assert declared == Declared("text", 4, {"part-00000": (2,), "part-00001": (0, 3), "part-00002": ()})
     assert declared.of("part-00001") == (0, 3)
     assert declared.of("part-00009") is None
-    assert declared.unlisted(["part-00002", "x", "part-00000", "y"]) == ("x", "y")
     assert read_declared(CutReader(json.dumps(RIGHT).encode())) == declared
 
 

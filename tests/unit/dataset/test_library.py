@@ -56,6 +56,36 @@ async def test_a_restart_serves_at_once_and_builds_nothing(world):
     assert os.stat(world.root / "data/datasets/db/v1/part-00000.gkv").st_mtime_ns == stamp
 
 
+async def test_a_database_of_nothing_but_wrong_names_says_so(world):
+    """Else whoever calls versions 1.0 sees an empty database, and not why."""
+    world.put("v1", database="good")
+    world.put("1.0")
+    async with world.node() as library:
+        await active(library, "v1", "good")
+        said = f"{world.source}/db/1.0: not the name of a version: those match [-_a-zA-Z0-9]+"
+        assert library.status()["db"]["error"].startswith(said)
+        assert library.unready("db").startswith(said)
+        world.put("10")
+        await library.rescan()
+        assert library.status()["db"]["error"] is None
+
+
+async def test_each_outage_of_a_databases_source_is_logged_once(world):
+    """When it begins, and not at every look; the next one again."""
+    apart = {"db": DatabaseSettings(storage_options={})}
+    with capture_logs() as logs:
+        async with world.node(databases=apart) as library:
+            for outages in (1, 2):
+                await library.rescan()
+                await library.rescan("db")
+                assert sum(line["event"] == "source_unreadable" for line in logs) == outages
+                assert "No such file" in library.status()["db"]["error"]
+                (world.source / "db").mkdir()
+                await library.rescan()
+                assert library.status()["db"]["error"] is None
+                (world.source / "db").rmdir()
+
+
 async def test_a_node_without_a_source_serves_what_it_has(world):
     """`source` may be unset."""
     world.put("v1")

@@ -30,7 +30,7 @@ async def test_a_look_brings_what_it_finds():
     with pytest.raises(ZeroDivisionError):
         await looks.run(own, lambda: 1 // 0)
     await until(lambda: own.available_tokens == 1)
-    assert looks.going_on == 0
+    assert looks._places.borrowed_tokens == 0
 
 
 async def test_one_database_has_one_look_at_a_time():
@@ -43,7 +43,7 @@ async def test_one_database_has_one_look_at_a_time():
         with trio.move_on_after(0.01):
             await looks.run(own, stalled)
     assert stalled.begun == 1
-    assert looks.going_on == 1
+    assert looks._places.borrowed_tokens == 1
     stalled.go_on.set()
     assert await looks.run(own, stalled) == "found"
 
@@ -59,7 +59,7 @@ async def test_all_together_have_so_many():
                     for own in owns:
                         nursery.start_soon(looks.run, own, stalled)
         await until(lambda: stalled.begun == 4)
-        assert looks.going_on == 4
+        assert looks._places.borrowed_tokens == 4
         # Whoever was cancelled while waiting for a common place has given its own back.
         assert sum(own.available_tokens for own in owns) == 96
     finally:

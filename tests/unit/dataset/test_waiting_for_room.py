@@ -98,8 +98,26 @@ def test_a_disk_that_is_too_small_is_not_built_on(node):
     until_active(node, "v2")
 
 
-def test_it_is_tried_anyway_after_ten_minutes(node):
-    """The estimate may be too high."""
+def test_what_a_refusal_taught_is_forgotten_after_ten_minutes(node):
+    """A disk that somebody else had filled for a moment: there is room by the estimate, and not for four times."""
+    node.disk.capacity_bytes -= node.disk.free_bytes("/") - 150_000
+    node.files.faults = (Fault(3, Action.FAIL, kinds=CHANGING, error=errno.ENOSPC),)
+    node.files._seen = [0]
+    put(node, "v2")
+    node.finish()
+    told = node.status["versions"]["v2"]
+    assert told["needed_bytes"] > told["free_bytes"] > 100_000
+    for _ in range(9):
+        node.wait(60)
+    assert node.builds == ["v1", "v2"]
+    for _ in range(2):
+        node.wait(60)
+    node.finish()
+    assert node.active == "v2"
+
+
+def test_that_there_is_no_room_is_said_again_after_ten_minutes(node):
+    """One line of the log each time, for whoever looks at its end."""
     node.disk.capacity_bytes -= node.disk.free_bytes("/") - 60_000
     put(node, "v2")
     looks = 0
