@@ -24,6 +24,7 @@ from tests.bench.measurement import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.bench.datasets.build_process import Cost
@@ -41,7 +42,7 @@ class Load:
     records: int = 10_000_000
     value_bytes: int = 100
     loop: int = 60_000_000
-    rounds: int = 5
+    rounds: int = 6
 
 
 def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
@@ -69,30 +70,37 @@ def _measure(row: str, directory: Path, load: Load, peaks: list[float]) -> Itera
     rng = random.Random(f"{data.SEED} {row}")
     for number in range(load.rounds):
         for name in rng.sample(sorted(samples), 2):
-            cost = _build(directory, name, load, check=number == 0)
+            cost = _build(directory, name, load, number)
             samples[name].append(cost.seconds)
             cpu[name].append(cost.cpu_s)
             if name == TWO:
                 peaks.append(cost.peak_bytes / MIB)
             machine.say(f"    {name}: {cost.seconds:.2f} s, {cost.cpu_s:.2f} s of processor, {cost.peak_bytes:,} bytes")
         for name in rng.sample(sorted(loops), 2):
-            loops[name].append(_loop(load.loop, 2 if name == TWO else 1))
+            with _cores(name, number):
+                loops[name].append(_loop(load.loop, 2 if name == TWO else 1))
     _compare(directory)
     yield Measurement(row, "s", TWO, samples)
     yield Measurement(f"{row}: processor time", "s", TWO, cpu)
     yield Measurement(f"{row}: {goals.LOOPS}", "s", TWO, loops)
 
 
-def _build(directory: Path, name: str, load: Load, *, check: bool) -> Cost:
+def _cores(name: str, number: int) -> AbstractContextManager[None]:
+    """All, or in each round another one, since they need not be equally fast."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return nullcontext() if name == TWO else machine.pinned(allowed[number % len(allowed)])
+
+
+def _build(directory: Path, name: str, load: Load, number: int) -> Cost:
     target = directory / name.replace(" ", "-")
     if target.exists():
         remove(target)
     job = build_process.job_of(directory / "source", "numbered", target)
-    with machine.pinned(None) if name == ONE else nullcontext():
+    with _cores(name, number):
         cost = build_process.run(job, lanes=1 if name == ONE else 2)
     if (cost.processes > 1) != (name == TWO):
         raise RuntimeError(f"{name}: {cost.processes} processes")
-    if check:
+    if number == 0:
         records.check_numbered(target, load.records, load.value_bytes)
     return cost
 
