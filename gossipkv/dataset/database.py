@@ -103,7 +103,7 @@ class Database:
         self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
         self._building = False
         self._removals: dict[str, trio.Event] = {}  # The versions that are being closed and deleted.
-        self._look_wanted = False
+        self._look_wanted = self._looking_again = False
         self._poll_not_before_ms = 0
         self._switch_not_before_ms = 0
         self._counts: dict[str, int] = {}
@@ -164,12 +164,12 @@ class Database:
             while True:
                 if decision.stop is not None:
                     self.making.stop()
-                if decision.build is not None and not self._building:
+                if self._look_wanted and not self._looking_again:
+                    self._looking_again = True
+                    nursery.start_soon(self._look_again)
+                if decision.build is not None and not self._building and not self._looking_again:
                     self._building = True
                     nursery.start_soon(self._build, nursery)
-                if self._look_wanted:
-                    self._look_wanted = False
-                    nursery.start_soon(self.look)
                 await self._rest(decision)
                 decision = await self._settle(nursery)
 
@@ -322,6 +322,13 @@ class Database:
             return
 
     # Looking
+
+    async def _look_again(self) -> None:
+        """After a change of the hold, before a build: of versions that were not wanted, old listings may be known."""
+        self._look_wanted = False
+        await self.look()
+        self._looking_again = False
+        self.wake()
 
     async def _look_once(self) -> None:
         try:
@@ -505,7 +512,7 @@ class Database:
         try:
             async with self._shared.loads.turn() as turn, trio.open_nursery() as beside:
                 decision = self._decide()
-                if decision.build is not None:
+                if decision.build is not None and not self._looking_again:
                     beside.start_soon(self.making.give_way, turn)
                     await self._build_version(self.lives[decision.build], nursery)
                 beside.cancel_scope.cancel()

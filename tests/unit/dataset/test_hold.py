@@ -89,6 +89,16 @@ def test_a_hold_builds_what_is_only_at_the_source(node):
     assert node.builds == ["v1", "v2", "v1"]
 
 
+def test_a_hold_looks_at_the_source_before_it_builds(node):
+    """What was listed long ago, when it was not wanted, may be there no more."""
+    put(node, "v1", "v2", "v3")
+    node.put("v2", [])
+    node.hold("v2")
+    assert node.states["v2"] is State.SEEN
+    assert node.status["versions"]["v2"]["waiting_for"] == "a data file"
+    assert node.builds == ["v1"]
+
+
 def test_a_hold_on_a_newer_one_skips_what_is_newer_still(node):
     """It is a pin, and not only a way back."""
     upgrade(node, "v1")
