@@ -25,7 +25,7 @@ import bz2
 import contextlib
 import functools
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import cramjam
 
@@ -61,48 +61,60 @@ def _cut(size_bytes: int) -> DamagedError:
     return DamagedError(f"their stream has not ended after {size_bytes:,} bytes")
 
 
-def _zlib(window_bits: int, data: Bytes, limit: int) -> bytes | bytearray:
-    """One or more zlib streams or gzip members."""
-    if len(data) <= FIRST_PIECE_BYTES:  # One stream most likely: a value by itself, of which there are many.
-        stream = zlib.decompressobj(window_bits)
-        with contextlib.suppress(zlib.error):
-            whole = stream.decompress(data, limit + 1)
-            if stream.eof and len(whole) <= limit and not stream.unused_data:
-                return whole
+class Stream(Protocol):
+    """A decompressor as bz2 has it, and zstd and lz4 after its example."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the stream has ended."""
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether nothing more comes without input."""
+
+    @property
+    def unused_data(self) -> bytes | None:
+        """What follows the end."""
+
+    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes:
+        """At most so many bytes more."""
+
+
+class ZlibStream:
+    """A zlib decompressor, after bz2's example."""
+
+    def __init__(self, window_bits: int) -> None:
+        self._stream = zlib.decompressobj(window_bits)
+        self._full = False
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not (self._full or self._stream.unconsumed_tail)
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes:
+        made = self._stream.decompress(self._stream.unconsumed_tail or data, max_length)
+        self._full = len(made) == max_length
+        return made
+
+
+def _streams(start: Callable[[], Stream], errors: tuple[type[Exception], ...], data: Bytes, limit: int) -> bytearray:
+    """One or more streams, one behind the other."""
     found = bytearray()
     view = memoryview(data)
     at = 0
     while at < len(view):
-        stream = zlib.decompressobj(window_bits)
+        stream = start()
         piece = FIRST_PIECE_BYTES
         while not stream.eof:
-            fed: Bytes = stream.unconsumed_tail
-            if not fed:
-                fed = view[at : at + piece]
-                at += len(fed)
-                piece = min(GROWTH * piece, LAST_PIECE_BYTES)
-                if not fed:
-                    raise _cut(len(view))
-            try:
-                found += stream.decompress(fed, min(STEP_BYTES, limit + 1 - len(found)))
-            except zlib.error as error:
-                raise DamagedError(str(error)) from error
-            if len(found) > limit:
-                raise _too_long(limit)
-        at -= len(stream.unused_data)
-    return found
-
-
-def _bzip2(data: Bytes, limit: int) -> bytearray:
-    """One or more bzip2 streams."""
-    found = bytearray()
-    view = memoryview(data)
-    at = 0
-    while at < len(view):
-        stream = bz2.BZ2Decompressor()
-        piece = FIRST_PIECE_BYTES
-        while not stream.eof:
-            fed: Bytes = b""
+            fed: bytes | memoryview = b""
             if stream.needs_input:
                 fed = view[at : at + piece]
                 at += len(fed)
@@ -111,12 +123,28 @@ def _bzip2(data: Bytes, limit: int) -> bytearray:
                     raise _cut(len(view))
             try:
                 found += stream.decompress(fed, min(STEP_BYTES, limit + 1 - len(found)))
-            except (OSError, ValueError) as error:
+            except errors as error:
                 raise DamagedError(str(error)) from error
             if len(found) > limit:
                 raise _too_long(limit)
-        at -= len(stream.unused_data)
+        at -= len(stream.unused_data or b"")
     return found
+
+
+def _zlib(window_bits: int, data: Bytes, limit: int) -> bytes | bytearray:
+    """One or more zlib streams or gzip members."""
+    if len(data) <= FIRST_PIECE_BYTES:  # One stream most likely: a value by itself, of which there are many.
+        stream = zlib.decompressobj(window_bits)
+        with contextlib.suppress(zlib.error):
+            whole = stream.decompress(data, limit + 1)
+            if stream.eof and len(whole) <= limit and not stream.unused_data:
+                return whole
+    return _streams(lambda: ZlibStream(window_bits), (zlib.error,), data, limit)
+
+
+def _bzip2(data: Bytes, limit: int) -> bytearray:
+    """One or more bzip2 streams."""
+    return _streams(bz2.BZ2Decompressor, (OSError, ValueError), data, limit)
 
 
 def _zstd(data: Bytes, limit: int) -> bytearray:
@@ -192,7 +220,8 @@ def _chunks(decompress_into: Callable[[Bytes, Bytes], int], data: Bytes, limit: 
     return found
 
 
-def _lz4_chunk(chunk: Bytes, room: Bytes) -> int:
+def lz4_chunk(chunk: Bytes, room: Bytes) -> int:
+    """Decompresses a chunk into `room`; how much it became."""
     # Without the length of the output, cramjam may take the first bytes for one.
     return cramjam.lz4.decompress_block_into(chunk, room, output_len=len(room))
 
@@ -205,7 +234,7 @@ _DECOMPRESS: dict[str, Decompress] = {
     _HADOOP + "BZip2Codec": _bzip2,
     _HADOOP + "ZStandardCodec": _zstd,
     _HADOOP + "SnappyCodec": functools.partial(_chunks, cramjam.snappy.decompress_raw_into),
-    _HADOOP + "Lz4Codec": functools.partial(_chunks, _lz4_chunk),
+    _HADOOP + "Lz4Codec": functools.partial(_chunks, lz4_chunk),
 }
 
 CODECS = tuple(_DECOMPRESS)

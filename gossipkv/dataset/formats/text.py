@@ -24,11 +24,12 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import cramjam
 from lz4.frame import LZ4FrameDecompressor
 
+from gossipkv.dataset.formats.codecs import ZlibStream, lz4_chunk
 from gossipkv.dataset.formats.reading import refusal
 
 if sys.version_info >= (3, 14):
@@ -39,6 +40,7 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gossipkv.dataset.formats.codecs import Stream
     from gossipkv.dataset.formats.reading import Readable, Reading
 
 STEP_BYTES = 256 << 10
@@ -80,56 +82,12 @@ def compression(name: str) -> str | None:
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-class Stream(Protocol):
-    """A decompressor as bz2 has it, and zstd and lz4 after its example."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the stream has ended."""
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether nothing more comes without input."""
-
-    @property
-    def unused_data(self) -> bytes | None:
-        """What follows the end."""
-
-    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes:
-        """At most so many bytes more."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Kind:
     name: str
     start: Callable[[], Stream]
     errors: tuple[type[Exception], ...]
     padded: bool = False
-
-
-class _Zlib:
-    """A zlib decompressor, after bz2's example."""
-
-    def __init__(self, window_bits: int) -> None:
-        self._stream = zlib.decompressobj(window_bits)
-        self._full = False
-
-    @property
-    def eof(self) -> bool:
-        return self._stream.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not (self._full or self._stream.unconsumed_tail)
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._stream.unused_data
-
-    def decompress(self, data: bytes | memoryview, max_length: int) -> bytes:
-        made = self._stream.decompress(self._stream.unconsumed_tail or data, max_length)
-        self._full = len(made) == max_length
-        return made
 
 
 def _zstd(options: Reading) -> _Kind:
@@ -139,8 +97,8 @@ def _zstd(options: Reading) -> _Kind:
 
 
 _STREAMS: dict[str, Callable[[Reading], _Kind]] = {
-    ".gz": lambda _: _Kind("gzip", lambda: _Zlib(zlib.MAX_WBITS | 16), (zlib.error,), padded=True),
-    ".deflate": lambda _: _Kind("zlib", lambda: _Zlib(zlib.MAX_WBITS), (zlib.error,)),
+    ".gz": lambda _: _Kind("gzip", lambda: ZlibStream(zlib.MAX_WBITS | 16), (zlib.error,), padded=True),
+    ".deflate": lambda _: _Kind("zlib", lambda: ZlibStream(zlib.MAX_WBITS), (zlib.error,)),
     ".bz2": lambda _: _Kind("bzip2", bz2.BZ2Decompressor, (OSError, ValueError)),
     ".zst": _zstd,
     ".lz4": lambda _: _Kind("lz4", LZ4FrameDecompressor, (RuntimeError,)),
@@ -190,18 +148,9 @@ def _made(stream: Stream, kind: _Kind, fed: bytes | memoryview, place: tuple[str
 # -- Hadoop's blocks ---------------------------------------------------------------------------------------------------
 
 
-def _unsnap(chunk: bytes, room: memoryview) -> int:
-    return cramjam.snappy.decompress_raw_into(chunk, room)
-
-
-def _unlz4(chunk: bytes, room: memoryview) -> int:
-    # Without the size of the room, cramjam may take the first bytes for one.
-    return cramjam.lz4.decompress_block_into(chunk, room, output_len=len(room))
-
-
 _BLOCKS: dict[str, tuple[str, Callable[[bytes, memoryview], int]]] = {
-    ".snappy": ("snappy", _unsnap),
-    ".lz4": ("lz4", _unlz4),
+    ".snappy": ("snappy", cramjam.snappy.decompress_raw_into),
+    ".lz4": ("lz4", lz4_chunk),
 }
 
 COMPRESSIONS = (".gz", ".deflate", ".bz2", ".zst", ".snappy", ".lz4")
