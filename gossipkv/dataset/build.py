@@ -11,13 +11,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from gossipkv.dataset.build_child import Order, give_way
 from gossipkv.dataset.build_job import BuildJob, Progress
+from gossipkv.dataset.lanes import environment, how_it_ended
 from gossipkv.dataset.lifecycle import Trouble
 from gossipkv.dataset.room import Reservations
 from gossipkv.errors import GossipKVError, LocalError, SourceChanged
@@ -148,14 +148,12 @@ def _leash() -> Iterator[tuple[int, Callable[[], None]]]:
 
 
 async def _start(leash: int) -> trio.Process:
-    # The child imports from where this process imports, whatever the working directory and how this was started.
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return await trio.lowlevel.open_process(
         [sys.executable, "-P", "-m", "gossipkv.dataset.build_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path, "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)},
+        env={**environment(), "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)},
         pass_fds=(leash,),
         start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its builds itself.
     )
@@ -213,7 +211,6 @@ def _failure(process: trio.Process, outcome: dict[str, object] | None, errors: b
             return SourceChanged(message, details)
         case {"error": [str(kind), str(message), dict(details)]}:
             return BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
-    status = process.returncode
-    how = f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+    how = how_it_ended(process.returncode)
     said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
     return BuildError(Trouble(f"the process that built it {how}" + (f": {said}" if said else ""), {}, lasting=False))

@@ -177,10 +177,14 @@ class _Throttle:
             time.sleep(seconds)
 
 
-def _say(message: object) -> None:
-    data = json.dumps(message).encode() + b"\n"
+def write_out(data: bytes) -> None:
+    """All of it to standard output, at once."""
     while data:
         data = data[os.write(1, data) :]
+
+
+def _say(message: object) -> None:
+    write_out(json.dumps(message).encode() + b"\n")
 
 
 def _connect(job: BuildJob) -> SourceFiles:

@@ -13,7 +13,7 @@ import time
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Protocol
 
-from gossipkv.dataset.build_child import REPORT_EVERY_NS, Pace, obey_leash, peak_bytes
+from gossipkv.dataset.build_child import REPORT_EVERY_NS, Pace, obey_leash, peak_bytes, write_out
 from gossipkv.dataset.build_job import BuildJob
 from gossipkv.dataset.intake import take_in
 from gossipkv.dataset.lane_intake import counters_of, job_and_rule
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.dataset.lanes import Message
-    from gossipkv.errors import Detail
+    from gossipkv.storage.document import Json
 
 
 class ReadFiles(Protocol):
@@ -41,7 +41,7 @@ class ReadFiles(Protocol):
         *,
         pace: Callable[[int], None],
         on_records: Callable[[int], None],
-    ) -> Detail:
+    ) -> Json:
         """Adds all records of the files at these places, in that order; returns what it has counted, as JSON can say.
 
         `reading` is `LaneTask.reading`.  `pace` is called with the size of each piece before it is used, and may
@@ -189,14 +189,12 @@ class _Progress:
 
 
 def _say(word: str, rest: str) -> None:
-    data = f"{word} {rest}\n".encode()
-    while data:
-        data = data[os.write(1, data) :]
+    write_out(f"{word} {rest}\n".encode())
 
 
 def read_files(
     reading: str, which: range, builder: LaneBuilder, *, pace: Callable[[int], None], on_records: Callable[[int], None]
-) -> Detail:
+) -> Json:
     """The files of a job, by a rule (`lane_intake`)."""
     line, rule = job_and_rule(reading)
     job = BuildJob.from_json(line)

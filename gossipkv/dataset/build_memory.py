@@ -91,10 +91,10 @@ def limits(job: BuildJob, memory_bytes: int) -> Reading:
 
 def reader_bytes(job: BuildJob, reading: Reading) -> int:
     """What reading holds beside the builder: a block or the longest value, and what it was made from."""
-    longest = max(reading.max_block_bytes, reading.max_value_bytes)
-    largest = max((file.size_bytes for file in job.files), default=0)
     remote = REMOTE_BYTES if job.remote is not None else 0
     if job.format == "sequence":
         return sequence_file.memory_bytes(reading) + remote
+    longest = max(reading.max_block_bytes, reading.max_value_bytes)
+    largest = max((file.size_bytes for file in job.files), default=0)
     parquet = PARQUET_BYTES if job.format == "parquet" else 0
     return READER_BYTES + longest + min(longest, largest) + remote + parquet

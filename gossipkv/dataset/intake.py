@@ -67,7 +67,6 @@ class Taken:
     records: int = 0  # kept
     strays: tuple[int, ...] = ()  # for each claim of the rule
     first_stray: Stray | None = None  # from the first claim, of a rule that does not rely on it
-    skipped_files: int = 0
 
     def __add__(self, later: Taken) -> Taken:
         """`later` is of files that come after these."""
@@ -78,7 +77,6 @@ class Taken:
             self.records + later.records,
             strays,
             self.first_stray or later.first_stray,
-            self.skipped_files + later.skipped_files,
         )
 
 
@@ -105,11 +103,9 @@ def take_in(
     """
     intake = _Intake(job, rule, builder, on_records)
     for place in places:
-        if rule.relies and job.may_skip(place, rule.function):
-            intake.skip()
-            continue
-        with SourceReader(files, job.files[place], pace=pace) as reader:
-            intake.take(place, reader)
+        if not (rule.relies and job.may_skip(place, rule.function)):
+            with SourceReader(files, job.files[place], pace=pace) as reader:
+                intake.take(place, reader)
     return intake.taken()
 
 
@@ -129,14 +125,9 @@ class _Intake:
         self._assigner = Assigner(code(rule.function), job.groups(), [code(claim.function) for claim in rule.claims])
         self._records = 0
         self._first_stray: Stray | None = None
-        self._skipped_files = 0
 
     def taken(self) -> Taken:
-        return Taken(self._records, tuple(self._assigner.strays()), self._first_stray, self._skipped_files)
-
-    def skip(self) -> None:
-        """A file that need not be read."""
-        self._skipped_files += 1
+        return Taken(self._records, tuple(self._assigner.strays()), self._first_stray)
 
     def take(self, place: int, reader: SourceReader) -> None:
         """Reads the file at this place, or its first keys if it need not be read."""
@@ -150,7 +141,6 @@ class _Intake:
                 seen += len(batch)
                 self._take_batch(batch, reader.name)
                 if probing and seen >= PROBE_KEYS:
-                    self.skip()
                     return
 
     def _take_batch(self, batch: Batch, name: str) -> None:

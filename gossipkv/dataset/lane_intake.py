@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.intake import Rule, Taken
-from gossipkv.dataset.manifest import Stray
+from gossipkv.dataset.manifest import stray_from_json, stray_to_json
 from gossipkv.dataset.recognition import Claim
 
 if TYPE_CHECKING:
     from gossipkv.dataset.build_job import BuildJob
-    from gossipkv.errors import Detail
+    from gossipkv.storage.document import Json
 
 
 def reading_of(job: BuildJob, rule: Rule) -> str:
@@ -27,15 +27,12 @@ def job_and_rule(reading: str) -> tuple[str, Rule]:
     return job, Rule(fields["function"], claims, fields["relies"])
 
 
-def counters_of(taken: Taken) -> Detail:
+def counters_of(taken: Taken) -> Json:
     """What a lane returns."""
-    stray = taken.first_stray
-    first_stray: Detail = None if stray is None else [stray.key.hex(), stray.file, stray.offset]
-    return [taken.records, list(taken.strays), first_stray, taken.skipped_files]
+    return [taken.records, list(taken.strays), stray_to_json(taken.first_stray)]
 
 
 def taken_from(counters: str) -> Taken:
     """Back from `counters_of`, through JSON."""
-    records, strays, stray, skipped_files = json.loads(counters)
-    first_stray = None if stray is None else Stray(bytes.fromhex(stray[0]), stray[1], stray[2])
-    return Taken(records, tuple(strays), first_stray, skipped_files)
+    records, strays, stray = json.loads(counters)
+    return Taken(records, tuple(strays), stray_from_json(stray, "a lane's counters"))

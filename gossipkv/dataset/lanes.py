@@ -406,19 +406,28 @@ class _Director:
             self.tell_all("pace", str(_part(rate, len(self._lanes))))
 
 
+def environment() -> dict[str, str]:
+    """For a process of ours: it imports from where this one does, whatever the directory and how this was started."""
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def how_it_ended(status: int | None) -> str:
+    """The end of a process, in words."""
+    return f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
+
+
 def _part(bytes_per_second: int, lanes: int) -> int:
     """What one lane may read; 0 stays without a limit."""
     return bytes_per_second and max(1, bytes_per_second // lanes)
 
 
 def _start(program: str, leash: int) -> subprocess.Popen[bytes]:
-    # The lane imports from where this process imports, whatever the working directory and how this was started.
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     return subprocess.Popen(  # noqa: S603  # Our own program, by this interpreter.
         [sys.executable, "-P", "-m", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
         pass_fds=(leash,),
         # A Ctrl-C in the terminal is for the director, which ends its lanes itself.  No session of its own: where the
         # kernel schedules session against session, that would give each lane as much as all of the director's.
@@ -428,5 +437,4 @@ def _start(program: str, leash: int) -> subprocess.Popen[bytes]:
 
 def _death(process: subprocess.Popen[bytes]) -> StorageError:
     status = process.wait()
-    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    return StorageError(f"a process of the build {how}", {"status": status})
+    return StorageError(f"a process of the build {how_it_ended(status)}", {"status": status})

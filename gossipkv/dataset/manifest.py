@@ -133,7 +133,7 @@ def to_body(manifest: Manifest) -> Body:
         "alike": list(manifest.alike),
         "voided": manifest.voided,
         "strays": manifest.strays,
-        "first_stray": None if stray is None else [stray.key.hex(), stray.file, stray.offset],
+        "first_stray": stray_to_json(stray),
         "format": manifest.format,
         "source_files": manifest.source_files,
         "source_bytes": manifest.source_bytes,
@@ -171,7 +171,7 @@ def from_body(body: Body, name: str) -> Manifest:
         alike=_alike(_present(body, "alike", name), name),
         voided=None if _present(body, "voided", name) is None else text(body, "voided", name),
         strays=whole(body, "strays", name),
-        first_stray=_stray(_present(body, "first_stray", name), name),
+        first_stray=stray_from_json(_present(body, "first_stray", name), name),
     )
 
 
@@ -191,7 +191,17 @@ def _alike(names: Json, name: str) -> tuple[str, ...]:
     return found
 
 
-def _stray(row: Json, name: str) -> Stray | None:
+def stray_to_json(stray: Stray | None) -> Json:
+    """`[key in hexadecimal, file, offset]`, or null."""
+    return None if stray is None else [stray.key.hex(), stray.file, stray.offset]
+
+
+def stray_from_json(row: Json, name: str) -> Stray | None:
+    """Back from `stray_to_json`; `name` is what errors call its place.
+
+    Raises:
+        Corrupt: it is of another form.
+    """
     match row:
         case None:
             return None

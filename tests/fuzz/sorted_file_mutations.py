@@ -205,8 +205,8 @@ def attempt(case: int) -> str:
     return f"{kind}: met" if found else f"{kind}: answered"
 
 
-def main(first: int, count: int, place: str = os.devnull) -> None:
-    """Try them all."""
+def main(attempt: Callable[[int], str], first: int, count: int, place: str = os.devnull) -> None:
+    """Try them all, keeping the number of the one under way at `place`; print how often each outcome occurred."""
     counts: Counter[str] = Counter()
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT)
     native = None
@@ -220,4 +220,4 @@ def main(first: int, count: int, place: str = os.devnull) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    main(attempt, int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

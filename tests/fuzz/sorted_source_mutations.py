@@ -9,17 +9,13 @@ yield anything that a sorted file can hold, or an error; but no crash, no other 
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import sys
-from collections import Counter
 
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.formats.sorted_files import Placement, batches
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
-from gossipkv.storage import compression
-from tests.fuzz.sorted_file_mutations import BASES, SEED, mutate_plainly, mutate_with_new_checksums
+from tests.fuzz.sorted_file_mutations import BASES, SEED, main, mutate_plainly, mutate_with_new_checksums
 from tests.oracle import sorted_file as oracle
 from tests.unit.dataset.formats.cut_reader import CutReader
 from tests.unit.storage.examination import WrongAnswer
@@ -56,19 +52,5 @@ def attempt(case: int) -> str:
     return f"{'plain' if exact else 'resealed'}: {'answered' if whole else 'met' if found else 'refused'}"
 
 
-def main(first: int, count: int, place: str = os.devnull) -> None:
-    """Try them all."""
-    counts: Counter[str] = Counter()
-    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT)
-    native = None
-    for case in range(first, first + count):
-        if native is not (wanted := case // 1000 % 10 != 9):
-            native = wanted
-            compression.install(native=native)
-        os.pwrite(descriptor, b"%12d" % case, 0)
-        counts[attempt(case)] += 1
-    sys.stdout.write(json.dumps(counts))
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:4])
+    main(attempt, int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:4])

@@ -5,33 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-import sys
 import uuid
 from pathlib import Path
-from types import SimpleNamespace
 
 import fsspec
 import pytest
 
-from gossipkv import cli
 from gossipkv.dataset import finish_version, partition_of, write_partition
 from gossipkv.dataset.declared import Declared, read_declared
 from gossipkv.storage.sorted_file import SortedFile
 
 RECORDS = {f"key {n}".encode(): f"value {n}".encode() for n in range(400)}
-
-
-@pytest.fixture
-def run(capfd):
-    """Run a command line in this process: its status, and what it wrote."""
-
-    def command(*arguments):
-        status = cli.run([str(argument) for argument in arguments])
-        sys.stdout.flush()
-        out, err = capfd.readouterr()
-        return SimpleNamespace(status=status, out=out, err=err)
-
-    return command
 
 
 def by(function, partitions, records=RECORDS):

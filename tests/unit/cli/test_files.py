@@ -6,28 +6,12 @@ import errno
 import json
 import os
 import random
-import sys
-from types import SimpleNamespace
 
 import pytest
 
-from gossipkv import cli
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.environment import RealFiles
 from gossipkv.storage.sorted_file import SortedFile
-
-
-@pytest.fixture
-def run(capfd):
-    """Run a command line in this process: its status, and what it wrote."""
-
-    def command(*arguments):
-        status = cli.run([str(argument) for argument in arguments])
-        sys.stdout.flush()
-        out, err = capfd.readouterr()
-        return SimpleNamespace(status=status, out=out, err=err)
-
-    return command
 
 
 @pytest.fixture

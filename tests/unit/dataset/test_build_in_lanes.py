@@ -183,7 +183,7 @@ def test_all_processes_stay_within_the_memory(job):
 @pytest.mark.parametrize("stray", [None, Stray(b"\0\xff", "/f", 7)])
 def test_counters_survive_their_trip(stray):
     """As one line of JSON."""
-    taken = Taken(5, (1, 2), stray, 3)
+    taken = Taken(5, (1, 2), stray)
     assert taken_from(json.dumps(counters_of(taken))) == taken
 
 

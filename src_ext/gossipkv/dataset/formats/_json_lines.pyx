@@ -39,6 +39,12 @@ cdef enum:
     VALUE_SIZE
 
 
+cdef inline void note_field(Field* field, const Span* text, uint8_t kind) noexcept nogil:
+    field.found = True
+    field.text = text[0]
+    field.kind = kind
+
+
 @cython.final
 cdef class JsonLines(Lines):
     """The records of lines of JSON."""
@@ -135,22 +141,14 @@ cdef class JsonLines(Lines):
         kind = cursor.at[0] if cursor.at < cursor.end else 0
         if not take_value(cursor, &text):
             return False
+        if (is_key and self.key.found) or (is_value and self.value.found):
+            cursor.at = start
+            self.wrong = KEY_TWICE if is_key and self.key.found else VALUE_TWICE
+            return False
         if is_key:
-            if self.key.found:
-                cursor.at = start
-                self.wrong = KEY_TWICE
-                return False
-            self.key.found = True
-            self.key.text = text
-            self.key.kind = kind
+            note_field(&self.key, &text, kind)
         if is_value:
-            if self.value.found:
-                cursor.at = start
-                self.wrong = VALUE_TWICE
-                return False
-            self.value.found = True
-            self.value.text = text
-            self.value.kind = kind
+            note_field(&self.value, &text, kind)
         return True
 
     cdef bint serve(self, Field* field, bint is_key, Span* served) noexcept nogil:

@@ -1,0 +1,23 @@
+"""What the tests of commands share."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv import cli
+
+
+@pytest.fixture
+def run(capfd):
+    """Run a command line in this process: its status, and what it wrote."""
+
+    def command(*arguments):
+        status = cli.run([str(argument) for argument in arguments])
+        sys.stdout.flush()
+        out, err = capfd.readouterr()
+        return SimpleNamespace(status=status, out=out, err=err)
+
+    return command
