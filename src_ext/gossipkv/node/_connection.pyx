@@ -33,37 +33,23 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
 from gossipkv.node._buffer cimport (
-    Buffer,
-    buffer_append,
-    buffer_drop,
-    buffer_release,
-    buffer_reserve,
-    buffer_size,
+    Buffer, buffer_append, buffer_drop, buffer_release, buffer_reserve, buffer_size,
+)
+from gossipkv.node._counters cimport (
+    BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
+    CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, DUPLICATE_IDS, GET_MANYS, GETS, HANDED_OFF, KEYS_READ,
+    NOTIFICATIONS_IGNORED, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE,
+    counters_by_name,
 )
 from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
 from gossipkv.node._message cimport (
-    BAD_REQUEST,
-    HEAD_BYTES,
-    IS_NOTIFICATION,
-    IS_REQUEST,
-    IS_RESPONSE,
-    Envelope,
-    blob_is,
-    put_answer,
-    put_text,
-    read_envelope,
-    write_bad_request,
-    write_error,
+    BAD_REQUEST, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope,
+    blob_is, put_answer, put_text, read_envelope, write_bad_request, write_error,
 )
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
+from gossipkv.node._state cimport FINISHING, FREE, OPEN, Connection, time_is_up
 from gossipkv.wire._frames cimport (
-    FRAME_COMPLETE,
-    FRAME_DEPTH,
-    FRAME_ELEMENTS,
-    FRAME_PARTIAL,
-    FRAME_TOO_LARGE,
-    frame_begin,
-    frame_scan,
+    FRAME_COMPLETE, FRAME_DEPTH, FRAME_ELEMENTS, FRAME_PARTIAL, FRAME_TOO_LARGE, frame_begin, frame_scan,
 )
 
 cdef enum:
@@ -72,8 +58,6 @@ cdef enum:
     # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
     HAND_OFFS_PER_STEP = 1024
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
-    # How long a connection that has ended may wait for the peer's end: several round trips between continents.
-    LINGER_MS = 1000
     # Hand-offs of all connections together that wait for an answer.
     HAND_OFFS_PER_NODE = 65536
     # `out` and the like go back to the allocator when one large answer has blown them up.
@@ -84,14 +68,6 @@ cdef const char* NOT_SO_LARGE = b"the request is larger than the node accepts; t
 cdef const char* NOT_BOUNDED = b"the request is too deep, too long or no MessagePack; the connection is closed"
 cdef const char* STILL_IN_FLIGHT = b"a request with this id is still in flight"
 cdef const char* ASK_FOR_LESS = b"the answer is larger than a frame may be; ask for less"
-
-cdef list COUNTER_NAMES = """
-    connections_accepted connections_refused accept_pauses bytes_received bytes_sent pings gets get_manys
-    keys_read handed_off replies replies_dropped replies_too_large notifications_ignored duplicate_ids
-    bad_requests paused_for_output paused_for_hand_offs closed_by_peer closed_reset closed_bad_frame
-    closed_bad_message closed_unasked_response closed_frame_timeout closed_read_timeout closed_idle
-    closed_memory closed_drained closed_cut
-""".split()
 
 
 cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
@@ -127,8 +103,8 @@ cdef class Core:
         self.max_queued = max_queued
         self.max_held = max_held
         self.max_connections = max_connections
-        self.frame_timeout_ms = frame_timeout_ms
-        self.idle_timeout_ms = idle_timeout_ms
+        self.time_limits.frame_ms = frame_timeout_ms
+        self.time_limits.idle_ms = idle_timeout_ms
         self.hand_offs = <HandOff*>malloc(HAND_OFFS_PER_STEP * sizeof(HandOff))
         if self.hand_offs == NULL:
             raise MemoryError
@@ -513,22 +489,9 @@ cdef class Core:
 
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""
-        cdef int64_t now = self.now_ms
-        if connection.state == FREE or connection.doomed:
-            return
-        if connection.state == LINGERING:
-            if now - connection.active_ms > LINGER_MS:
-                self.doom(connection, connection.reason)
-        elif connection.partial_ms > 0 and now - connection.partial_ms > self.frame_timeout_ms:
-            self.doom(connection, CLOSED_FRAME_TIMEOUT)
-        elif connection.blocked_ms > 0 and now - connection.blocked_ms > self.frame_timeout_ms:
-            self.doom(connection, CLOSED_READ_TIMEOUT)
-        elif (
-            self.idle_timeout_ms > 0
-            and connection.in_flight.count == 0
-            and now - connection.active_ms > self.idle_timeout_ms
-        ):
-            self.doom(connection, CLOSED_IDLE)
+        cdef int reason = time_is_up(connection, &self.time_limits, self.now_ms)
+        if reason > 0:
+            self.doom(connection, reason)
 
     cdef int check_thread(self) except -1:
         """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
@@ -593,7 +556,7 @@ cdef class Core:
 
     def counters(self):
         """Every counter, by name, and how much there is of what comes and goes."""
-        result = {name: self.counts[i] for i, name in enumerate(COUNTER_NAMES)}
+        result = counters_by_name(self.counts)
         result["connections"] = self.connection_count
         result["in_flight"] = self.in_flight_count
         result["held_bytes"] = self.held_bytes

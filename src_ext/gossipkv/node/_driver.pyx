@@ -9,13 +9,9 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from gossipkv.node._buffer cimport buffer_size
-from gossipkv.node._connection cimport (
-    BYTES_SENT,
-    CLOSED_BY_PEER,
-    CONNECTIONS_REFUSED,
-    Connection,
-    Core,
-)
+from gossipkv.node._connection cimport Core
+from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CONNECTIONS_REFUSED
+from gossipkv.node._state cimport Connection
 
 
 @cython.final

@@ -37,22 +37,12 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close
 
 from gossipkv.node._buffer cimport buffer_size
-from gossipkv.node._connection cimport (
-    ACCEPT_PAUSES,
-    BYTES_SENT,
-    CLOSED_BY_PEER,
-    CLOSED_CUT,
-    CLOSED_DRAINED,
-    CLOSED_MEMORY,
-    CLOSED_RESET,
+from gossipkv.node._connection cimport Core, pop_handle
+from gossipkv.node._counters cimport (
+    ACCEPT_PAUSES, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY, CLOSED_RESET,
     CONNECTIONS_REFUSED,
-    FREE,
-    LINGERING,
-    OPEN,
-    Connection,
-    Core,
-    pop_handle,
 )
+from gossipkv.node._state cimport FREE, LINGERING, OPEN, Connection
 
 cdef extern from "<sys/epoll.h>" nogil:
     enum: EPOLL_CLOEXEC
