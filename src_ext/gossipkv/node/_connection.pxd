@@ -8,8 +8,13 @@ from gossipkv.node._buffer cimport Buffer
 from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._message cimport Envelope
 from gossipkv.node._published cimport Published, ReadLimits
+from gossipkv.node._scans cimport Scans
 from gossipkv.node._state cimport Connection, TimeLimits
 from gossipkv.wire._frames cimport FrameLimits
+
+cdef enum:
+    # What Python answers before the loop looks at sockets again.
+    HAND_OFFS_PER_STEP = 1024
 
 cdef struct HandOff:
     uint64_t handle
@@ -19,6 +24,7 @@ cdef struct HandOff:
 
 cdef class Core:
     cdef Published published
+    cdef list retired  # tables that are served no longer, but read by scans
     cdef FrameLimits frame_limits
     cdef ReadLimits read_limits
     cdef Py_ssize_t max_queued
@@ -46,6 +52,7 @@ cdef class Core:
     cdef HandOff* hand_offs
     cdef Py_ssize_t hand_off_count
     cdef Buffer hand_off_bytes
+    cdef Scans scans
     cdef uint64_t counts[COUNTERS]
 
     cdef void count(self, int counter, uint64_t amount) noexcept nogil
@@ -70,6 +77,7 @@ cdef class Core:
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1
     cdef list collect(self)
+    cdef int release_retired(self) except -1
 
     cdef int add_slot(self) noexcept nogil
     cdef Py_ssize_t consume(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
@@ -78,7 +86,9 @@ cdef class Core:
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void take_message(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef int ask_scan(self, Connection* connection, const Envelope* request) noexcept nogil
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef int pass_on(self, Connection* connection, const Envelope* request) noexcept nogil
     cdef void refuse_frame(
         self, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
     ) noexcept nogil

@@ -50,6 +50,14 @@ from gossipkv.node._message cimport (
     blob_is, put_answer, put_text, read_envelope, write_bad_request, write_error,
 )
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
+from gossipkv.node._scans cimport (
+    UNDER_WAY,
+    scans_ask,
+    scans_drop,
+    scans_have_turn,
+    scans_release,
+    scans_unpark,
+)
 from gossipkv.node._state cimport FINISHING, FREE, OPEN, Connection, time_is_up
 from gossipkv.wire._frames cimport (
     FRAME_COMPLETE, FRAME_DEPTH, FRAME_PARTIAL, FRAME_TOO_DEEP, FRAME_TOO_LARGE, FRAME_TOO_MANY,
@@ -59,8 +67,7 @@ from gossipkv.wire._frames cimport (
 cdef enum:
     # Answers of one connection in one go; then they are sent, and others have their turn.
     BURST_BYTES = 256 * 1024
-    # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
-    HAND_OFFS_PER_STEP = 1024
+    # Bytes of the parameters of one step's hand-offs.
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
     # `out` and the like go back to the allocator when one large answer has blown them up.
     SPARE_BYTES = 4 * 1024 * 1024
@@ -77,6 +84,7 @@ cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
 
 
 @cython.final
+@cython.no_gc_clear  # Scans that are under way hold their table until the end.
 cdef class Core:
     """All connections of a node, and what they ask."""
 
@@ -97,21 +105,25 @@ cdef class Core:
         int64_t frame_timeout_ms,
         int64_t output_timeout_ms,
         int64_t idle_timeout_ms,
+        Py_ssize_t scan_limit,
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
-            max_in_flight, max_in_flight_total, max_connections
+            max_in_flight, max_in_flight_total, max_connections, scan_limit
         ) < 1:
             raise ValueError("every limit of a core must be positive")
         if max_depth > FRAME_DEPTH:
             raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
         self.thread = PyThread_get_thread_ident()
         self.published = Published(())
+        self.retired = []
         self.frame_limits.max_size = max_frame
         self.frame_limits.max_depth = max_depth
         self.frame_limits.max_elements = max_elements
         self.read_limits.max_frame = max_frame
         self.read_limits.max_key = max_key
         self.read_limits.max_value = max_value
+        self.scans.limits = self.read_limits
+        self.scans.scan_limit = scan_limit
         self.max_in_flight = max_in_flight
         self.max_in_flight_total = max_in_flight_total
         self.max_queued = max_queued
@@ -128,10 +140,12 @@ cdef class Core:
     def __dealloc__(self):
         cdef uint32_t i
         for i in range(self.slot_count):
+            scans_drop(&self.scans, &self.slots[i].scanner)
             buffer_release(&self.slots[i].input)
             buffer_release(&self.slots[i].output)
             ids_release(&self.slots[i].in_flight)
             free(self.slots[i])
+        scans_release(&self.scans)
         free(self.slots)
         free(self.free_slots)
         free(self.hand_offs)
@@ -186,6 +200,7 @@ cdef class Core:
         self.free_count -= 1
         connection = self.slots[self.free_slots[self.free_count]]
         connection.handle += <uint64_t>1 << 32
+        connection.scanner.handle = connection.handle
         connection.fd = fd
         connection.address = address
         connection.interest = 0
@@ -222,6 +237,7 @@ cdef class Core:
         buffer_release(&connection.input)
         buffer_release(&connection.output)
         ids_release(&connection.in_flight)
+        scans_drop(&self.scans, &connection.scanner)
         self.reopen(connection)
         connection.state = FREE
         self.connection_count -= 1
@@ -300,7 +316,9 @@ cdef class Core:
 
     cdef bint has_work(self) noexcept nogil:
         """Whether a step has something to do although no socket is ready."""
-        return buffer_size(&self.runnable) > 0 and self.in_flight_count < self.max_in_flight_total
+        return scans_have_turn(&self.scans) or (
+            buffer_size(&self.runnable) > 0 and self.in_flight_count < self.max_in_flight_total
+        )
 
     # Input ------------------------------------------------------------------------------------------------------
 
@@ -433,6 +451,8 @@ cdef class Core:
             )
             if outcome > 0:
                 self.counts[GET_MANYS] += 1
+        elif blob_is(&request.method, b"scan", 4):
+            outcome = self.ask_scan(connection, request)
         elif blob_is(&request.method, b"ping", 4) and request.params.at[0] == 0x90:
             outcome = OUT_OF_MEMORY
             if buffer_reserve(&self.out, 3 * HEAD_BYTES) == 0:
@@ -447,15 +467,34 @@ cdef class Core:
         elif outcome == OUT_OF_MEMORY:
             self.doom(connection, CLOSED_MEMORY)
 
+    cdef int ask_scan(self, Connection* connection, const Envelope* request) noexcept nogil:
+        """Answer it now, or note that its answer comes in a later slice."""
+        cdef int outcome = scans_ask(
+            &self.scans, &connection.scanner, self.published, request.msgid, request.params, &self.out
+        )
+        if outcome == UNDER_WAY:
+            if self.scans.held_bytes > self.max_held - self.held_bytes or ids_add(
+                &connection.in_flight, request.msgid
+            ) < 0:
+                return OUT_OF_MEMORY
+            self.in_flight_count += 1
+        return outcome
+
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil:
-        """Copy what Python needs; the receive buffer is used again."""
+        """Let Python answer."""
+        if ids_add(&connection.in_flight, request.msgid) < 0:
+            self.doom(connection, CLOSED_MEMORY)
+        elif self.pass_on(connection, request) < 0:
+            self.doom(connection, CLOSED_MEMORY)
+        else:
+            self.in_flight_count += 1
+
+    cdef int pass_on(self, Connection* connection, const Envelope* request) noexcept nogil:
+        """Copy what Python needs of a request in flight: the receive buffer is used again."""
         cdef Py_ssize_t params_size = request.params.end - request.params.at
         cdef HandOff* hand_off = &self.hand_offs[self.hand_off_count]
-        if buffer_reserve(&self.hand_off_bytes, request.method.size + params_size) < 0 or ids_add(
-            &connection.in_flight, request.msgid
-        ) < 0:
-            self.doom(connection, CLOSED_MEMORY)
-            return
+        if buffer_reserve(&self.hand_off_bytes, request.method.size + params_size) < 0:
+            return -1
         buffer_append(&self.hand_off_bytes, request.method.data, request.method.size)
         buffer_append(&self.hand_off_bytes, request.params.at, params_size)
         hand_off.handle = connection.handle
@@ -463,11 +502,11 @@ cdef class Core:
         hand_off.method_size = request.method.size
         hand_off.params_size = params_size
         self.hand_off_count += 1
-        self.in_flight_count += 1
         self.counts[HANDED_OFF] += 1
+        return 0
 
     cdef list collect(self):
-        """The hand-offs of this step: `(handle, message id, method, parameters)`."""
+        """The end of a step: its hand-offs, `(handle, message id, method, parameters)`."""
         cdef list result = []
         cdef const char* at = <const char*>self.hand_off_bytes.data
         cdef HandOff* hand_off
@@ -483,6 +522,8 @@ cdef class Core:
             buffer_release(&self.hand_off_bytes)
         self.hand_off_bytes.start = 0
         self.hand_off_bytes.end = 0
+        if self.retired:
+            self.release_retired()
         return result
 
     # Output -----------------------------------------------------------------------------------------------------
@@ -519,6 +560,7 @@ cdef class Core:
 
     cdef void reopen(self, Connection* connection) noexcept nogil:
         """What was handed off may be answered again, or nobody awaits it any more."""
+        scans_unpark(&self.scans, &connection.scanner)
         if connection.shut:
             connection.shut = not push_handle(&self.open_again, connection.handle)
 
@@ -539,13 +581,29 @@ cdef class Core:
     # The way in from Python -------------------------------------------------------------------------------------
 
     def publish(self, Published published not None):
-        """Serve this table from the next message on; counting goes on, and the older table's files are released."""
+        """Serve this table from the next message on; counting goes on.
+
+        The older table's files are released when the last scan that reads from them has ended.
+        """
         cdef Published older = self.published
         self.check_thread()
         if published is not older:
             published.inherit(older)
             self.published = published
-            older.release()
+            self.retired.append(older)
+        self.release_retired()
+
+    cdef int release_retired(self) except -1:
+        """Release the tables that nobody reads from any more."""
+        cdef Published table
+        cdef list read = []
+        for table in self.retired:
+            if table.readers > 0:
+                read.append(table)
+            else:
+                table.release()
+        self.retired = read
+        return 0
 
     def may_reply(self, uint64_t handle):
         """Whether to answer hand-offs of a connection now; if not, `reopened` names it when it has read enough."""
@@ -596,5 +654,7 @@ cdef class Core:
         result = counters_by_name(self.counts)
         result["connections"] = self.connection_count
         result["in_flight"] = self.in_flight_count
-        result["held_bytes"] = self.held_bytes
+        result["held_bytes"] = self.held_bytes + self.scans.held_bytes
+        result |= {"scans": self.scans.answered, "scan_slices": self.scans.slices}
+        result |= {"records_scanned": self.scans.records, "partitions_searched": self.scans.searches}
         return result

@@ -12,6 +12,8 @@ from gossipkv.node._addresses cimport address_number
 from gossipkv.node._buffer cimport buffer_size
 from gossipkv.node._connection cimport Core
 from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER
+from gossipkv.node._scan_turns cimport take_turn
+from gossipkv.node._scans cimport scans_new_step
 from gossipkv.node._state cimport Connection
 
 
@@ -52,6 +54,7 @@ cdef class Driver:
         if not self.core.wants_read(connection):
             raise ValueError("the connection does not read now")
         self.core.now_ms = now_ms
+        scans_new_step(&self.core.scans)
         if data.shape[0] > 0:
             self.core.receive_bytes(connection, &data[0], data.shape[0])
             self.core.hold_output(connection, 0)
@@ -59,10 +62,11 @@ cdef class Driver:
         return self.core.collect()
 
     def run(self, int64_t now_ms):
-        """Look at held input that may go on, each connection's once; the hand-offs it led to."""
+        """Look at held input that may go on, each connection's once, and make one slice of a scan; the hand-offs."""
         cdef Connection* connection
         cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
         self.core.now_ms = now_ms
+        scans_new_step(&self.core.scans)
         while left > 0 and self.core.has_work():
             left -= 1
             connection = self.core.next_runnable()
@@ -70,7 +74,16 @@ cdef class Driver:
                 self.core.resume(connection)
                 self.core.hold_output(connection, 0)
                 self.core.sent(connection, 0)
+        connection = take_turn(self.core)
+        if connection != NULL:
+            self.core.hold_output(connection, 0)
+            self.core.sent(connection, 0)
         return self.core.collect()
+
+    @property
+    def has_work(self):
+        """Whether `run` has something to do."""
+        return bool(self.core.has_work())
 
     def take_output(self, uint64_t handle, Py_ssize_t limit, int64_t now_ms):
         """What the peer reads now, at most `limit` bytes."""

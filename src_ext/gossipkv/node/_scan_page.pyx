@@ -429,10 +429,7 @@ def page(
         if result == PAGE_DAMAGED:
             raise (<SortedFile>made.damaged).damage()
         if result == PAGE_TOO_LARGE:
-            raise TooLarge(
-                f"the value has {made.too_large} bytes, more than the {max_value} that an answer may have",
-                {"limit": max_value, "size": made.too_large},
-            )
+            raise TooLarge("the value is longer than the node sends", {"limit": max_value, "size": made.too_large})
         if result < 0:
             raise MemoryError
         page_close(&made, NULL, 0)

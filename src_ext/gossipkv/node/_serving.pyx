@@ -42,6 +42,8 @@ from gossipkv.node._connection cimport Core, pop_handle
 from gossipkv.node._counters cimport (
     ACCEPT_PAUSES, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY, CLOSED_RESET,
 )
+from gossipkv.node._scan_turns cimport take_turn
+from gossipkv.node._scans cimport scans_new_step
 from gossipkv.node._state cimport FREE, LINGERING, OPEN, Connection
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -197,8 +199,10 @@ cdef class Loop:
         """Serve what is ready; `[(handle, message id, method, parameters), ...]` for Python to answer."""
         self.core.check_thread()
         with nogil:
+            scans_new_step(&self.core.scans)
             self.serve_ready(now_ns() + 1000 * budget_us)
-        return self.core.collect() if self.core.hand_off_count > 0 else []
+            self.serve_scan()
+        return self.core.collect() if self.core.hand_off_count > 0 or self.core.retired else []
 
     def wake(self):
         """Make the descriptor readable: there is `has_work` although nobody may send anything."""
@@ -235,6 +239,7 @@ cdef class Loop:
             self.epoll = -1
             self.listener_fd = -1
             self.listener.close()
+            self.core.release_retired()
 
     # Rounds -----------------------------------------------------------------------------------------------------
 
@@ -262,6 +267,13 @@ cdef class Loop:
                     return
             if fetched < LOOK_AGAIN or self.core.hand_off_count > 0 or now_ns() > deadline_ns:
                 return
+
+    cdef void serve_scan(self) noexcept nogil:
+        """One slice: a get that comes meanwhile waits for no more of it."""
+        cdef Connection* connection = take_turn(self.core)
+        if connection != NULL:
+            self.transmit(connection)
+            self.settle(connection)
 
     cdef void serve_event(self, const epoll_event* event) noexcept nogil:
         cdef Connection* connection

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from gossipkv.node._buffer cimport Buffer
 from gossipkv.node._counters cimport CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_OUTPUT_TIMEOUT
 from gossipkv.node._id_set cimport IdSet
+from gossipkv.node._scans cimport Scanner
 from gossipkv.wire._frames cimport FrameState
 
 cdef enum:
@@ -34,6 +35,7 @@ cdef struct Connection:
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet
     IdSet in_flight
+    Scanner scanner
     int64_t active_ms  # when bytes last arrived, or a reply
     int64_t partial_ms  # since when a frame is half-sent; 0: none is
     int64_t blocked_ms  # since when the peer takes nothing; 0: nothing waits

@@ -1,0 +1,65 @@
+"""A slice of the scan whose turn it is, for whoever drives a core."""
+
+from libc.stdint cimport uint8_t
+
+from gossipkv.node._buffer cimport buffer_size
+from gossipkv.node._connection cimport HAND_OFFS_PER_STEP, Core
+from gossipkv.node._counters cimport CLOSED_MEMORY, REPLIES_TOO_LARGE
+from gossipkv.node._id_set cimport ids_remove
+from gossipkv.node._message cimport Blob, Cursor, Envelope
+from gossipkv.node._published cimport HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE
+from gossipkv.node._scans cimport (
+    UNDER_WAY,
+    Job,
+    Scanner,
+    scans_done,
+    scans_drop,
+    scans_park,
+    scans_run,
+    scans_turn,
+)
+from gossipkv.node._state cimport Connection
+
+
+cdef inline void end_scan(Core core, Connection* connection, int outcome) noexcept nogil:
+    """The connection's first scan has ended: count it, or hand it off."""
+    cdef Job* job = connection.scanner.first
+    cdef Envelope request
+    if outcome == HAND_OFF:
+        request.msgid = job.msgid
+        request.method = Blob(<const uint8_t*>b"scan", 4)
+        request.params = Cursor(job.params.data, job.params.data + job.params.end)
+        if core.pass_on(connection, &request) < 0:
+            outcome = OUT_OF_MEMORY
+    elif ids_remove(&connection.in_flight, job.msgid):
+        core.in_flight_count -= 1
+    if outcome == OUT_OF_MEMORY:
+        core.doom(connection, CLOSED_MEMORY)
+    elif outcome == REFUSED_SIZE:
+        core.counts[REPLIES_TOO_LARGE] += 1
+    connection.active_ms = core.now_ms
+    scans_done(&core.scans, &connection.scanner)
+
+
+cdef inline Connection* take_turn(Core core) noexcept nogil:
+    """One slice; the connection when its scan has ended, and then the answer is in `out`.  Requires: `out` is empty."""
+    cdef Scanner* scanner
+    cdef Connection* connection
+    cdef int outcome
+    while core.hand_off_count < HAND_OFFS_PER_STEP:
+        scanner = scans_turn(&core.scans)
+        if scanner == NULL:
+            return NULL
+        connection = core.find(scanner.handle)
+        if connection.doomed:
+            scans_drop(&core.scans, scanner)
+            return connection
+        if not scanner.first.begun and buffer_size(&connection.output) >= core.max_queued:
+            scans_park(&core.scans, scanner)
+            continue
+        outcome = scans_run(&core.scans, scanner, core.published, &core.out)
+        if outcome == UNDER_WAY and core.scans.held_bytes <= core.max_held - core.held_bytes:
+            return NULL
+        end_scan(core, connection, outcome if outcome != UNDER_WAY else OUT_OF_MEMORY)
+        return connection
+    return NULL
