@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from gossipkv.node._addresses cimport AddressCounts
 from gossipkv.node._buffer cimport Buffer
 from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._message cimport Envelope
@@ -23,7 +24,9 @@ cdef class Core:
     cdef Py_ssize_t max_queued
     cdef Py_ssize_t max_held
     cdef uint32_t max_in_flight
+    cdef uint32_t max_in_flight_total
     cdef uint32_t max_connections
+    cdef uint32_t max_connections_per_address  # 0: no such limit
     cdef TimeLimits time_limits
 
     cdef long thread  # that owns the core
@@ -33,6 +36,7 @@ cdef class Core:
     cdef uint32_t* free_slots
     cdef uint32_t free_count
     cdef uint32_t connection_count
+    cdef AddressCounts addresses
     cdef uint32_t in_flight_count
     cdef Py_ssize_t held_bytes  # of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
@@ -45,7 +49,7 @@ cdef class Core:
     cdef uint64_t counts[COUNTERS]
 
     cdef void count(self, int counter, uint64_t amount) noexcept nogil
-    cdef Connection* begin(self, int fd) noexcept nogil
+    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil
     cdef Connection* find(self, uint64_t handle) noexcept nogil
     cdef void release(self, Connection* connection) noexcept nogil
     cdef void receive_bytes(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil

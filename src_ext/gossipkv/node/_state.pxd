@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._counters cimport CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_READ_TIMEOUT
+from gossipkv.node._counters cimport CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_OUTPUT_TIMEOUT
 from gossipkv.node._id_set cimport IdSet
 from gossipkv.wire._frames cimport FrameState
 
@@ -19,6 +19,7 @@ cdef enum State:
 
 cdef struct Connection:
     uint64_t handle  # generation << 32 | slot
+    uint64_t address  # what its peer counts as, for the limit per address
     int fd
     uint32_t interest  # what epoll watches now
     State state
@@ -39,6 +40,7 @@ cdef struct Connection:
 
 cdef struct TimeLimits:
     int64_t frame_ms
+    int64_t output_ms
     int64_t idle_ms  # 0: none
 
 
@@ -50,8 +52,8 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
         return connection.reason if now_ms - connection.active_ms > LINGER_MS else 0
     if connection.partial_ms > 0 and now_ms - connection.partial_ms > limits.frame_ms:
         return CLOSED_FRAME_TIMEOUT
-    if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.frame_ms:
-        return CLOSED_READ_TIMEOUT
+    if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.output_ms:
+        return CLOSED_OUTPUT_TIMEOUT
     if limits.idle_ms > 0 and connection.in_flight.count == 0 and now_ms - connection.active_ms > limits.idle_ms:
         return CLOSED_IDLE
     return 0
