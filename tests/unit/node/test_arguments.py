@@ -54,7 +54,9 @@ def test_wrong_text(value: object, message: str) -> None:
 def test_text_over_the_limit() -> None:
     """What no name can be is refused before anybody looks for it, and is not sent back."""
     assert arguments("x" * MAX_NAME_BYTES).text("database") == "x" * MAX_NAME_BYTES
-    with pytest.raises(BadRequest, match="the database has 256 bytes, more than the 255 that a name may have") as caught:
+    with pytest.raises(
+        BadRequest, match="the database has 256 bytes, more than the 255 that a name may have"
+    ) as caught:
         arguments("x" * 256).text("database")
     assert caught.value.details == {"limit": 255, "size": 256}
     with pytest.raises(BadRequest, match="the database has 256 bytes"):
