@@ -12,4 +12,5 @@ def page(
     limit: int,
     max_bytes: int,
     max_value: int,
+    slice_work: int = ...,
 ) -> tuple[bytes, bytes | None]: ...

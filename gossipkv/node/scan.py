@@ -16,6 +16,7 @@ import msgpack
 
 from gossipkv.errors import BadRequest
 from gossipkv.node import _scan_page
+from gossipkv.node.arguments import MAX_NAME_BYTES
 from gossipkv.storage.checksum import crc32c
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
     if int.from_bytes(cursor[:_CHECKSUM_BYTES], "big") == crc32c(body) and body:
         with contextlib.suppress(ValueError):
             match msgpack.unpackb(body, raw=False):
-                case [str(version), bytes(last)]:
+                case [str(version), bytes(last)] if len(version) <= MAX_NAME_BYTES:
                     return version, last
     raise BadRequest("scan: the cursor is not one that this method returned")
 

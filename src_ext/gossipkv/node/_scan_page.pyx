@@ -392,11 +392,19 @@ cdef bint hold(object text, Blob* blob):
 
 
 def page(
-    files, bytes start, bytes end, bint reverse, Py_ssize_t limit, Py_ssize_t max_bytes, Py_ssize_t max_value
+    files,
+    bytes start,
+    bytes end,
+    bint reverse,
+    Py_ssize_t limit,
+    Py_ssize_t max_bytes,
+    Py_ssize_t max_value,
+    int64_t slice_work=WHOLE_PAGE,
 ):
     """A whole page at once: the array of `[key, value]` as MessagePack, and its last key if there is more.
 
-    `files` are those of all partitions; keys from `start` (inclusive) to `end` (exclusive).
+    `files` are those of all partitions; keys from `start` (inclusive) to `end` (exclusive).  A page that is made in
+    slices is the same.
 
     Raises:
         Corrupt: a file is damaged where the scan went.
@@ -424,7 +432,7 @@ def page(
             pointers[i] = <PyObject*>file
         page_begin(&made, pointers, len(held), &range, limit, max_bytes, max_value)
         while result == PAGE_UNFINISHED:
-            work = WHOLE_PAGE
+            work = slice_work
             result = page_run(&made, &work)
         if result == PAGE_DAMAGED:
             raise (<SortedFile>made.damaged).damage()
