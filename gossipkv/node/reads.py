@@ -117,6 +117,7 @@ class Reads:
             version = self._choose(database, options)
         else:
             pinned, last = decode_cursor(cursor)
+            options.text("min_version"), options.number("timeout_ms")  # Not needed, but they must be right.
             if options.text("version") not in {None, pinned}:
                 raise BadRequest(f"scan: the cursor belongs to version {pinned}")
             version = self._count_choice(self._database(database).choose(pinned, None), by_name=True)

@@ -89,6 +89,7 @@ cdef enum:
     # A job that has ended keeps this much for the next one.
     SPARE_BYTES = 4 * 1024 * 1024
     CHECKSUM_BYTES = 4
+    MAX_NAME_BYTES = 255  # As in `gossipkv.node.arguments`.
 
 cdef const char* ASK_FOR_LESS = b"the answer is larger than a frame may be; ask for less"
 
@@ -164,8 +165,11 @@ cdef bint take_option(Cursor* params, Asked* asked) noexcept nogil:
     return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_unsigned(params, &number))
 
 
-cdef bint is_ascii(const Blob* text) noexcept nogil:
+cdef bint may_be_name(const Blob* text) noexcept nogil:
+    """Whether Python would take it for a name, held or not."""
     cdef Py_ssize_t i
+    if text.size > MAX_NAME_BYTES:
+        return False
     for i in range(text.size):
         if text.data[i] >= 0x80:
             return False
@@ -254,8 +258,8 @@ cdef int make_plan(Published table, Cursor params, Py_ssize_t scan_limit, Buffer
         entries -= 1
         if not take_option(&params, &asked):
             return HAND_OFF
-    if asked.has_min_version and not is_ascii(&asked.min_version):
-        return HAND_OFF  # Names are ASCII; whether this one is text at all, Python says.
+    if asked.has_min_version and not may_be_name(&asked.min_version):
+        return HAND_OFF
     options.has_version = asked.has_version
     options.version = asked.version
     options.has_min_version = asked.has_min_version
