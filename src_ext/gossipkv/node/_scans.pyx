@@ -293,18 +293,14 @@ cdef Job* new_job(Scans* scans) noexcept nogil:
     return job if job != NULL else <Job*>calloc(1, sizeof(Job))
 
 
-cdef inline Py_ssize_t job_size(const Job* job) noexcept nogil:
-    return (
-        job.params.capacity
-        + job.bounds.capacity
-        + job.page.out.capacity
-        + job.page.head_room * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
-    )
-
-
 cdef void note_size(Scans* scans, Job* job) noexcept nogil:
     """Count what the job holds now."""
-    cdef Py_ssize_t size = job_size(job)
+    cdef Py_ssize_t size = (
+        job.params.end
+        + job.bounds.end
+        + job.page.out.end
+        + job.page.head_count * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
+    )
     scans.held_bytes += size - job.held
     job.held = size
 
@@ -315,12 +311,14 @@ cdef inline void let_go(Published table) noexcept nogil:
 
 cdef void end_job(Scans* scans, Job* job) noexcept nogil:
     """It holds nothing any more; its memory may be the next one's."""
+    cdef Py_ssize_t capacity = job.params.capacity + job.bounds.capacity + job.page.out.capacity
+    capacity += job.page.head_room * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
     if job.begun:
         let_go(<Published>job.table)
         job.begun = False
     scans.held_bytes -= job.held
     job.held = 0
-    if scans.spare == NULL and job_size(job) <= SPARE_BYTES:
+    if scans.spare == NULL and capacity <= SPARE_BYTES:
         job.params.start = 0
         job.params.end = 0
         scans.spare = job
