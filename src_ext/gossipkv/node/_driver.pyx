@@ -13,7 +13,7 @@ from gossipkv.node._buffer cimport buffer_size
 from gossipkv.node._connection cimport Core
 from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER
 from gossipkv.node._scan_turns cimport take_turn
-from gossipkv.node._scans cimport scans_new_step
+from gossipkv.node._scans cimport SLICE_WORK, scans_have_turn, scans_new_step
 from gossipkv.node._state cimport Connection
 
 
@@ -62,7 +62,8 @@ cdef class Driver:
         return self.core.collect()
 
     def run(self, int64_t now_ms):
-        """Look at held input that may go on, each connection's once, and make one slice of a scan; the hand-offs."""
+        """Look at held input that may go on, each connection's once, and do a slice of scans; the hand-offs."""
+        cdef int64_t work = SLICE_WORK
         cdef Connection* connection
         cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
         self.core.now_ms = now_ms
@@ -74,8 +75,10 @@ cdef class Driver:
                 self.core.resume(connection)
                 self.core.hold_output(connection, 0)
                 self.core.sent(connection, 0)
-        connection = take_turn(self.core)
-        if connection != NULL:
+        while work > 0 and scans_have_turn(&self.core.scans):
+            connection = take_turn(self.core, &work)
+            if connection == NULL:
+                break
             self.core.hold_output(connection, 0)
             self.core.sent(connection, 0)
         return self.core.collect()

@@ -1,6 +1,6 @@
 """A slice of the scan whose turn it is, for whoever drives a core."""
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 from gossipkv.node._buffer cimport buffer_size
 from gossipkv.node._connection cimport HAND_OFFS_PER_STEP, Core
@@ -41,12 +41,15 @@ cdef inline void end_scan(Core core, Connection* connection, int outcome) noexce
     scans_done(&core.scans, &connection.scanner)
 
 
-cdef inline Connection* take_turn(Core core) noexcept nogil:
-    """One slice; the connection when its scan has ended, and then the answer is in `out`.  Requires: `out` is empty."""
+cdef inline Connection* take_turn(Core core, int64_t* work) noexcept nogil:
+    """Go on with scans until the work is done or one has ended: its connection then, or NULL.
+
+    Requires: `out` is empty.  The answer is in `out` afterwards.
+    """
     cdef Scanner* scanner
     cdef Connection* connection
     cdef int outcome
-    while core.hand_off_count < HAND_OFFS_PER_STEP:
+    while work[0] > 0 and core.hand_off_count < HAND_OFFS_PER_STEP:
         scanner = scans_turn(&core.scans)
         if scanner == NULL:
             return NULL
@@ -57,9 +60,9 @@ cdef inline Connection* take_turn(Core core) noexcept nogil:
         if not scanner.first.begun and buffer_size(&connection.output) >= core.max_queued:
             scans_park(&core.scans, scanner)
             continue
-        outcome = scans_run(&core.scans, scanner, core.published, &core.out)
+        outcome = scans_run(&core.scans, scanner, core.published, work, &core.out)
         if outcome == UNDER_WAY and core.scans.held_bytes <= core.max_held - core.held_bytes:
-            return NULL
+            continue
         end_scan(core, connection, outcome if outcome != UNDER_WAY else OUT_OF_MEMORY)
         return connection
     return NULL

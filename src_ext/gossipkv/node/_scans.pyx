@@ -82,8 +82,6 @@ cdef enum:
     PAGE_BYTES = 1024 * 1024
     # What an answer has beside the records.
     ENVELOPE_BYTES = 1024
-    # Work of one slice, in units of some 50 ns: about 100 µs when the data is in memory.
-    SLICE_WORK = 2000
     # Scans that run at the same time: each holds a page and 200 bytes for each partition.
     RUNNING_SCANS = 32
     # A job that has ended keeps this much for the next one.
@@ -516,6 +514,7 @@ cdef int scans_ask(
     if job == NULL:
         return OUT_OF_MEMORY
     job.msgid = msgid
+    scans.at_once -= REQUEST_WORK
     outcome = make_plan(table, params, scans.scan_limit, &job.bounds, &job.plan)
     if outcome == ANSWERED:
         outcome = UNDER_WAY
@@ -544,19 +543,19 @@ cdef Scanner* scans_turn(Scans* scans) noexcept nogil:
     return scans.running.first
 
 
-cdef int scans_run(Scans* scans, Scanner* scanner, Published table, Buffer* out) noexcept nogil:
+cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* work, Buffer* out) noexcept nogil:
     """A slice of the connection's first scan: an `Outcome`, and then it is to be `done`; or `UNDER_WAY`."""
     cdef Job* job = scanner.first
     cdef Cursor params
-    cdef int64_t work = SLICE_WORK
     cdef int outcome
+    work[0] -= REQUEST_WORK
     if not job.begun:
         params = Cursor(job.params.data, job.params.data + job.params.end)
         outcome = make_plan(table, params, scans.scan_limit, &job.bounds, &job.plan)
         if outcome != ANSWERED:
             return outcome
         begin_job(scans, job, table)
-    outcome = go_on(scans, job, table, &work, out)
+    outcome = go_on(scans, job, table, work, out)
     if outcome == UNDER_WAY:
         note_size(scans, job)
         move(scans, scanner, RUNNING)

@@ -43,7 +43,7 @@ from gossipkv.node._counters cimport (
     ACCEPT_PAUSES, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY, CLOSED_RESET,
 )
 from gossipkv.node._scan_turns cimport take_turn
-from gossipkv.node._scans cimport scans_new_step
+from gossipkv.node._scans cimport SLICE_WORK, scans_have_turn, scans_new_step
 from gossipkv.node._state cimport FREE, LINGERING, OPEN, Connection
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -201,7 +201,7 @@ cdef class Loop:
         with nogil:
             scans_new_step(&self.core.scans)
             self.serve_ready(now_ns() + 1000 * budget_us)
-            self.serve_scan()
+            self.serve_scans()
         return self.core.collect() if self.core.hand_off_count > 0 or self.core.retired else []
 
     def wake(self):
@@ -268,10 +268,14 @@ cdef class Loop:
             if fetched < LOOK_AGAIN or self.core.hand_off_count > 0 or now_ns() > deadline_ns:
                 return
 
-    cdef void serve_scan(self) noexcept nogil:
+    cdef void serve_scans(self) noexcept nogil:
         """One slice: a get that comes meanwhile waits for no more of it."""
-        cdef Connection* connection = take_turn(self.core)
-        if connection != NULL:
+        cdef int64_t work = SLICE_WORK
+        cdef Connection* connection
+        while work > 0 and scans_have_turn(&self.core.scans):
+            connection = take_turn(self.core, &work)
+            if connection == NULL:
+                break
             self.transmit(connection)
             self.settle(connection)
 

@@ -285,15 +285,17 @@ def test_others_are_answered_between_slices(many: Served) -> None:
     assert core.counters()["in_flight"] == core.counters()["held_bytes"] == 0
 
 
-def test_requests_of_one_receive_share_a_slice(many: Served) -> None:
+def test_requests_of_one_receive_share_a_slice(few: Served) -> None:
     """However many scans come at once, no more than a slice is made before others have their turn."""
-    core = core_of(many)
+    core = core_of(few)
     peer = Peer(core)
-    requests = [rpc.request(msgid, "scan", ["db", {"limit": 3}]) for msgid in range(20)]
+    requests = [rpc.request(msgid, "scan", ["db"]) for msgid in range(60)]
     assert peer.send(b"".join(requests)) == []
-    assert 0 < core.counters()["partitions_searched"] * 16 <= SLICE_WORK
-    run(core, peer)
-    assert [msgid for _, msgid, _, _ in peer.answers()] == list(range(20))
+    counters = core.counters()
+    assert counters["partitions_searched"] * 16 + counters["records_scanned"] <= SLICE_WORK
+    assert counters["scans"] > 10
+    assert 2 <= run(core, peer) <= 6
+    assert [msgid for _, msgid, _, _ in peer.answers()] == list(range(60))
 
 
 def test_scanners_take_turns(many: Served) -> None:
@@ -335,7 +337,7 @@ def test_one_that_asks_for_much_waits_behind_others(many: Served) -> None:
 
 
 def test_only_some_scans_run(many: Served) -> None:
-    """Of a hundred connections 32 scans run; the others hold their request only, and come in the order they asked."""
+    """Of a hundred connections 32 scans run; the others hold their request only, and begin in the order they asked."""
     core = core_of(many)
     peers = [Peer(core) for _ in range(100)]
     for peer in peers:
@@ -352,7 +354,7 @@ def test_only_some_scans_run(many: Served) -> None:
     size = len(answer(MANY, EVERYTHING))
     assert most < 32 * (4 * size + 400 * PARTITIONS)
     assert set(order[:32]) == set(range(32))
-    assert order[32:64] == sorted(order[32:64])
+    assert all(abs(order.index(number) - number) <= 32 for number in range(100))
     assert core.counters()["held_bytes"] == 0
 
 
