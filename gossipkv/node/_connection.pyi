@@ -10,13 +10,19 @@ class Core:
         cls,
         *,
         max_frame: int,
+        max_depth: int,
+        max_elements: int,
         max_key: int,
+        max_value: int,
         max_in_flight: int,
+        max_in_flight_total: int,
         max_queued: int,
-        max_connections: int,
-        frame_timeout_ms: int,
-        idle_timeout_ms: int,
         max_held: int,
+        max_connections: int,
+        max_connections_per_address: int,
+        frame_timeout_ms: int,
+        output_timeout_ms: int,
+        idle_timeout_ms: int,
     ) -> Self: ...
     def publish(self, published: Published) -> None: ...
     def may_reply(self, handle: int) -> bool: ...

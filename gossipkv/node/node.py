@@ -48,10 +48,6 @@ MACHINES = ("x86_64", "aarch64")
 # Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
 BACKLOG = 4096
 
-# Input and output that all connections together may hold: room for a few of the largest frames at once.
-HELD_BYTES = 256 * 1024 * 1024
-HELD_FRAMES = 4
-
 
 def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
     """Refuse to start where the serving loop does not exist.
@@ -114,6 +110,26 @@ async def run(
         node.log.info("stopped", node=directory.node)
 
 
+def make_core(config: Config) -> Core:
+    """The connection core, with the limits that the settings name."""
+    return Core(
+        max_frame=config.max_frame,
+        max_depth=config.max_depth,
+        max_elements=config.max_elements,
+        max_key=config.max_key,
+        max_value=config.max_value,
+        max_in_flight=config.max_in_flight,
+        max_in_flight_total=config.max_in_flight_total,
+        max_queued=config.max_queued,
+        max_held=config.max_queued_total,
+        max_connections=config.max_connections,
+        max_connections_per_address=config.connections_per_address,
+        frame_timeout_ms=config.frame_timeout,
+        output_timeout_ms=config.output_timeout,
+        idle_timeout_ms=config.idle_timeout,
+    )
+
+
 def _open_directory(config: Config, environment: Environment) -> DataDirectory:
     return DataDirectory.open(
         config.data, environment.files, cluster=config.cluster, random=environment.random, node=config.node
@@ -139,16 +155,7 @@ class _Node:
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
         self._published = Served().publish()
-        self._core = Core(
-            max_frame=config.max_frame,
-            max_key=config.max_key,
-            max_in_flight=config.max_in_flight,
-            max_queued=config.max_queued,
-            max_connections=config.max_connections,
-            frame_timeout_ms=config.frame_timeout,
-            idle_timeout_ms=config.idle_timeout,
-            max_held=max(HELD_BYTES, HELD_FRAMES * config.max_frame),
-        )
+        self._core = make_core(config)
         self._library = Library(
             directory,
             LibrarySettings(

@@ -49,16 +49,23 @@ REPORT_PERIOD_S = 60.0
 # Counters that an operator should hear of.
 TROUBLES = (
     "connections_refused",
+    "connections_refused_by_address",
     "accept_pauses",
     "replies_dropped",
     "replies_too_large",
+    "notifications_ignored",
     "duplicate_ids",
+    "bad_requests",
     "closed_reset",
-    "closed_bad_frame",
+    "paused_for_all_hand_offs",
+    "frames_too_large",
+    "frames_too_deep",
+    "frames_too_many_elements",
+    "frames_malformed",
     "closed_bad_message",
     "closed_unasked_response",
     "closed_frame_timeout",
-    "closed_read_timeout",
+    "closed_output_timeout",
     "closed_memory",
 )
 

@@ -45,6 +45,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "gossipkv.dataset._assigner": Proof("tests/unit/dataset/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
+    "gossipkv.latency._histogram": Proof("tests/unit/latency/test_histogram.py", "tests.oracle.histogram"),
     "gossipkv.storage._batch": Proof("tests/unit/storage/test_batch.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._checksum": Proof("tests/unit/storage/test_checksum.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._compression": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),

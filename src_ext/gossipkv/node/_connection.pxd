@@ -3,69 +3,13 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from gossipkv.node._addresses cimport AddressCounts
 from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._id_set cimport IdSet
+from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._message cimport Envelope
 from gossipkv.node._published cimport Published, ReadLimits
-from gossipkv.wire._frames cimport FrameLimits, FrameState
-
-cdef enum State:
-    FREE = 0
-    OPEN = 1
-    FINISHING = 2  # reads no more; ends when everything received is answered and sent
-    LINGERING = 3  # the end was sent; waits for the peer's, so that no reset overtakes the last answer
-
-cdef enum:
-    CONNECTIONS_ACCEPTED
-    CONNECTIONS_REFUSED
-    ACCEPT_PAUSES
-    BYTES_RECEIVED
-    BYTES_SENT
-    PINGS
-    GETS
-    GET_MANYS
-    KEYS_READ
-    HANDED_OFF
-    REPLIES
-    REPLIES_DROPPED
-    REPLIES_TOO_LARGE
-    NOTIFICATIONS_IGNORED
-    DUPLICATE_IDS
-    BAD_REQUESTS
-    PAUSED_FOR_OUTPUT
-    PAUSED_FOR_HAND_OFFS
-    CLOSED_BY_PEER
-    CLOSED_RESET
-    CLOSED_BAD_FRAME
-    CLOSED_BAD_MESSAGE
-    CLOSED_UNASKED_RESPONSE
-    CLOSED_FRAME_TIMEOUT
-    CLOSED_READ_TIMEOUT
-    CLOSED_IDLE
-    CLOSED_MEMORY
-    CLOSED_DRAINED
-    CLOSED_CUT
-    COUNTERS
-
-cdef struct Connection:
-    uint64_t handle  # generation << 32 | slot
-    int fd
-    uint32_t interest  # what epoll watches now
-    State state
-    int reason  # the counter of why it ends; counted when it is gone
-    bint held  # `input` has bytes that were not looked at, because something else must give way first
-    bint broken  # nothing more of the input is believed
-    bint doomed  # to be closed at once, unsent answers included
-    bint runnable
-    bint dirty
-    bint shut  # its hand-offs are not to be answered until the peer has read; whoever asked is told then
-    FrameState scan
-    Buffer input  # a frame that has not arrived whole; or what is held
-    Buffer output  # what the peer has not taken yet
-    IdSet in_flight
-    int64_t active_ms  # when bytes last arrived, or a reply
-    int64_t partial_ms  # since when a frame is half-sent; 0: none is
-    int64_t blocked_ms  # since when the peer takes nothing; 0: nothing waits
+from gossipkv.node._state cimport Connection, TimeLimits
+from gossipkv.wire._frames cimport FrameLimits
 
 cdef struct HandOff:
     uint64_t handle
@@ -80,9 +24,10 @@ cdef class Core:
     cdef Py_ssize_t max_queued
     cdef Py_ssize_t max_held
     cdef uint32_t max_in_flight
+    cdef uint32_t max_in_flight_total
     cdef uint32_t max_connections
-    cdef int64_t frame_timeout_ms
-    cdef int64_t idle_timeout_ms
+    cdef uint32_t max_connections_per_address  # 0: no such limit
+    cdef TimeLimits time_limits
 
     cdef long thread  # that owns the core
     cdef int64_t now_ms
@@ -91,6 +36,7 @@ cdef class Core:
     cdef uint32_t* free_slots
     cdef uint32_t free_count
     cdef uint32_t connection_count
+    cdef AddressCounts addresses
     cdef uint32_t in_flight_count
     cdef Py_ssize_t held_bytes  # of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
@@ -103,7 +49,7 @@ cdef class Core:
     cdef uint64_t counts[COUNTERS]
 
     cdef void count(self, int counter, uint64_t amount) noexcept nogil
-    cdef Connection* begin(self, int fd) noexcept nogil
+    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil
     cdef Connection* find(self, uint64_t handle) noexcept nogil
     cdef void release(self, Connection* connection) noexcept nogil
     cdef void receive_bytes(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil

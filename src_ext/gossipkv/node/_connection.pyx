@@ -32,38 +32,28 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
+from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.node._buffer cimport (
-    Buffer,
-    buffer_append,
-    buffer_drop,
-    buffer_release,
-    buffer_reserve,
-    buffer_size,
+    Buffer, buffer_append, buffer_drop, buffer_release, buffer_reserve, buffer_size,
+)
+from gossipkv.node._counters cimport (
+    BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
+    CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS, DUPLICATE_IDS,
+    FRAMES_MALFORMED, FRAMES_TOO_DEEP, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS, GET_MANYS, GETS, HANDED_OFF,
+    KEYS_READ, NOTIFICATIONS_IGNORED, PAUSED_FOR_ALL_HAND_OFFS, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS,
+    REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE,
+    counters_by_name,
 )
 from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
 from gossipkv.node._message cimport (
-    BAD_REQUEST,
-    HEAD_BYTES,
-    IS_NOTIFICATION,
-    IS_REQUEST,
-    IS_RESPONSE,
-    Envelope,
-    blob_is,
-    put_answer,
-    put_text,
-    read_envelope,
-    write_bad_request,
-    write_error,
+    BAD_REQUEST, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope,
+    blob_is, put_answer, put_text, read_envelope, write_bad_request, write_error,
 )
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
+from gossipkv.node._state cimport FINISHING, FREE, OPEN, Connection, time_is_up
 from gossipkv.wire._frames cimport (
-    FRAME_COMPLETE,
-    FRAME_DEPTH,
-    FRAME_ELEMENTS,
-    FRAME_PARTIAL,
-    FRAME_TOO_LARGE,
-    frame_begin,
-    frame_scan,
+    FRAME_COMPLETE, FRAME_DEPTH, FRAME_PARTIAL, FRAME_TOO_DEEP, FRAME_TOO_LARGE, FRAME_TOO_MANY,
+    frame_begin, frame_scan,
 )
 
 cdef enum:
@@ -72,10 +62,6 @@ cdef enum:
     # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
     HAND_OFFS_PER_STEP = 1024
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
-    # How long a connection that has ended may wait for the peer's end: several round trips between continents.
-    LINGER_MS = 1000
-    # Hand-offs of all connections together that wait for an answer.
-    HAND_OFFS_PER_NODE = 65536
     # `out` and the like go back to the allocator when one large answer has blown them up.
     SPARE_BYTES = 4 * 1024 * 1024
 
@@ -84,14 +70,6 @@ cdef const char* NOT_SO_LARGE = b"the request is larger than the node accepts; t
 cdef const char* NOT_BOUNDED = b"the request is too deep, too long or no MessagePack; the connection is closed"
 cdef const char* STILL_IN_FLIGHT = b"a request with this id is still in flight"
 cdef const char* ASK_FOR_LESS = b"the answer is larger than a frame may be; ask for less"
-
-cdef list COUNTER_NAMES = """
-    connections_accepted connections_refused accept_pauses bytes_received bytes_sent pings gets get_manys
-    keys_read handed_off replies replies_dropped replies_too_large notifications_ignored duplicate_ids
-    bad_requests paused_for_output paused_for_hand_offs closed_by_peer closed_reset closed_bad_frame
-    closed_bad_message closed_unasked_response closed_frame_timeout closed_read_timeout closed_idle
-    closed_memory closed_drained closed_cut
-""".split()
 
 
 cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
@@ -106,29 +84,43 @@ cdef class Core:
         self,
         *,
         Py_ssize_t max_frame,
+        int max_depth,
+        Py_ssize_t max_elements,
         Py_ssize_t max_key,
+        Py_ssize_t max_value,
         int max_in_flight,
+        int max_in_flight_total,
         Py_ssize_t max_queued,
-        int max_connections,
-        int64_t frame_timeout_ms,
-        int64_t idle_timeout_ms,
         Py_ssize_t max_held,
+        int max_connections,
+        int max_connections_per_address,
+        int64_t frame_timeout_ms,
+        int64_t output_timeout_ms,
+        int64_t idle_timeout_ms,
     ):
-        if min(max_frame, max_key, max_in_flight, max_queued, max_connections, max_held) < 1:
+        if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
+            max_in_flight, max_in_flight_total, max_connections
+        ) < 1:
             raise ValueError("every limit of a core must be positive")
+        if max_depth > FRAME_DEPTH:
+            raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
         self.thread = PyThread_get_thread_ident()
         self.published = Published(())
         self.frame_limits.max_size = max_frame
-        self.frame_limits.max_depth = FRAME_DEPTH
-        self.frame_limits.max_elements = FRAME_ELEMENTS
+        self.frame_limits.max_depth = max_depth
+        self.frame_limits.max_elements = max_elements
         self.read_limits.max_frame = max_frame
         self.read_limits.max_key = max_key
+        self.read_limits.max_value = max_value
         self.max_in_flight = max_in_flight
+        self.max_in_flight_total = max_in_flight_total
         self.max_queued = max_queued
         self.max_held = max_held
         self.max_connections = max_connections
-        self.frame_timeout_ms = frame_timeout_ms
-        self.idle_timeout_ms = idle_timeout_ms
+        self.max_connections_per_address = max_connections_per_address
+        self.time_limits.frame_ms = frame_timeout_ms
+        self.time_limits.output_ms = output_timeout_ms
+        self.time_limits.idle_ms = idle_timeout_ms
         self.hand_offs = <HandOff*>malloc(HAND_OFFS_PER_STEP * sizeof(HandOff))
         if self.hand_offs == NULL:
             raise MemoryError
@@ -143,6 +135,7 @@ cdef class Core:
         free(self.slots)
         free(self.free_slots)
         free(self.hand_offs)
+        free(self.addresses.entries)
         buffer_release(&self.out)
         buffer_release(&self.runnable)
         buffer_release(&self.dirty)
@@ -178,15 +171,23 @@ cdef class Core:
         self.free_count += 1
         return 0
 
-    cdef Connection* begin(self, int fd) noexcept nogil:
-        """A new connection, or NULL: there are as many as allowed, or no memory."""
+    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil:
+        """A new connection, or NULL: there are as many as allowed, in all or of that address, or no memory."""
         cdef Connection* connection
-        if self.free_count == 0 and self.add_slot() < 0:
+        cdef uint32_t limit = self.max_connections_per_address
+        if limit > 0 and addresses_count(&self.addresses, address) >= limit:
+            self.counts[CONNECTIONS_REFUSED_BY_ADDRESS] += 1
+            return NULL
+        if (self.free_count == 0 and self.add_slot() < 0) or (
+            limit > 0 and addresses_add(&self.addresses, address) < 0
+        ):
+            self.counts[CONNECTIONS_REFUSED] += 1
             return NULL
         self.free_count -= 1
         connection = self.slots[self.free_slots[self.free_count]]
         connection.handle += <uint64_t>1 << 32
         connection.fd = fd
+        connection.address = address
         connection.interest = 0
         connection.state = OPEN
         connection.reason = CLOSED_BY_PEER
@@ -216,6 +217,8 @@ cdef class Core:
         self.counts[connection.reason] += 1
         self.held_bytes -= buffer_size(&connection.input) + buffer_size(&connection.output)
         self.in_flight_count -= connection.in_flight.count
+        if self.max_connections_per_address > 0:
+            addresses_remove(&self.addresses, connection.address)
         buffer_release(&connection.input)
         buffer_release(&connection.output)
         ids_release(&connection.in_flight)
@@ -253,7 +256,7 @@ cdef class Core:
             and buffer_size(&self.out) < BURST_BYTES
             and self.hand_off_count < HAND_OFFS_PER_STEP
             and buffer_size(&self.hand_off_bytes) < HAND_OFF_BYTES_PER_STEP
-            and self.in_flight_count < HAND_OFFS_PER_NODE
+            and self.in_flight_count < self.max_in_flight_total
         )
 
     cdef bint wants_read(self, const Connection* connection) noexcept nogil:
@@ -297,7 +300,7 @@ cdef class Core:
 
     cdef bint has_work(self) noexcept nogil:
         """Whether a step has something to do although no socket is ready."""
-        return buffer_size(&self.runnable) > 0 and self.in_flight_count < HAND_OFFS_PER_NODE
+        return buffer_size(&self.runnable) > 0 and self.in_flight_count < self.max_in_flight_total
 
     # Input ------------------------------------------------------------------------------------------------------
 
@@ -357,6 +360,8 @@ cdef class Core:
                 self.counts[PAUSED_FOR_HAND_OFFS] += 1
             elif buffer_size(&connection.output) + buffer_size(&self.out) >= self.max_queued:
                 self.counts[PAUSED_FOR_OUTPUT] += 1
+            elif self.in_flight_count >= self.max_in_flight_total:
+                self.counts[PAUSED_FOR_ALL_HAND_OFFS] += 1
 
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
         if size > self.max_held - self.held_bytes or buffer_append(&connection.input, data, size) < 0:
@@ -378,6 +383,14 @@ cdef class Core:
         cdef int kind = read_envelope(data, min(size, connection.scan.position), &envelope)
         connection.broken = True
         self.finish(connection, CLOSED_BAD_FRAME)
+        if result == FRAME_TOO_LARGE:
+            self.counts[FRAMES_TOO_LARGE] += 1
+        elif result == FRAME_TOO_DEEP:
+            self.counts[FRAMES_TOO_DEEP] += 1
+        elif result == FRAME_TOO_MANY:
+            self.counts[FRAMES_TOO_MANY_ELEMENTS] += 1
+        else:
+            self.counts[FRAMES_MALFORMED] += 1
         if kind != IS_REQUEST and kind != BAD_REQUEST:
             return
         if result == FRAME_TOO_LARGE:
@@ -513,22 +526,9 @@ cdef class Core:
 
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""
-        cdef int64_t now = self.now_ms
-        if connection.state == FREE or connection.doomed:
-            return
-        if connection.state == LINGERING:
-            if now - connection.active_ms > LINGER_MS:
-                self.doom(connection, connection.reason)
-        elif connection.partial_ms > 0 and now - connection.partial_ms > self.frame_timeout_ms:
-            self.doom(connection, CLOSED_FRAME_TIMEOUT)
-        elif connection.blocked_ms > 0 and now - connection.blocked_ms > self.frame_timeout_ms:
-            self.doom(connection, CLOSED_READ_TIMEOUT)
-        elif (
-            self.idle_timeout_ms > 0
-            and connection.in_flight.count == 0
-            and now - connection.active_ms > self.idle_timeout_ms
-        ):
-            self.doom(connection, CLOSED_IDLE)
+        cdef int reason = time_is_up(connection, &self.time_limits, self.now_ms)
+        if reason > 0:
+            self.doom(connection, reason)
 
     cdef int check_thread(self) except -1:
         """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
@@ -593,7 +593,7 @@ cdef class Core:
 
     def counters(self):
         """Every counter, by name, and how much there is of what comes and goes."""
-        result = {name: self.counts[i] for i, name in enumerate(COUNTER_NAMES)}
+        result = counters_by_name(self.counts)
         result["connections"] = self.connection_count
         result["in_flight"] = self.in_flight_count
         result["held_bytes"] = self.held_bytes

@@ -8,14 +8,14 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from gossipkv.node._addresses cimport address_number
 from gossipkv.node._buffer cimport buffer_size
-from gossipkv.node._connection cimport (
-    BYTES_SENT,
-    CLOSED_BY_PEER,
-    CONNECTIONS_REFUSED,
-    Connection,
-    Core,
-)
+from gossipkv.node._connection cimport Core
+from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER
+from gossipkv.node._state cimport Connection
+
+
+cdef const uint8_t[::1] NOWHERE = b"\0\0\0\0"
 
 
 @cython.final
@@ -33,12 +33,13 @@ cdef class Driver:
             raise KeyError(f"no connection {handle:#x}")
         return connection
 
-    def open(self, int64_t now_ms):
-        """A new connection's handle, or None: there are as many as allowed."""
+    def open(self, int64_t now_ms, const uint8_t[::1] address=NOWHERE):
+        """A new connection's handle, or None: there are as many as allowed; `address` has 4 or 16 bytes."""
         self.core.now_ms = now_ms
-        cdef Connection* connection = self.core.begin(-1)
+        if address.shape[0] not in {4, 16}:
+            raise ValueError(f"an address has 4 or 16 bytes, not {address.shape[0]}")
+        cdef Connection* connection = self.core.begin(-1, address_number(&address[0], <int>address.shape[0]))
         if connection == NULL:
-            self.core.counts[CONNECTIONS_REFUSED] += 1
             return None
         return connection.handle
 

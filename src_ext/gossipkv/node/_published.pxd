@@ -15,6 +15,7 @@ cdef enum Outcome:
 cdef struct ReadLimits:
     Py_ssize_t max_frame
     Py_ssize_t max_key
+    Py_ssize_t max_value
 
 cdef struct PublishedVersion:
     Blob name

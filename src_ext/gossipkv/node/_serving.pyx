@@ -36,23 +36,13 @@ from libc.stdlib cimport free, malloc
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close
 
+from gossipkv.node._addresses cimport address_number
 from gossipkv.node._buffer cimport buffer_size
-from gossipkv.node._connection cimport (
-    ACCEPT_PAUSES,
-    BYTES_SENT,
-    CLOSED_BY_PEER,
-    CLOSED_CUT,
-    CLOSED_DRAINED,
-    CLOSED_MEMORY,
-    CLOSED_RESET,
-    CONNECTIONS_REFUSED,
-    FREE,
-    LINGERING,
-    OPEN,
-    Connection,
-    Core,
-    pop_handle,
+from gossipkv.node._connection cimport Core, pop_handle
+from gossipkv.node._counters cimport (
+    ACCEPT_PAUSES, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY, CLOSED_RESET,
 )
+from gossipkv.node._state cimport FREE, LINGERING, OPEN, Connection
 
 cdef extern from "<sys/epoll.h>" nogil:
     enum: EPOLL_CLOEXEC
@@ -87,7 +77,14 @@ cdef extern from "<sys/socket.h>" nogil:
     enum: SOCK_CLOEXEC
     enum: MSG_NOSIGNAL
     enum: SHUT_WR
-    int accept4(int fd, void* address, void* size, int flags)
+    ctypedef unsigned int socklen_t
+    struct sockaddr:
+        pass
+    struct sockaddr_storage:
+        unsigned short ss_family
+    enum: AF_INET
+    enum: AF_INET6
+    int accept4(int fd, sockaddr* address, socklen_t* size, int flags)
     ssize_t recv(int fd, void* data, size_t size, int flags)
     ssize_t send(int fd, const void* data, size_t size, int flags)
     int shutdown(int fd, int how)
@@ -95,6 +92,14 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef extern from "<netinet/in.h>" nogil:
     enum: IPPROTO_TCP
+    struct in_addr:
+        pass
+    struct in6_addr:
+        pass
+    struct sockaddr_in:
+        in_addr sin_addr
+    struct sockaddr_in6:
+        in6_addr sin6_addr
 
 cdef extern from "<netinet/tcp.h>" nogil:
     enum: TCP_NODELAY
@@ -114,6 +119,15 @@ cdef inline int64_t now_ns() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
     return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+
+cdef inline uint64_t number_of(const sockaddr_storage* peer) noexcept nogil:
+    """What the peer's address counts as; all that are neither IPv4 nor IPv6 count as one."""
+    if peer.ss_family == AF_INET:
+        return address_number(<const uint8_t*>&(<const sockaddr_in*>peer).sin_addr, 4)
+    if peer.ss_family == AF_INET6:
+        return address_number(<const uint8_t*>&(<const sockaddr_in6*>peer).sin6_addr, 16)
+    return 0
 
 
 @cython.final
@@ -321,10 +335,13 @@ cdef class Loop:
         cdef int left = ACCEPTS_PER_STEP
         cdef int one = 1
         cdef int fd
+        cdef sockaddr_storage peer
+        cdef socklen_t size
         cdef Connection* connection
         while left > 0 and self.listener_fd >= 0:
             left -= 1
-            fd = accept4(self.listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
+            size = sizeof(peer)
+            fd = accept4(self.listener_fd, <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
             if fd < 0:
                 if errno == ECONNABORTED or errno == EINTR or errno == EPROTO:
                     continue
@@ -332,9 +349,8 @@ cdef class Loop:
                     self.core.count(ACCEPT_PAUSES, 1)
                     self.accepting = self.watch(EPOLL_CTL_MOD, self.listener_fd, LISTENER, 0) < 0
                 return
-            connection = self.core.begin(fd)
+            connection = self.core.begin(fd, number_of(&peer))
             if connection == NULL:
-                self.core.count(CONNECTIONS_REFUSED, 1)
                 close(fd)
                 continue
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))

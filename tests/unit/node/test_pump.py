@@ -186,7 +186,7 @@ async def deaf(running: Running, requests: bytes) -> trio.SocketStream:
 
 async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None:
     """It holds `max_queued` and one answer, others go on, and all its answers come in order once it reads."""
-    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=60_000) as running:
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=60_000) as running:
         greedy = await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
         assert running.answers.large < 100  # What the sockets' buffers take, and max_queued.
         counters = running.core.counters()
@@ -196,11 +196,11 @@ async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None
 
 
 async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path: Path) -> None:
-    """After `frame_timeout`; nothing of what they have asked is answered after that."""
-    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=500) as running:
+    """After `output_timeout`; nothing of what they have asked is answered after that."""
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=500) as running:
         await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
         with trio.fail_after(PATIENCE_S):
-            while running.core.counters()["closed_read_timeout"] == 0:
+            while running.core.counters()["closed_output_timeout"] == 0:
                 await trio.sleep(0.05)
         await trio.testing.wait_all_tasks_blocked()
         assert running.answers.large < 100
@@ -211,7 +211,7 @@ async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path:
 async def test_what_parked_requests_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond, the connection that has most recently sent them is closed, and no other."""
     monkeypatch.setattr(pump, "MAX_PARKED_BYTES", 100_000)
-    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=60_000) as running:
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=60_000) as running:
         modest = await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
         requests = b"".join(rpc.request(number, "large", ["x" * 2000]) for number in range(200))
         await deaf(running, requests)

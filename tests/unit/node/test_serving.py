@@ -37,11 +37,13 @@ PATIENCE_S = 20.0
 class Served:
     """A loop, stepped whenever its test waits for something."""
 
-    def __init__(self, directory: Path, **limits: int) -> None:
+    def __init__(self, directory: Path, family: socket.AddressFamily = socket.AF_INET, **limits: int) -> None:
         self.core = make_core(**{"max_in_flight": 1000, **limits})
         self.core.publish(one_database(directory, RECORDS, partitions=3).publish())
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
+        listener = socket.socket(family)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("127.0.0.1" if family == socket.AF_INET else "::", 0))
         listener.listen(512)
         listener.settimeout(0)
         self.address = listener.getsockname()
@@ -49,12 +51,20 @@ class Served:
         self.hand_offs: list[tuple[int, int, bytes, bytes]] = []
         self.clients: list[socket.socket] = []
 
-    def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
+    def connect(
+        self,
+        *,
+        receive_buffer: int | None = None,
+        source: str | None = None,
+        to: tuple[str, int] | None = None,
+    ) -> socket.socket:
         """A client's socket; it does not block."""
-        client = socket.socket()
+        client = socket.socket(socket.AF_INET6 if to and ":" in to[0] else socket.AF_INET)
         if receive_buffer is not None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        client.connect(self.address)
+        if source is not None:
+            client.bind((source, 0))
+        client.connect(to or self.address)
         client.settimeout(0)
         self.clients.append(client)
         return client
@@ -436,3 +446,49 @@ def test_the_descriptor_tells_of_work(served: Served) -> None:
     assert readable()
     served.loop.step(1000)
     assert not readable()
+
+
+def test_connections_of_one_address_beyond_the_limit(tmp_path: Path) -> None:
+    """They are closed; another address still has its own, and one that ends makes room."""
+    served = Served(tmp_path, max_connections_per_address=2)
+    greedy = [served.connect() for _ in range(3)]
+    served.until(lambda: served.counters("connections_refused_by_address") == 1)
+    assert served.ends(greedy[2]) == b""
+    modest = served.connect(source="127.0.0.2")
+    for client in (*greedy[:2], modest):
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    greedy[0].close()
+    served.until(lambda: served.loop.connections == 2)
+    late = served.connect()
+    late.sendall(PING)
+    assert served.receive(late, len(PONG)) == PONG
+    served.close()
+
+
+def test_one_address_under_both_families(tmp_path: Path) -> None:
+    """A socket for both shows IPv4 peers inside IPv6 ones: each still counts as the IPv4 address that it is."""
+    served = Served(tmp_path, family=socket.AF_INET6, max_connections_per_address=1)
+    port = served.address[1]
+    first, second = served.connect(to=("127.0.0.1", port)), served.connect(to=("127.0.0.1", port), source="127.0.0.2")
+    third, over = served.connect(to=("::1", port)), served.connect(to=("::1", port))
+    served.until(lambda: served.counters("connections_refused_by_address") == 1)
+    for client in (first, second, third):
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    assert served.ends(over) == b""
+    served.close()
+
+
+def test_a_peer_that_never_reads_is_closed(tmp_path: Path) -> None:
+    """After `output_timeout`, though the time for frames has not passed; who reads stays."""
+    served = Served(tmp_path, output_timeout_ms=50, frame_timeout_ms=60_000)
+    deaf, reading = served.connect(receive_buffer=4096), served.connect()
+    deaf.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(60)))
+    served.until(lambda: served.counters("paused_for_output") > 0)
+    time.sleep(0.1)
+    served.loop.expire()
+    assert served.counters("closed_output_timeout") == 1
+    reading.sendall(PING)
+    assert served.receive(reading, len(PONG)) == PONG
+    served.close()
