@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 Wording = dict[str, list[object]]  # By reason: `[code, message, details]`.
 
 
+# Why the scanner refuses, and what is counted then.
+FRAMES = {
+    "size": "frames_too_large",
+    "depth": "frames_too_deep",
+    "elements": "frames_too_many_elements",
+    "extension": "frames_malformed",
+    "reserved": "frames_malformed",
+}
+
+
 def pack(msgid: int, error: object, result: object) -> bytes:
     """A response; names in it are text, and only values are bytes."""
     return msgpack.packb([1, msgid, error, result])
@@ -35,10 +45,13 @@ class Limits:
     max_depth: int
     max_elements: int
     max_in_flight: int
+    max_in_flight_total: int
     max_queued: int
     max_held: int
     max_connections: int
+    max_connections_per_address: int
     frame_timeout_ms: int
+    output_timeout_ms: int
     idle_timeout_ms: int
 
 
@@ -48,6 +61,7 @@ class Connection(Conversation):
 
     node: Node = field(kw_only=True)
     handle: int = field(kw_only=True)
+    address: bytes = field(kw_only=True)
     input: bytes = b""
     output: bytes = b""
     out: bytes = b""
@@ -151,7 +165,7 @@ class Connection(Conversation):
         """Takes whole messages while there is room; how many bytes they were."""
         at, self.held = 0, False
         while at < len(data) and self.ended is None:
-            if not self.has_room():
+            if not self.has_room() or self.node.is_full():
                 self.held = True
                 break
             size = msgpack_scanner.scan(data[at:], **self.limits)
@@ -159,6 +173,7 @@ class Connection(Conversation):
                 break
             before = self.notifications
             if isinstance(size, tuple):
+                self.node.counts[FRAMES[size[0]]] += 1
                 self.refuse(data[at : at + size[1]], size[0])
                 break
             self.message(data[at : at + size])
@@ -176,7 +191,8 @@ class Connection(Conversation):
             self.partial_ms = self.node.now_ms
         if self.held:
             full = len(self.in_flight) >= self.node.limits.max_in_flight
-            self.node.counts["paused_for_hand_offs" if full else "paused_for_output"] += 1
+            own = "paused_for_hand_offs" if full else "paused_for_output"
+            self.node.counts["paused_for_all_hand_offs" if self.has_room() else own] += 1
 
     def hold(self) -> None:
         """What was answered waits for the peer, if the node has room for it."""
@@ -213,8 +229,8 @@ class Connection(Conversation):
         limits, now = self.node.limits, self.node.now_ms
         if self.partial_ms is not None and now - self.partial_ms > limits.frame_timeout_ms:
             self.doom("frame_timeout")
-        elif self.blocked_ms is not None and now - self.blocked_ms > limits.frame_timeout_ms:
-            self.doom("read_timeout")
+        elif self.blocked_ms is not None and now - self.blocked_ms > limits.output_timeout_ms:
+            self.doom("output_timeout")
         elif limits.idle_timeout_ms and not self.in_flight and now - self.active_ms > limits.idle_timeout_ms:
             self.doom("idle")
 
@@ -238,29 +254,46 @@ class Node:
         """Of all inputs and outputs."""
         return sum(len(one.input) + len(one.output) for one in self.connections.values())
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for an answer."""
+        return sum(len(one.in_flight) for one in self.connections.values())
+
+    def is_full(self) -> bool:
+        """Whether nobody's hand-offs are taken."""
+        return self.in_flight >= self.limits.max_in_flight_total
+
     def counters(self) -> dict[str, int]:
         """Every counter that is not 0, and what there is now."""
         now = {
             "connections": len(self.connections),
-            "in_flight": sum(len(one.in_flight) for one in self.connections.values()),
+            "in_flight": self.in_flight,
             "held_bytes": self.held_bytes,
         }
         return {name: count for name, count in {**self.counts, **now}.items() if count}
 
-    def may_open(self) -> bool:
-        """Whether one more is accepted."""
-        free = len(self.connections) < self.limits.max_connections
-        self.counts["connections_accepted" if free else "connections_refused"] += 1
-        return free
+    def may_open(self, address: bytes) -> bool:
+        """Whether one more is accepted from there."""
+        neighbours = sum(one.address == address for one in self.connections.values())
+        if neighbours >= self.limits.max_connections_per_address:
+            outcome = "connections_refused_by_address"
+        elif len(self.connections) >= self.limits.max_connections:
+            outcome = "connections_refused"
+        else:
+            outcome = "connections_accepted"
+        self.counts[outcome] += 1
+        return outcome == "connections_accepted"
 
-    def open(self, handle: int) -> None:
+    def open(self, handle: int, address: bytes) -> None:
         """It was accepted."""
         limits = {
             "max_size": self.limits.max_frame,
             "max_depth": self.limits.max_depth,
             "max_elements": self.limits.max_elements,
         }
-        self.connections[handle] = Connection(self.databases, limits, node=self, handle=handle, active_ms=self.now_ms)
+        self.connections[handle] = Connection(
+            self.databases, limits, node=self, handle=handle, address=address, active_ms=self.now_ms
+        )
 
     def take_hand_offs(self) -> list[tuple[int, int, bytes, bytes]]:
         """Those since the last time."""
@@ -277,7 +310,7 @@ class Node:
     def run(self) -> None:
         """Held input that may go on is looked at, each connection's once."""
         for _ in range(len(self.runnable)):
-            one = self.next_runnable()
+            one = None if self.is_full() else self.next_runnable()
             if one is not None:
                 one.resume()
                 one.hold()

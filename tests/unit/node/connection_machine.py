@@ -16,20 +16,25 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gossipkv.node._driver import Driver
 from gossipkv.wire import rpc
-from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.oracle.connections import Limits, Node, pack
 from tests.unit.node.driven import Peer, make_core
 
 LIMITS = {
     "max_frame": 300,
+    "max_depth": 8,
+    "max_elements": 40,
     "max_in_flight": 3,
+    "max_in_flight_total": 5,
     "max_queued": 200,
     "max_held": 900,
     "max_connections": 4,
+    "max_connections_per_address": 3,
     "frame_timeout_ms": 1000,
+    "output_timeout_ms": 1500,
     "idle_timeout_ms": 5000,
 }
 OLD = {b"k": b"v" * 20, b"long": b"w" * 150, b"": b""}
+ADDRESSES = [b"\x7f\0\0\1", b"\x7f\0\0\2"]
 TABLES = [
     {b"db": (b"1", {b"1": OLD})},
     {b"db": (b"2", {b"1": OLD, b"2": {b"k": b"new"}})},
@@ -52,9 +57,9 @@ HANDED_OFF = [
     ("", [b"x" * 90]),
 ]
 GOES_ON = [b"\xa1m\x80", b"\x05\x90", b"\xc0\xc0"]  # Behind an id: whole, and no request.
-REFUSED = [b"\xa1m\xc6\xff\xff\xff\xff", b"\xa1m\xdd\xff\xff\xff\xff", b"\xa1m" + b"\x91" * 40, b"\xa1m\x91\xc1"]
+REFUSED = [b"\xa1m\xc6\xff\xff\xff\xff", b"\xa1m\xdd\xff\xff\xff\xff", b"\xa1m" + b"\x91" * 8, b"\xa1m\x91\xc1"]
 IGNORED = [rpc.notification("note", [1]), b"\x91\x02", rpc.notification("note", [b"x" * 70])]
-FATAL = [rpc.response(1, None), b"\x90", b"\xc1", b"\x94\x00\xff\xa1m\x90"]
+FATAL = [rpc.response(1, None), rpc.response(2**32 - 1, [1]), b"\x90", b"\xc1", b"\x94\x00\xff\xa1m\x90"]
 
 
 def make_stream(count, seed):
@@ -122,9 +127,9 @@ class Real:
         """Serve another table."""
         self.core.publish(self.tables[which].publish())
 
-    def open(self, now_ms):
+    def open(self, now_ms, address):
         """A handle, or None."""
-        return self.driver.open(now_ms)
+        return self.driver.open(now_ms, address)
 
     def feed(self, handle, data, now_ms):
         """The hand-offs."""
@@ -182,8 +187,7 @@ class Connections(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        limits = Limits(**LIMITS, max_depth=MAX_DEPTH, max_elements=MAX_ELEMENTS)
-        self.model = Node(TABLES[0], limits, wording(), now_ms=1)
+        self.model = Node(TABLES[0], Limits(**LIMITS), wording(), now_ms=1)
         self.real = Real()
         self.live = []  # Handles.
         self.unsent = {}  # By handle: what the peer has yet to send.
@@ -208,17 +212,17 @@ class Connections(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         """With some."""
-        self.open()
-        self.open()
+        for address in ADDRESSES:
+            self.open(address)
 
-    @rule()
-    def open(self):
+    @rule(address=st.sampled_from(ADDRESSES))
+    def open(self, address):
         """One more, if the node takes it."""
-        handle = self.real.open(self.model.now_ms)
-        assert (handle is not None) is self.model.may_open()
+        handle = self.real.open(self.model.now_ms, address)
+        assert (handle is not None) is self.model.may_open(address)
         if handle is not None:
             assert handle not in self.unsent, "a handle is used once"
-            self.model.open(handle)
+            self.model.open(handle, address)
             self.live.append(handle)
             self.unsent[handle] = b""
 
@@ -271,7 +275,7 @@ class Connections(RuleBasedStateMachine):
         self.note(self.real.run(self.model.now_ms))
         assert self.real.reopened() == self.model.reopened()
 
-    @rule(elapsed_ms=st.sampled_from([1, 400, 600, 1001, 4600, 5001]))
+    @rule(elapsed_ms=st.sampled_from([1, 400, 600, 1001, 1501, 4600, 5001]))
     def wait(self, elapsed_ms):
         """Time passes."""
         self.model.now_ms += elapsed_ms
