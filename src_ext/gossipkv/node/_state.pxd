@@ -29,11 +29,12 @@ cdef struct Connection:
     bint doomed  # to be closed at once, unsent answers included
     bint runnable
     bint dirty
-    bint shut  # its hand-offs are not to be answered until the peer has read; whoever asked is told then
+    bint shut  # its hand-offs are parked until the peer has read
     FrameState scan
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet
     IdSet in_flight
+    int64_t received_ns  # when bytes last arrived, exactly
     int64_t active_ms  # when bytes last arrived, or a reply
     int64_t partial_ms  # since when a frame is half-sent; 0: none is
     int64_t blocked_ms  # since when the peer takes nothing; 0: nothing waits
