@@ -131,6 +131,11 @@ def make_core(config: Config) -> Core:
     )
 
 
+def polls(busy_poll: str, cores_here: int | None = None) -> bool:
+    """Whether the node may look out for requests instead of sleeping: with one core it would be in its clients' way."""
+    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > 1)
+
+
 def _open_directory(config: Config, environment: Environment) -> DataDirectory:
     return DataDirectory.open(
         config.data, environment.files, cluster=config.cluster, random=environment.random, node=config.node
@@ -196,6 +201,7 @@ class _Node:
                 epoch=environment.clock.wall_ms(),
             ),
             counters=self._core.counters,
+            latency=self._core.latency,
             uptime_s=lambda: (environment.clock.monotonic_ns() - began_ns) / 1e9,
             random=environment.random,
         )
@@ -206,7 +212,7 @@ class _Node:
         """Start the library, then serve until drained; ends the nursery."""
         await nursery.start(self._library.run)
         self._publish()
-        self._pump = Pump(self._core, self._listener, self._handlers)
+        self._pump = Pump(self._core, self._listener, self._handlers, polls=polls(self._config.busy_poll))
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
 

@@ -20,6 +20,8 @@ class Proof:
 
 
 PROOFS: dict[str, Proof] = {
+    "gossipkv.node._backlog": Proof("tests/unit/node/test_backlog.py", "tests.oracle.backlog"),
+    "gossipkv.node._busy_poll": Proof("tests/unit/node/test_busy_poll.py", "tests.oracle.busy_poll"),
     "gossipkv.node._connection": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),

@@ -32,6 +32,7 @@ cdef struct Plan:
 cdef struct Job:
     Job* next  # of the same connection
     uint32_t msgid
+    int64_t received_ns
     bint begun
     Buffer params  # as they came, once the request has left the receive buffer
     Buffer bounds  # keys that the plan made out of those that were given
@@ -67,10 +68,12 @@ cdef struct Scans:
     uint64_t searches
 
 
+cdef list release_unread(list tables)
+cdef dict scans_counters(const Scans* scans)
 cdef void scans_release(Scans* scans) noexcept nogil
 cdef void scans_new_step(Scans* scans) noexcept nogil
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, Cursor params, Buffer* out
+    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params, Buffer* out
 ) noexcept nogil
 cdef Scanner* scans_turn(Scans* scans) noexcept nogil
 cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* work, Buffer* out) noexcept nogil

@@ -47,7 +47,7 @@ from gossipkv.node._message cimport (
     take_blob,
     take_map,
     take_unsigned,
-    write_error,
+    write_too_large,
 )
 from gossipkv.node._published cimport (
     ANSWERED,
@@ -88,8 +88,6 @@ cdef enum:
     SPARE_BYTES = 4 * 1024 * 1024
     CHECKSUM_BYTES = 4
     MAX_NAME_BYTES = 255  # As in `gossipkv.node.arguments`.
-
-cdef const char* ASK_FOR_LESS = b"the answer is larger than a frame may be; ask for less"
 
 cdef struct Asked:
     Blob start
@@ -402,9 +400,7 @@ cdef int finish(Scans* scans, Job* job, Published table, Buffer* out) noexcept n
     count_answered(table, job)
     scans.answered += 1
     if buffer_size(&page.out) > scans.limits.max_frame:
-        if write_error(
-            out, job.msgid, b"TOO_LARGE", ASK_FOR_LESS, scans.limits.max_frame, buffer_size(&page.out)
-        ) < 0:
+        if write_too_large(out, job.msgid, scans.limits.max_frame, buffer_size(&page.out)) < 0:
             return OUT_OF_MEMORY
         return REFUSED_SIZE
     if buffer_size(out) == 0:
@@ -492,6 +488,27 @@ cdef void move(Scans* scans, Scanner* scanner, ScannerPlace place) noexcept nogi
         line.last = scanner
 
 
+cdef list release_unread(list tables):
+    """Release those tables that no scan reads from; the others."""
+    cdef Published table
+    cdef list read = []
+    for table in tables:
+        if table.readers > 0:
+            read.append(table)
+        else:
+            table.release()
+    return read
+
+
+cdef dict scans_counters(const Scans* scans):
+    return {
+        "scans": scans.answered,
+        "scan_slices": scans.slices,
+        "records_scanned": scans.records,
+        "partitions_searched": scans.searches,
+    }
+
+
 cdef void scans_release(Scans* scans) noexcept nogil:
     """Give back what is kept for the next scan.  Requires: every scanner was dropped."""
     if scans.spare != NULL:
@@ -505,7 +522,7 @@ cdef void scans_new_step(Scans* scans) noexcept nogil:
 
 
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, Cursor params, Buffer* out
+    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params, Buffer* out
 ) noexcept nogil:
     """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer."""
     cdef Job* job = new_job(scans)
@@ -514,6 +531,7 @@ cdef int scans_ask(
     if job == NULL:
         return OUT_OF_MEMORY
     job.msgid = msgid
+    job.received_ns = received_ns
     scans.at_once -= REQUEST_WORK
     outcome = make_plan(table, params, scans.scan_limit, &job.bounds, &job.plan)
     if outcome == ANSWERED:

@@ -72,7 +72,7 @@ static inline int gkv_lowest_bit(uint32_t mask) {
 }
 
 /* Of a word that is not zero. */
-static inline int gkv_highest_bit(uint64_t word) {
+static inline int gkv_last_bit(uint64_t word) {
 #if defined(_MSC_VER)
     unsigned long at;
     _BitScanReverse64(&at, word);

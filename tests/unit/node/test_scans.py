@@ -137,7 +137,7 @@ def python_answer(served: Served, params: bytes, *, max_frame: int) -> bytes | N
     )
     reads.served = served
     try:
-        return rpc.response(1, reads.scan(Arguments("scan", params)))
+        return rpc.response(1, reads.scan(Arguments(b"scan", params)))
     except GossipKVError:
         return None
 
@@ -567,7 +567,7 @@ def test_damage_amid_a_scan(tmp_path: Path) -> None:
     )
     reads.served = served
     with pytest.raises(Corrupt, match=r"broken\.gkv"):
-        reads.scan(Arguments("scan", params))
+        reads.scan(Arguments(b"scan", params))
     assert [(database, name) for database, name, _ in library.reported] == [("db", "v1")]
     assert core.reply(peer.handle, 7, rpc.error_response(7, BadRequest("as told")))
     peer.take()
