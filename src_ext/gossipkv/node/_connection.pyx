@@ -111,7 +111,7 @@ cdef class Core:
             raise ValueError("every limit of a core must be positive")
         if max_depth > FRAME_DEPTH:
             raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
-        self.thread = PyThread_get_thread_ident()
+        self.thread = <long>PyThread_get_thread_ident()
         self.published = Published(())
         self.frame_limits.max_size = max_frame
         self.frame_limits.max_depth = max_depth
@@ -438,7 +438,8 @@ cdef class Core:
         """Copy what Python needs; the receive buffer is used again, and a frame that was held is dropped."""
         cdef Py_ssize_t size = request.params.end - request.params.at
         cdef Request* waiting = NULL
-        if request.method.size + size <= self.room() + buffer_size(&connection.input) and ids_add(&connection.in_flight, request.msgid) == 0:
+        cdef Py_ssize_t room = self.room() + buffer_size(&connection.input)
+        if request.method.size + size <= room and ids_add(&connection.in_flight, request.msgid) == 0:
             self.in_flight_count += 1
             waiting = self.backlog.put(
                 connection.handle, request.msgid, ASKED, connection.received_ns, request.method.size, size
@@ -541,7 +542,7 @@ cdef class Core:
 
     cdef int check_thread(self) except -1:
         """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
-        if PyThread_get_thread_ident() != self.thread:
+        if <long>PyThread_get_thread_ident() != self.thread:
             raise RuntimeError("a core belongs to the thread that made it")
         return 0
 
