@@ -108,7 +108,12 @@ class Handlers:
         """The result as MessagePack, an error, or what to wait for and then `complete`.  Never raises."""
         try:
             result = self._methods.get(method, _unknown)(Arguments(method, params))
-            return result if isinstance(result, Waiting) else self._pack(result)
+            if isinstance(result, Waiting):
+                return result
+            packed: bytes = self._packer.pack(result)
+            if len(packed) > LARGE_BYTES:
+                self._packer = _make_packer()
+            return packed
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
             return self._refuse(method, error)
 

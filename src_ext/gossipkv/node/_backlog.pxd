@@ -1,5 +1,6 @@
 """Requests that Python has yet to answer.  The idea stands in `_backlog.pyx`."""
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef enum RequestKind:
@@ -54,5 +55,9 @@ cdef inline uint8_t* request_bytes(Request* request) noexcept nogil:
     return <uint8_t*>(request + 1)
 
 
-cdef bytes method_of(Request* request)
-cdef bytes params_of(Request* request)
+cdef inline bytes method_of(Request* request):
+    return PyBytes_FromStringAndSize(<const char*>request_bytes(request), request.method_size)
+
+
+cdef inline bytes params_of(Request* request):
+    return PyBytes_FromStringAndSize(<const char*>request_bytes(request) + request.method_size, request.size)

@@ -11,7 +11,6 @@ and nobody awaits the answers of an earlier one, so what is left of it goes when
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -218,11 +217,3 @@ cdef class Backlog:
     def forget(self, uint64_t handle):
         """That connection is gone, and nobody awaits its answers."""
         self.forget_queue(handle)
-
-
-cdef bytes method_of(Request* request):
-    return PyBytes_FromStringAndSize(<const char*>request_bytes(request), request.method_size)
-
-
-cdef bytes params_of(Request* request):
-    return PyBytes_FromStringAndSize(<const char*>request_bytes(request) + request.method_size, request.size)

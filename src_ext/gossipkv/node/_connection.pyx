@@ -114,7 +114,7 @@ cdef class Core:
             raise ValueError("every limit of a core must be positive")
         if max_depth > FRAME_DEPTH:
             raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
-        self.thread = PyThread_get_thread_ident()
+        self.thread = <long>PyThread_get_thread_ident()
         self.published = Published(())
         self.retired = []
         self.frame_limits.max_size = max_frame
@@ -556,7 +556,7 @@ cdef class Core:
 
     cdef int check_thread(self) except -1:
         """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
-        if PyThread_get_thread_ident() != self.thread:
+        if <long>PyThread_get_thread_ident() != self.thread:
             raise RuntimeError("a core belongs to the thread that made it")
         return 0
 
