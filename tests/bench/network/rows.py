@@ -130,8 +130,11 @@ def interleaved(
 
 def say(name: str, figures: list[Figure]) -> None:
     """One server's medians, for whoever waits."""
+    cpu_us, wall_us, busy, p50_us, p99_us = (
+        median(getattr(figure, what) for figure in figures)
+        for what in ("cpu_us", "wall_us", "busy", "p50_us", "p99_us")
+    )
     machine.say(
-        f"    {name:14} CPU {median(each.cpu_us for each in figures):8.3f} us, "
-        f"{median(1e6 / each.wall_us for each in figures):11,.0f}/s, busy {median(each.busy for each in figures):4.0%}, "
-        f"p50 {median(each.p50_us for each in figures):8.1f} us, p99 {median(each.p99_us for each in figures):8.1f} us"
+        f"    {name:14} CPU {cpu_us:8.3f} us, {MICROSECONDS / wall_us:11,.0f}/s, busy {busy:4.0%}, "
+        f"p50 {p50_us:8.1f} us, p99 {p99_us:8.1f} us"
     )
