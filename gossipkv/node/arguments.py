@@ -25,10 +25,19 @@ if TYPE_CHECKING:
 
 NOTHING = b"\x90"  # No parameters.
 
+# The longest text that means something: names of databases and versions are those of files.  What is longer is refused
+# before it is looked for, compared with what is known, and sent back in an error.
+MAX_NAME_BYTES = 255
+
 
 def _text(value: Raw, where: str) -> str:
     if not isinstance(value, bytes):
         raise BadRequest(f"{where} must be a string, not {kind_of(value)}")
+    if len(value) > MAX_NAME_BYTES:
+        raise BadRequest(
+            f"{where} has {len(value)} bytes, more than the {MAX_NAME_BYTES} that a name may have",
+            {"limit": MAX_NAME_BYTES, "size": len(value)},
+        )
     try:
         return value.decode()
     except UnicodeDecodeError as error:

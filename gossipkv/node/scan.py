@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, final
 import msgpack
 
 from gossipkv.errors import BadRequest
+from gossipkv.node.arguments import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
     if int.from_bytes(cursor[:_CHECKSUM_BYTES], "big") == zlib.crc32(body) and body:
         with contextlib.suppress(ValueError):
             match msgpack.unpackb(body, raw=False):
-                case [str(version), bytes(last)]:
+                case [str(version), bytes(last)] if len(version) <= MAX_NAME_BYTES:
                     return version, last
     raise BadRequest("scan: the cursor is not one that this method returned")
 

@@ -1,7 +1,7 @@
 """A node's end of a connection in plain Python: what a stream of bytes must lead to.
 
-Written from docs/wire.md, with the slow scanner and msgpack's own decoder.  Everything is one pass over the whole
-stream; nothing is held back, and hand-offs are never answered.
+Written from docs/wire.md, with the slow scanner and msgpack's own decoder.  A `Conversation` is one pass over the whole
+stream; nothing is held back, and hand-offs are never answered.  Limits, time and replies: `tests.oracle.connections`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,23 @@ class Conversation:
     max_key: int = 65_535
     answers: list[tuple[int, str | None, object]] = field(default_factory=list)
     hand_offs: list[tuple[int, bytes, bytes]] = field(default_factory=list)
+    in_flight: set[int] = field(default_factory=set)
+    notifications: int = 0
     ended: str | None = None
+
+    def answer(self, msgid: int, result: object) -> None:
+        """What was asked."""
+        self.answers.append((msgid, None, result))
+
+    def error(self, msgid: int, code: str, why: str) -> None:
+        """A refusal; `why` is not said in these words."""
+        del why
+        self.answers.append((msgid, code, None))
+
+    def hand_off(self, msgid: int, method: bytes, params: bytes) -> None:
+        """Whoever is behind the connection answers."""
+        self.in_flight.add(msgid)
+        self.hand_offs.append((msgid, method, params))
 
     def hear(self, stream: bytes) -> None:
         """The whole stream."""
@@ -90,7 +106,8 @@ class Conversation:
         self.ended = "bad_frame"
         values = [decode(part) for part in self.parts(shown)[:2]]
         if len(values) == 2 and self.is_request_id(values):
-            self.answers.append((values[1], "TOO_LARGE" if reason == "size" else "BAD_REQUEST", None))
+            over = reason == "size"
+            self.error(values[1], "TOO_LARGE" if over else "BAD_REQUEST", "frame too large" if over else "frame")
 
     @staticmethod
     def is_request_id(values: list[object]) -> bool:
@@ -103,27 +120,28 @@ class Conversation:
         values = [decode(part) for part in parts]
         if values and is_number(values[0]) and values[0] in {1, 2}:
             self.ended = "unasked_response" if values[0] == 1 else None
+            self.notifications += values[0] == 2
         elif len(values) < 2 or not self.is_request_id(values):
             self.ended = "bad_message"
         elif len(values) != 4 or not isinstance(values[2], bytes) or type(values[3]) is not list:
-            self.answers.append((values[1], "BAD_REQUEST", None))
+            self.error(values[1], "BAD_REQUEST", "no request")
         else:
             self.request(values[1], values[2], parts[3], values[3])
 
     def request(self, msgid: int, method: bytes, raw: bytes, params: list[object]) -> None:
         """`[0, id, method, params]`."""
         result: object = None
-        if any(msgid == waiting for waiting, _, _ in self.hand_offs):
-            self.answers.append((msgid, "BAD_REQUEST", None))
+        if msgid in self.in_flight:
+            self.error(msgid, "BAD_REQUEST", "id in flight")
             return
         if method == b"ping" and raw == b"\x90":
             result = b"pong"
         elif method in {b"get", b"get_many"} and len(params) in {2, 3}:
             result = self.read(method, *params)
         if result is None:
-            self.hand_offs.append((msgid, method, raw))
+            self.hand_off(msgid, method, raw)
         else:
-            self.answers.append((msgid, None, result))
+            self.answer(msgid, result)
 
     def read(self, method: bytes, database: object, asked: object, pairs: object = NO_OPTIONS) -> list[object] | None:
         """The result of a plain read; None when it is not plain."""

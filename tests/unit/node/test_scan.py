@@ -118,3 +118,9 @@ def test_cursors_are_whole_or_refused() -> None:
     for data in wrong:
         with pytest.raises(BadRequest, match="cursor"):
             decode_cursor(data)
+
+
+def test_a_cursor_cannot_name_what_is_no_version() -> None:
+    """A megabyte behind a right checksum is refused, not looked for and sent back."""
+    with pytest.raises(BadRequest, match="not one that this method returned"):
+        decode_cursor(encode_cursor("1" * 1_000_000, b""))
