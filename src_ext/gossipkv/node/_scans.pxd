@@ -46,6 +46,7 @@ cdef struct Scanner:
     Scanner* previous
     uint64_t handle  # of the connection
     ScannerPlace place
+    Py_ssize_t held_bytes
     Job* first
     Job* last
 
