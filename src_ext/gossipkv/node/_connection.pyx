@@ -468,12 +468,10 @@ cdef class Core:
 
     cdef int ask_scan(self, Connection* connection, const Envelope* request) noexcept nogil:
         """Answer it now, or note that its answer comes in a later slice."""
-        cdef int outcome = HAND_OFF
-        if self.in_flight_count < self.max_in_flight_total:
-            outcome = scans_ask(
-                &self.scans, &connection.scanner, self.published, request.msgid, connection.received_ns,
-                request.params, &self.out,
-            )
+        cdef int outcome = scans_ask(
+            &self.scans, &connection.scanner, self.published, request.msgid, connection.received_ns, request.params,
+            self.in_flight_count < self.max_in_flight_total, &self.out,
+        )
         if outcome == UNDER_WAY:
             if not self.make_room(connection, 0) or ids_add(&connection.in_flight, request.msgid) < 0:
                 return OUT_OF_MEMORY

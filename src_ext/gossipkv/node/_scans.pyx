@@ -523,9 +523,13 @@ cdef void scans_new_step(Scans* scans) noexcept nogil:
 
 
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params, Buffer* out
+    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params,
+    bint may_wait, Buffer* out,
 ) noexcept nogil:
-    """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer."""
+    """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer.
+
+    When it may not wait, it is handed off, and then refused.
+    """
     cdef Job* job = new_job(scans)
     cdef int outcome
     cdef bint at_once = scanner.place == NOWHERE and scans.running.count < RUNNING_SCANS and scans.at_once > 0
@@ -540,6 +544,8 @@ cdef int scans_ask(
         if at_once:
             begin_job(scans, job, table)
             outcome = go_on(scans, job, table, &scans.at_once, out)
+        if outcome == UNDER_WAY and not may_wait:
+            outcome = HAND_OFF
         if outcome == UNDER_WAY and keep_job(scans, scanner, job, table, &params) < 0:
             outcome = OUT_OF_MEMORY
     if outcome != UNDER_WAY:

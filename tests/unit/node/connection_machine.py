@@ -48,6 +48,8 @@ PLAIN = [
     ("get", [b"db", b"none", {"version": "1"}]),
     ("get_many", ["db", [b"k", b"", b"none"]]),
     ("get_many", ["db", [b"long"], {"min_version": "1"}]),
+    ("scan", ["db", {"start": b"l", "version": "1"}]),
+    ("scan", ["db", {"reverse": True, "end": b"l"}]),
 ]
 HANDED_OFF = [
     ("info", []),
