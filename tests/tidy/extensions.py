@@ -26,6 +26,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._scan_page": Proof("tests/unit/node/test_scan_page.py", "tests.oracle.scan"),
+    "gossipkv.node._scan_plan": Proof("tests/unit/node/test_scans.py", "tests.oracle.scan"),
     "gossipkv.node._scans": Proof("tests/unit/node/test_scans.py", "tests.oracle.scan"),
     "gossipkv.node._serving": Proof("tests/unit/node/test_serving.py", "tests.oracle.connection"),
     "gossipkv.dataset.formats._columns": Proof("tests/unit/dataset/formats/test_columns.py", "tests.oracle.columns"),

@@ -38,7 +38,7 @@ from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_
 from gossipkv.node._backlog cimport ASKED, Backlog, Request, request_bytes
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_reserve, buffer_size
 from gossipkv.node._counters cimport (
-    BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
+    BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY,
     CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS, DUPLICATE_IDS,
     FRAMES_MALFORMED, FRAMES_TOO_DEEP, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS, GET_MANYS, GETS, HANDED_OFF,
     KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS,

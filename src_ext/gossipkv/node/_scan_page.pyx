@@ -367,7 +367,7 @@ cdef int merge(Page* page, int64_t* work) noexcept nogil:
 
 
 cdef void page_close(Page* page, const uint8_t* envelope, Py_ssize_t size) noexcept nogil:
-    """Write what stands before the records: `envelope`, and how many records there are.  Requires: the page is ready."""
+    """Write what stands before the records: `envelope`, and how many there are.  Requires: the page is ready."""
     cdef uint8_t data[ARRAY_HEAD_BYTES]
     cdef Buffer head
     buffer_init(&head)

@@ -4,9 +4,10 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._message cimport Blob, Cursor
-from gossipkv.node._published cimport Published, PublishedVersion, ReadLimits
-from gossipkv.node._scan_page cimport Page, Range
+from gossipkv.node._message cimport Cursor
+from gossipkv.node._published cimport Published, ReadLimits
+from gossipkv.node._scan_page cimport Page
+from gossipkv.node._scan_plan cimport Plan
 
 cdef enum:
     # Work of one slice, in units of some 50 ns: about 100 µs when the data is in memory.
@@ -21,13 +22,6 @@ cdef enum ScannerPlace:
     RUNNING = 1
     WAITING = 2
     PARKED = 3  # the peer does not read
-
-cdef struct Plan:
-    Blob database
-    PublishedVersion* version
-    bint by_name
-    Range range
-    Py_ssize_t limit
 
 cdef struct Job:
     Job* next  # of the same connection

@@ -21,61 +21,21 @@ The life of a scan::
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
 
-from gossipkv.node._buffer cimport (
-    Buffer,
-    buffer_append,
-    buffer_init,
-    buffer_release,
-    buffer_reserve,
-    buffer_size,
-)
+from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
 from gossipkv.node._message cimport (
-    HEAD_BYTES,
-    Blob,
-    Cursor,
-    big_endian,
-    blob_is,
-    put,
-    put_answer,
-    put_bin,
-    put_bin_head,
-    put_bytes,
-    put_number,
-    take_array,
-    take_blob,
-    take_map,
-    take_unsigned,
-    write_too_large,
+    HEAD_BYTES, Blob, Cursor, put, put_answer, put_bin, put_bin_head, put_bytes, put_number, write_too_large,
 )
 from gossipkv.node._published cimport (
-    ANSWERED,
-    HAND_OFF,
-    OUT_OF_MEMORY,
-    REFUSED_SIZE,
-    Published,
-    PublishedDatabase,
-    PublishedVersion,
-    ReadOptions,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published, PublishedDatabase, PublishedVersion, ReadOptions,
     choose_version,
 )
 from gossipkv.node._scan_page cimport (
-    OPENING,
-    PAGE_NO_MEMORY,
-    PAGE_READY,
-    PAGE_UNFINISHED,
-    Entry,
-    Head,
-    Page,
-    Range,
-    page_begin,
-    page_close,
-    page_release,
+    OPENING, PAGE_NO_MEMORY, PAGE_READY, PAGE_UNFINISHED, Entry, Head, Page, page_begin, page_close, page_release,
     page_run,
 )
+from gossipkv.node._scan_plan cimport CURSOR_CHECKSUM_BYTES, make_plan
 from gossipkv.storage._checksum cimport crc32c_of
-from gossipkv.storage._format cimport compare_keys
 
 cdef enum:
     # Keys and values of one answer: a scan reads ahead by pages, and more would be held for each scan that runs.
@@ -86,199 +46,6 @@ cdef enum:
     RUNNING_SCANS = 32
     # A job that has ended keeps this much for the next one.
     SPARE_BYTES = 4 * 1024 * 1024
-    CHECKSUM_BYTES = 4
-    MAX_NAME_BYTES = 255  # As in `gossipkv.node.arguments`.
-
-cdef struct Asked:
-    Blob start
-    Blob end
-    Blob prefix
-    Blob cursor
-    Blob version
-    Blob min_version
-    bint has_start
-    bint has_end
-    bint has_prefix
-    bint has_cursor
-    bint has_version
-    bint has_min_version
-    bint reverse
-    uint64_t limit
-
-
-# What is asked ----------------------------------------------------------------------------------------------------
-
-
-cdef inline bint take_nil(Cursor* params) noexcept nogil:
-    if params.at >= params.end or params.at[0] != 0xC0:
-        return False
-    params.at += 1
-    return True
-
-
-cdef inline bint take_blob_or_nil(Cursor* params, Blob* blob, bint* given) noexcept nogil:
-    """An option that is nil counts as not given; of a name that stands there twice the later one counts."""
-    given[0] = not take_nil(params)
-    return not given[0] or take_blob(params, blob)
-
-
-cdef inline bint take_flag_or_nil(Cursor* params, bint* flag) noexcept nogil:
-    if params.at >= params.end or params.at[0] not in (0xC0, 0xC2, 0xC3):
-        return False
-    flag[0] = params.at[0] == 0xC3
-    params.at += 1
-    return True
-
-
-cdef inline bint take_limit_or_nil(Cursor* params, uint64_t* limit) noexcept nogil:
-    limit[0] = <uint64_t>-1
-    return take_nil(params) or (take_unsigned(params, limit) and limit[0] > 0)
-
-
-cdef bint take_option(Cursor* params, Asked* asked) noexcept nogil:
-    """One option and its value, if they are plain."""
-    cdef Blob name
-    cdef uint64_t number
-    if not take_blob(params, &name):
-        return False
-    if blob_is(&name, b"start", 5):
-        return take_blob_or_nil(params, &asked.start, &asked.has_start)
-    if blob_is(&name, b"end", 3):
-        return take_blob_or_nil(params, &asked.end, &asked.has_end)
-    if blob_is(&name, b"prefix", 6):
-        return take_blob_or_nil(params, &asked.prefix, &asked.has_prefix)
-    if blob_is(&name, b"cursor", 6):
-        return take_blob_or_nil(params, &asked.cursor, &asked.has_cursor)
-    if blob_is(&name, b"version", 7):
-        return take_blob_or_nil(params, &asked.version, &asked.has_version)
-    if blob_is(&name, b"min_version", 11):
-        return take_blob_or_nil(params, &asked.min_version, &asked.has_min_version)
-    if blob_is(&name, b"reverse", 7):
-        return take_flag_or_nil(params, &asked.reverse)
-    if blob_is(&name, b"limit", 5):
-        return take_limit_or_nil(params, &asked.limit)
-    # A local read takes no time worth the name, so any timeout is kept.
-    return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_unsigned(params, &number))
-
-
-cdef bint may_be_name(const Blob* text) noexcept nogil:
-    """Whether Python would take it for a name, held or not."""
-    cdef Py_ssize_t i
-    if text.size > MAX_NAME_BYTES:
-        return False
-    for i in range(text.size):
-        if text.data[i] >= 0x80:
-            return False
-    return True
-
-
-cdef bint take_cursor(const Blob* cursor, Blob* version, Blob* last) noexcept nogil:
-    """The parts of a cursor that `finish` has written."""
-    cdef Cursor body = Cursor(cursor.data + CHECKSUM_BYTES, cursor.data + cursor.size)
-    if cursor.size <= CHECKSUM_BYTES:
-        return False
-    if crc32c_of(body.at, cursor.size - CHECKSUM_BYTES, 0) != <uint32_t>big_endian(cursor.data, CHECKSUM_BYTES):
-        return False
-    if take_array(&body) != 2 or body.at >= body.end or 0xC4 <= body.at[0] <= 0xC6:
-        return False  # The version is text.
-    if not take_blob(&body, version) or body.at >= body.end or not 0xC4 <= body.at[0] <= 0xC6:
-        return False  # The key is bytes.
-    return take_blob(&body, last) and body.at == body.end
-
-
-cdef inline int order(const Blob* one, const Blob* other) noexcept nogil:
-    return compare_keys(one.data, one.size, other.data, other.size)
-
-
-cdef inline void raise_start(Range* range, const Blob* key) noexcept nogil:
-    if not range.has_start or order(&range.start, key) < 0:
-        range.start = key[0]
-        range.has_start = True
-
-
-cdef inline void lower_end(Range* range, const Blob* key) noexcept nogil:
-    if not range.has_end or order(key, &range.end) < 0:
-        range.end = key[0]
-        range.has_end = True
-
-
-cdef int set_range(const Asked* asked, const Blob* last, Buffer* bounds, Range* range) noexcept nogil:
-    """The keys that are left behind `last` (NULL: all) of those asked for; what is no key that came is in `bounds`."""
-    cdef Blob made
-    memset(range, 0, sizeof(Range))
-    range.reverse = asked.reverse
-    range.has_start = asked.has_start
-    range.start = asked.start
-    range.has_end = asked.has_end
-    range.end = asked.end
-    bounds.start = 0
-    bounds.end = 0
-    # All at once, since the blobs point into it.
-    if buffer_reserve(bounds, (last.size + 1 if last != NULL else 0) + asked.prefix.size) < 0:
-        return -1
-    if last != NULL and asked.reverse:
-        lower_end(range, last)
-    elif last != NULL:
-        made = Blob(bounds.data, last.size + 1)  # The least key above `last`.
-        put_bytes(bounds, last.data, last.size)
-        put(bounds, 0)
-        raise_start(range, &made)
-    if asked.has_prefix:
-        raise_start(range, &asked.prefix)
-        made = Blob(bounds.data + bounds.end, asked.prefix.size)
-        while made.size > 0 and asked.prefix.data[made.size - 1] == 0xFF:
-            made.size -= 1
-        if made.size > 0:  # The least key above all that begin so.
-            put_bytes(bounds, asked.prefix.data, made.size)
-            bounds.data[bounds.end - 1] += 1
-            lower_end(range, &made)
-    return 0
-
-
-cdef int make_plan(Published table, Cursor params, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan) noexcept nogil:
-    """Read `database, {options}`, and choose the version: `ANSWERED`, or why there is no plan."""
-    cdef Py_ssize_t count = take_array(&params)
-    cdef Py_ssize_t entries
-    cdef PublishedDatabase* database
-    cdef ReadOptions options
-    cdef Asked asked
-    cdef Blob last
-    memset(&asked, 0, sizeof(Asked))
-    asked.limit = <uint64_t>-1
-    if count < 1 or count > 2 or not take_blob(&params, &plan.database):
-        return HAND_OFF
-    entries = take_map(&params) if count == 2 else 0
-    if entries < 0:
-        return HAND_OFF
-    while entries > 0:
-        entries -= 1
-        if not take_option(&params, &asked):
-            return HAND_OFF
-    if asked.has_min_version and not may_be_name(&asked.min_version):
-        return HAND_OFF
-    options.has_version = asked.has_version
-    options.version = asked.version
-    options.has_min_version = asked.has_min_version
-    options.min_version = asked.min_version
-    if asked.has_cursor:
-        if not take_cursor(&asked.cursor, &options.version, &last):
-            return HAND_OFF
-        if asked.has_version and order(&asked.version, &options.version) != 0:
-            return HAND_OFF
-        options.has_version = True
-        options.has_min_version = False
-    database = table.find_database(&plan.database)
-    if database == NULL:
-        return HAND_OFF
-    plan.version = choose_version(database, &options)
-    if plan.version == NULL or not plan.version.complete:
-        return HAND_OFF
-    plan.by_name = options.has_version
-    plan.limit = <Py_ssize_t>min(asked.limit, <uint64_t>scan_limit)
-    if set_range(&asked, &last if asked.has_cursor else NULL, bounds, &plan.range) < 0:
-        return OUT_OF_MEMORY
-    return ANSWERED
-
 
 # One scan ---------------------------------------------------------------------------------------------------------
 
@@ -422,19 +189,19 @@ cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
     """
     cdef Buffer* out = &page.out
     cdef Py_ssize_t head = 2 + (page.last_size > 0xFF) + 2 * (page.last_size > 0xFFFF)
-    cdef Py_ssize_t size = CHECKSUM_BYTES + 1 + version.size + head + page.last_size
+    cdef Py_ssize_t size = CURSOR_CHECKSUM_BYTES + 1 + version.size + head + page.last_size
     cdef Py_ssize_t body
     cdef uint32_t checksum
     put_bin_head(out, size)
-    body = out.end + CHECKSUM_BYTES
+    body = out.end + CURSOR_CHECKSUM_BYTES
     out.end = body
     put(out, 0x92)
     put_bytes(out, version.data, version.size)
     put_bin(out, out.data + page.last_key, page.last_size)
     checksum = crc32c_of(out.data + body, out.end - body, 0)
-    out.end = body - CHECKSUM_BYTES
-    put_number(out, checksum, CHECKSUM_BYTES)
-    out.end = body - CHECKSUM_BYTES + size
+    out.end = body - CURSOR_CHECKSUM_BYTES
+    put_number(out, checksum, CURSOR_CHECKSUM_BYTES)
+    out.end = body - CURSOR_CHECKSUM_BYTES + size
 
 
 cdef void count_answered(Published table, const Job* job) noexcept nogil:

@@ -18,14 +18,12 @@ from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gossipkv.storage.compression import Compression
 
     Record = tuple[bytes, bytes]
-
-EVERYTHING = (None, None, False, 1 << 30, 1 << 30, 1 << 30)
 
 
 @dataclass
@@ -80,24 +78,43 @@ def splits(tmp_path_factory: pytest.TempPathFactory) -> list[Split]:
     ]
 
 
-def expect(split: Split, *asked: object) -> tuple[list[list[bytes]], bytes | None]:
+@dataclass(frozen=True)
+class Ask:
+    """What a page is to have."""
+
+    start: bytes | None = None
+    end: bytes | None = None
+    reverse: bool = False
+    limit: int = 1 << 30
+    max_bytes: int = 1 << 30
+    max_value: int = 1 << 30
+
+
+def expect(split: Split, asked: Ask) -> tuple[list[list[bytes]], bytes | None]:
     """What the oracle says."""
-    start, end, reverse, limit, max_bytes = asked
     found, more = scan.page(
         split.records,
-        start,  # type: ignore[arg-type]  # Drawn with the right types.
-        end,  # type: ignore[arg-type]
-        reverse=bool(reverse),
-        limit=limit,  # type: ignore[arg-type]
-        page_bytes=max_bytes,  # type: ignore[arg-type]
+        asked.start,
+        asked.end,
+        reverse=asked.reverse,
+        limit=asked.limit,
+        page_bytes=asked.max_bytes,
     )
     return [[key, value] for key, value in found], found[-1][0] if more else None
 
 
-def made(split: Split, *asked: object, max_value: int = 1 << 30, **slices: int) -> tuple[list[list[bytes]], bytes | None]:
-    """What the merge makes, decoded; it is msgpack's own encoding."""
-    start, end, reverse, limit, max_bytes = asked
-    packed, last = page(split.files, start, end, reverse, limit, max_bytes, max_value, **slices)  # type: ignore[arg-type]
+def make(split: Split, asked: Ask, work: int = 1 << 30) -> tuple[list[list[bytes]], bytes | None]:
+    """What the merge makes, so much work at a time, decoded; it is msgpack's own encoding."""
+    packed, last = page(
+        split.files,
+        asked.start,
+        asked.end,
+        asked.reverse,
+        asked.limit,
+        asked.max_bytes,
+        asked.max_value,
+        work,
+    )
     records = msgpack.unpackb(packed, raw=True)
     assert packed == msgpack.packb(records)
     return records, last
@@ -107,29 +124,20 @@ KEYS = st.sampled_from(sorted({key for records in kinds_of_records().values() fo
 BOUNDS = st.none() | st.binary(max_size=3) | KEYS | KEYS.map(lambda key: key + b"\0")
 
 
-@given(
-    kind=st.integers(0, 47),
+ASKED = st.builds(
+    Ask,
     start=BOUNDS,
     end=BOUNDS,
     reverse=st.booleans(),
     limit=st.integers(1, 12) | st.integers(1, 500),
     max_bytes=st.integers(-5, 300) | st.integers(1, 30_000),
-    work=st.integers(1, 60) | st.just(1 << 30),
 )
-def test_a_page_is_that_of_a_sorted_list(
-    splits: list[Split],
-    kind: int,
-    start: bytes | None,
-    end: bytes | None,
-    reverse: bool,
-    limit: int,
-    max_bytes: int,
-    work: int,
-) -> None:
+
+
+@given(kind=st.integers(0, 47), asked=ASKED, work=st.integers(1, 60) | st.just(1 << 30))
+def test_a_page_is_that_of_a_sorted_list(splits: list[Split], kind: int, asked: Ask, work: int) -> None:
     """Whatever the keys, files, bounds and limits, and wherever the page is interrupted."""
-    split = splits[kind]
-    asked = (start, end, reverse, limit, max_bytes)
-    assert made(split, *asked, slice_work=work) == expect(split, *asked)
+    assert make(splits[kind], asked, work) == expect(splits[kind], asked)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -140,7 +148,7 @@ def test_all_pages_are_all_records(splits: list[Split], reverse: bool) -> None:
         start: bytes | None = None
         end: bytes | None = None
         while True:
-            records, last = made(split, start, end, reverse, 3, 1 << 30, slice_work=1)
+            records, last = make(split, Ask(start, end, reverse, limit=3), work=1)
             found += records
             if last is None:
                 break
@@ -156,20 +164,17 @@ def test_more_records_than_short_heads_can_say(tmp_path: Path) -> None:
     split = deal(tmp_path, records, 3)
     for count in (0, 1, 15, 16, 65_535, 65_536):
         end = b"%06d" % count
-        assert made(split, None, end, False, 1 << 30, 1 << 30) == (
-            [[key, b""] for key in sorted(records)[:count]],
-            None,
-        )
+        assert make(split, Ask(end=end)) == ([[key, b""] for key in sorted(records)[:count]], None)
 
 
 def test_a_value_over_the_limit(tmp_path: Path) -> None:
     """TOO_LARGE when it is the first; behind others, the page ends before it."""
     split = deal(tmp_path, {b"a": b"x", b"b": b"y" * 101, b"c": b"z"}, 2)
-    assert made(split, None, None, False, 9, 1 << 30, max_value=100) == ([[b"a", b"x"]], b"a")
+    assert make(split, Ask(max_value=100)) == ([[b"a", b"x"]], b"a")
     with pytest.raises(TooLarge) as caught:
-        made(split, b"a\0", None, False, 9, 1 << 30, max_value=100)
+        make(split, Ask(b"a\0", max_value=100))
     assert caught.value.details == {"limit": 100, "size": 101}
-    assert made(split, b"a\0", None, False, 9, 1 << 30, max_value=101) == ([[b"b", b"y" * 101], [b"c", b"z"]], None)
+    assert make(split, Ask(b"a\0", max_value=101)) == ([[b"b", b"y" * 101], [b"c", b"z"]], None)
 
 
 @pytest.mark.parametrize("work", [1, 1 << 30])
@@ -183,10 +188,10 @@ def test_damage_is_raised_where_it_is_met(tmp_path: Path, reverse: bool, work: i
     image[at + 12] ^= 1
     split = Split(sorted(records.items()), [SortedFile(tmp_path / "f0.gkv"), SortedFile(bytes(image), name="broken")])
     edges = (b"key01700", None) if reverse else (None, b"key01300")
-    asked = (*edges, reverse, 10_000, 1 << 30)
-    assert made(split, *asked, slice_work=work) == expect(split, *asked)
+    asked = Ask(*edges, reverse)
+    assert make(split, asked, work) == expect(split, asked)
     with pytest.raises(Corrupt, match="broken"):
-        made(split, None, None, reverse, 10_000, 1 << 30, slice_work=work)
+        make(split, Ask(reverse=reverse), work)
 
 
 def test_closed_files_are_refused(tmp_path: Path) -> None:
@@ -194,4 +199,4 @@ def test_closed_files_are_refused(tmp_path: Path) -> None:
     split = deal(tmp_path, {b"a": b"x"}, 2)
     split.files[1].close()
     with pytest.raises(ValueError, match="closed"):
-        page(split.files, *EVERYTHING)
+        make(split, Ask())

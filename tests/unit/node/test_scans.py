@@ -227,10 +227,7 @@ def make_compressed(directory: Path) -> list[SortedFile | None]:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_whole_database_page_by_page(tmp_path: Path, many: Served, reverse: bool) -> None:
-    """Forward and backward, plain and compressed: the pages join to the sorted records.
-
-    Between the slices others read the same files, so blocks of compressed ones go from their caches.
-    """
+    """Forward and backward, plain and compressed: the pages join to the sorted records."""
     files = make_compressed(tmp_path)
     compressed = serve([(BuiltVersion("db", "v1", files), True)])
     expected = sorted(MANY.items(), reverse=reverse)
@@ -243,7 +240,7 @@ def test_a_whole_database_page_by_page(tmp_path: Path, many: Served, reverse: bo
         while True:
             ask(peer, options)
             while not peer.received:
-                for file in files:
+                for file in files:  # So blocks of the compressed ones go from their caches.
                     assert file is not None
                     file.get(next(draw))
                 assert peer.driver.run(1) == []
@@ -272,7 +269,7 @@ def test_others_are_answered_between_slices(many: Served) -> None:
         after = core.counters()
         searched = after["partitions_searched"] - before["partitions_searched"]
         records = after["records_scanned"] - before["records_scanned"]
-        assert 0 < searched + records
+        assert searched + records > 0
         assert 16 * searched + records <= SLICE_WORK
         before = after
         getter.send(GET)
@@ -556,7 +553,7 @@ def test_a_version_that_is_gone_when_its_turn_comes(many: Served, tmp_path: Path
 def test_damage_amid_a_scan(tmp_path: Path) -> None:
     """The slice that meets it hands the request off; Python answers CORRUPT, and reports it to the library."""
     version = make_version(tmp_path, "db", "v1", MANY, PARTITIONS)
-    image = bytearray((tmp_path / sorted(path.name for path in tmp_path.glob("*.gkv"))[-1]).read_bytes())
+    image = bytearray(max(tmp_path.glob("*.gkv")).read_bytes())
     at = image.rindex(b"value of")
     image[at] ^= 1
     broken = SortedFile(bytes(image), name="broken.gkv")
