@@ -107,7 +107,7 @@ cdef bint take_cursor(const Blob* cursor, Blob* version, Blob* last) noexcept no
     cdef Cursor body = Cursor(cursor.data + CURSOR_CHECKSUM_BYTES, cursor.data + cursor.size)
     if cursor.size <= CURSOR_CHECKSUM_BYTES:
         return False
-    if crc32c_of(body.at, cursor.size - CURSOR_CHECKSUM_BYTES, 0) != <uint32_t>big_endian(cursor.data, CURSOR_CHECKSUM_BYTES):
+    if crc32c_of(body.at, body.end - body.at, 0) != <uint32_t>big_endian(cursor.data, CURSOR_CHECKSUM_BYTES):
         return False
     if take_array(&body) != 2 or body.at >= body.end or 0xC4 <= body.at[0] <= 0xC6:
         return False  # The version is text.

@@ -291,9 +291,9 @@ cdef class Loop:
         """Ask for events, and look out for them if that pays; whether there are any."""
         self.event_at = 0
         self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
-        if self.event_count == 0 and self.idle_ns == BUSY:
+        if self.event_count == 0 and self.idle_ns == BUSY and not scans_have_turn(&self.core.scans):
             self.idle_ns = self.core.now_ns
-            if self.polls and not scans_have_turn(&self.core.scans) and poll_pays(&self.poll) and self.polled_ns < POLL_NS:
+            if self.polls and poll_pays(&self.poll) and self.polled_ns < POLL_NS:
                 self.look_out()
         self.tell_time()
         if self.event_count == 0:

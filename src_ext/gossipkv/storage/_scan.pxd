@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from gossipkv.storage._format cimport COMPRESSION_NONE, HEADER_SIZE, PAGE_SIZE, prefetch
-from gossipkv.storage._records cimport Record, RecordReader
+from gossipkv.storage._records cimport Record, RecordReader, read_record
 
 cdef enum:
     STRETCH_WORDS = PAGE_SIZE // 8 // 64    # Records are multiples of 8 bytes, so a bit for each place in a stretch.
@@ -26,7 +26,20 @@ cdef struct Walk:
 
 cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* position) noexcept nogil
 cdef void walk_begin(RecordReader file, Walk* walk, uint64_t at, uint64_t end, bint reverse) noexcept nogil
-cdef int walk_next(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil
+cdef int walk_back(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil
+
+
+cdef inline int walk_next(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil:
+    """The next record and its position, unless the walk has ended or meets damage."""
+    if walk.at >= walk.end:
+        return WALK_ENDED
+    if walk.reverse:
+        return walk_back(file, walk, record, position)
+    position[0] = walk.at
+    if read_record(file, walk.at, record) < 0:
+        return WALK_DAMAGED
+    walk.at = record.next
+    return WALK_RECORD
 
 
 cdef inline void walk_prefetch(RecordReader file, const Walk* walk) noexcept nogil:

@@ -100,16 +100,8 @@ cdef void walk_begin(RecordReader file, Walk* walk, uint64_t at, uint64_t end, b
     walk.anchor = file.anchor_count
 
 
-cdef int walk_next(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil:
-    """The next record and its position, unless the walk has ended or meets damage."""
-    if walk.at >= walk.end:
-        return WALK_ENDED
-    if not walk.reverse:
-        position[0] = walk.at
-        if read_record(file, walk.at, record) < 0:
-            return WALK_DAMAGED
-        walk.at = record.next
-        return WALK_RECORD
+cdef int walk_back(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil:
+    """`walk_next`, backwards.  Requires: the walk has not ended."""
     if walk.last_word < 0 and find_stretch(file, walk) < 0:
         return WALK_DAMAGED
     position[0] = take_last(walk)
