@@ -343,7 +343,7 @@ class Config:
     )  # fmt: skip
     max_in_flight_total: int = count(
         65_536, 1, 1_000_000,
-        meaning="unanswered requests of all connections before reading pauses",
+        meaning="unanswered requests of all connections; a further one is refused as OVERLOADED",
         why="an answer that takes time holds a task of some KiB",
     )  # fmt: skip
     max_queued: int = size(
@@ -353,7 +353,7 @@ class Config:
     )  # fmt: skip
     max_queued_total: int = size(
         "256MiB", "1MiB", "1TiB",
-        meaning="requests and answers held for all connections; whoever would hold more is closed",
+        meaning="requests and answers held for all connections; beyond, whoever holds most is closed",
         why="room for 15 of the largest requests, or 64 peers that do not read",
     )  # fmt: skip
     frame_timeout: int = duration(

@@ -122,7 +122,7 @@ def test_mutated_frames_never_hurt_the_core(tmp_path: Path) -> None:
                 break
             output, hand_offs = driver.receive(handle, piece, 1)
             for at, msgid, _, _ in hand_offs:
-                assert core.reply(at, msgid, rpc.error_response(msgid, UnknownMethod("no such method")))
+                assert driver.reply(at, msgid, rpc.error_response(msgid, UnknownMethod("no such method")))
             output += driver.take_output(handle, 1 << 20, 1)
             check_answers(output)
             answered += bool(output)

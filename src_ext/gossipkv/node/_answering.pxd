@@ -6,9 +6,8 @@ from gossipkv.node._backlog cimport Request
 from gossipkv.node._buffer cimport buffer_reserve, buffer_size
 from gossipkv.node._connection cimport Core
 from gossipkv.node._counters cimport CLOSED_MEMORY, REPLIES_TOO_LARGE
-from gossipkv.node._message cimport (
-    ENVELOPE_BYTES, put, put_bytes, put_response, unsigned_size, write_too_large,
-)
+from gossipkv.node._message cimport ENVELOPE_BYTES, put, put_bytes, put_response, unsigned_size
+from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._state cimport Connection
 
 cdef enum:
@@ -52,7 +51,7 @@ cdef inline bint respond(
         return False
     if frame_size > core.frame_limits.max_size:
         core.counts[REPLIES_TOO_LARGE] += 1
-        write_too_large(&core.out, msgid, core.frame_limits.max_size, frame_size)
+        refuse_answer(&core.out, msgid, core.frame_limits.max_size, frame_size)
     elif buffer_reserve(&core.out, frame_size) < 0:
         core.doom(connection, CLOSED_MEMORY)
     else:

@@ -6,8 +6,9 @@ from libc.string cimport memcpy
 from gossipkv.node._addresses cimport AddressCounts
 from gossipkv.latency._histogram cimport LatencyHistogram
 from gossipkv.node._backlog cimport Backlog
-from gossipkv.node._buffer cimport Buffer
+from gossipkv.node._buffer cimport Buffer, buffer_append
 from gossipkv.node._counters cimport COUNTERS
+from gossipkv.node._local cimport GatheredGets
 from gossipkv.node._message cimport Envelope
 from gossipkv.node._published cimport Published, ReadLimits
 from gossipkv.node._scans cimport Scans
@@ -36,6 +37,7 @@ cdef class Core:
     cdef AddressCounts addresses
     cdef uint32_t in_flight_count
     cdef Py_ssize_t held_bytes  # of all inputs and outputs
+    cdef GatheredGets gathered  # plain gets of the connection being processed, not answered yet
     cdef Buffer out  # answers of the connection being processed
     cdef Buffer runnable  # handles of those with held input that may go on
     cdef Buffer dirty  # handles of those with replies to send
@@ -61,7 +63,6 @@ cdef class Core:
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef bint has_room(self, const Connection* connection) noexcept nogil
-    cdef bint has_work(self) noexcept nogil
     cdef Connection* next_runnable(self) noexcept nogil
     cdef bint may_process(self, const Connection* connection) noexcept nogil
     cdef bint wants_read(self, const Connection* connection) noexcept nogil
@@ -73,26 +74,28 @@ cdef class Core:
     cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil
     cdef void deliver(self, Connection* connection) noexcept nogil
     cdef Py_ssize_t room(self) noexcept nogil
-    cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil
     cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil
     cdef bint may_hand_off(self, const Envelope* request) noexcept nogil
     cdef void count_answered(self, const Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1
-    cdef list collect(self)
 
     cdef Py_ssize_t consume(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void settle(self, Connection* connection, Py_ssize_t consumed) noexcept nogil
     cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
-    cdef void take_message(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef bint answer_gathered(self, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil
+    cdef void take_message(self, Connection* connection, int kind, const Envelope* envelope) noexcept nogil
+    cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil
-    cdef int ask_scan(self, Connection* connection, const Envelope* request) noexcept nogil
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil
-    cdef void pass_on(self, Connection* connection, const Envelope* request, int64_t received_ns) noexcept nogil
     cdef void refuse_frame(
         self, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
     ) noexcept nogil
+
+
+cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
+    return buffer_append(handles, <const uint8_t*>&handle, sizeof(uint64_t)) == 0
 
 
 cdef inline uint64_t pop_handle(Buffer* handles) noexcept nogil:

@@ -36,30 +36,30 @@ from libc.string cimport memcpy
 from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
 from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.node._backlog cimport ASKED, Backlog, Request, request_bytes
-from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_reserve, buffer_size
+from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_size
 from gossipkv.node._counters cimport (
-    BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY,
+    BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
     CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS, DUPLICATE_IDS,
-    FRAMES_MALFORMED, FRAMES_TOO_DEEP, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS, GET_MANYS, GETS, HANDED_OFF,
-    KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS,
-    REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE,
-    counters_by_name,
+    GET_MANYS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT,
+    REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE, counters_by_name, frame_fault,
 )
-from gossipkv.node._id_set cimport ids_add, ids_contain, ids_remove
+from gossipkv.node._holdings cimport held_by, largest_holder
+from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
+from gossipkv.node._local cimport GATHERED_MOST, Gathered, answer_ping, end_get, gather_get, prefetch_gathered
 from gossipkv.node._message cimport (
-    BAD_REQUEST, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope,
-    blob_is, put_answer, put_text, read_envelope, write_bad_request, write_error, write_too_large,
+    BAD_REQUEST, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope, blob_is, read_envelope,
 )
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
+from gossipkv.node._refusals cimport (
+    refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_size,
+)
 from gossipkv.node._scans cimport (
-    UNDER_WAY, release_unread, scans_ask, scans_counters, scans_drop, scans_have_turn, scans_new_step, scans_release,
-    scans_unpark,
+    UNDER_WAY, release_unread, scans_ask, scans_counters, scans_drop, scans_new_step, scans_release, scans_unpark,
 )
 from gossipkv.node._slots cimport slots_find, slots_give_back, slots_grow, slots_take
-from gossipkv.node._state cimport FINISHING, FREE, OPEN, Connection, connection_close, connection_open, time_is_up
+from gossipkv.node._state cimport FINISHING, OPEN, Connection, time_is_up
 from gossipkv.wire._frames cimport (
-    FRAME_COMPLETE, FRAME_DEPTH, FRAME_PARTIAL, FRAME_TOO_DEEP, FRAME_TOO_LARGE, FRAME_TOO_MANY,
-    frame_begin, frame_scan,
+    FRAME_COMPLETE, FRAME_DEPTH, FRAME_PARTIAL, FRAME_TOO_LARGE, frame_begin, frame_scan,
 )
 
 cdef enum:
@@ -70,24 +70,12 @@ cdef enum:
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
     # Keys that one connection reads in one go: about half a millisecond.
     KEYS_PER_TURN = 4096
-    # What a request that Python decodes may have of elements: 1 ms of decoding, and no method takes more but `get_many`.
+    # Elements of a request that Python decodes: 1 ms of decoding, and no method takes more but `get_many`.
     HAND_OFF_ELEMENTS = 1024
     # Parameters of requests that wait for their turn; beyond, further ones are refused.
     MAX_WAITING_BYTES = 16 * 1024 * 1024
     # `out` goes back to the allocator when one large answer has blown it up.
     SPARE_BYTES = 4 * 1024 * 1024
-
-cdef const char* NOT_A_REQUEST = b"a request is [0, id, method, [parameters]]"
-cdef const char* NOT_SO_LARGE = b"the request is larger than the node accepts; the connection is closed"
-cdef const char* NOT_BOUNDED = b"the request is too deep, too long or no MessagePack; the connection is closed"
-cdef const char* TOO_MANY_ELEMENTS = b"the request has more elements than its method takes"
-cdef const char* TOO_MANY_REQUESTS = b"too many requests wait for an answer here; try again later"
-cdef const char* TOO_MUCH_WAITS = b"the requests that wait for an answer here are too large together; try again later"
-cdef const char* STILL_IN_FLIGHT = b"a request with this id is still in flight"
-
-
-cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
-    return buffer_append(handles, <const uint8_t*>&handle, sizeof(uint64_t)) == 0
 
 
 @cython.final
@@ -149,7 +137,9 @@ cdef class Core:
         cdef uint32_t i
         for i in range(self.slots.count):
             scans_drop(&self.scans, &self.slots.at[i].scanner)
-            connection_close(self.slots.at[i])
+            buffer_release(&self.slots.at[i].input)
+            buffer_release(&self.slots.at[i].output)
+            ids_release(&self.slots.at[i].in_flight)
             free(self.slots.at[i])
         scans_release(&self.scans)
         free(self.slots.at)
@@ -179,7 +169,12 @@ cdef class Core:
             self.counts[CONNECTIONS_REFUSED] += 1
             return NULL
         connection = slots_take(&self.slots)
-        connection_open(connection, fd, address, self.now_ms)
+        connection.fd = fd
+        connection.address = address
+        connection.state = OPEN
+        connection.reason = CLOSED_BY_PEER
+        connection.active_ms = self.now_ms
+        frame_begin(&connection.scan)
         self.connection_count += 1
         self.counts[CONNECTIONS_ACCEPTED] += 1
         return connection
@@ -195,7 +190,9 @@ cdef class Core:
         self.in_flight_count -= connection.in_flight.count
         if self.max_connections_per_address > 0:
             addresses_remove(&self.addresses, connection.address)
-        connection_close(connection)
+        buffer_release(&connection.input)
+        buffer_release(&connection.output)
+        ids_release(&connection.in_flight)
         self.backlog.forget_queue(connection.handle)
         scans_drop(&self.scans, &connection.scanner)
         self.connection_count -= 1
@@ -234,10 +231,7 @@ cdef class Core:
 
     cdef bint wants_read(self, const Connection* connection) noexcept nogil:
         return (
-            connection.state == OPEN
-            and not connection.held
-            and not connection.doomed
-            and self.has_room(connection)
+            connection.state == OPEN and not connection.held and not connection.doomed and self.has_room(connection)
         )
 
     cdef bint is_finished(self, const Connection* connection) noexcept nogil:
@@ -271,22 +265,10 @@ cdef class Core:
                     return connection
         return NULL
 
-    cdef bint has_work(self) noexcept nogil:
-        """Whether a step has something to do although no socket is ready."""
-        return buffer_size(&self.runnable) > 0 or scans_have_turn(&self.scans)
-
     cdef Py_ssize_t room(self) noexcept nogil:
         """How much more may be held for all connections."""
         cdef Py_ssize_t requests = self.backlog.size_bytes + self.backlog.parked_bytes
         return self.max_held - self.held_bytes - self.scans.held_bytes - requests
-
-    cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil:
-        return (
-            buffer_size(&connection.input)
-            + buffer_size(&connection.output)
-            + self.backlog.bytes_of(connection.handle)
-            + connection.scanner.held_bytes
-        )
 
     cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil:
         """Whether a connection may hold so much more.
@@ -295,15 +277,11 @@ cdef class Core:
         who hold little.  Each such look at all connections frees what the largest of them holds.
         """
         cdef Connection* largest
-        cdef uint32_t i
         while size > self.room():
-            largest = NULL
-            for i in range(self.slots.count):
-                if self.slots.at[i].state != FREE and (
-                    largest == NULL or self.held_by(self.slots.at[i]) > self.held_by(largest)
-                ):
-                    largest = self.slots.at[i]
-            if largest == NULL or largest == asking or self.held_by(largest) <= self.held_by(asking) + size:
+            largest = largest_holder(&self.slots, self.backlog)
+            if largest == NULL or largest == asking:
+                return False
+            if held_by(largest, self.backlog) <= held_by(asking, self.backlog) + size:
                 return False
             self.held_bytes -= buffer_size(&largest.input) + buffer_size(&largest.output)
             buffer_release(&largest.input)
@@ -341,10 +319,16 @@ cdef class Core:
         self.settle(connection, consumed)
 
     cdef Py_ssize_t consume(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        """Take message after message; how many bytes they were."""
+        """Take message after message; how many bytes they were.
+
+        Plain gets are gathered, so that their cache misses overlap, and answered before anything else is.  Those for
+        whose answers there is no room are as if they had not been looked at.
+        """
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t length
         cdef int result
+        cdef int kind
+        cdef Envelope envelope
         self.turn_ends_at_key = self.counts[KEYS_READ] + KEYS_PER_TURN
         connection.held = False
         while at < size:
@@ -352,17 +336,56 @@ cdef class Core:
                 connection.held = not connection.broken
                 break
             result = frame_scan(&connection.scan, data + at, size - at, &self.frame_limits)
+            if result == FRAME_COMPLETE:
+                length = connection.scan.position
+                self.elements = connection.scan.elements
+                kind = read_envelope(data + at, length, &envelope)
+                if (
+                    kind == IS_REQUEST
+                    and not ids_contain(&connection.in_flight, envelope.msgid)
+                    and gather_get(&self.gathered, self.published, &self.read_limits, data + at, &envelope)
+                ):
+                    frame_begin(&connection.scan)
+                    at += length
+                    if self.gathered.count == GATHERED_MOST and not self.answer_gathered(connection, data, &at):
+                        break
+                    continue
+            if self.gathered.count > 0:  # They come first, and may leave no room for this one.
+                frame_begin(&connection.scan)
+                if not self.answer_gathered(connection, data, &at):
+                    break
+                continue
             if result == FRAME_PARTIAL:
                 break
             if result != FRAME_COMPLETE:
                 self.refuse_frame(connection, data + at, size - at, result)
                 break
-            length = connection.scan.position
-            self.elements = connection.scan.elements
             frame_begin(&connection.scan)
-            self.take_message(connection, data + at, length)
+            self.take_message(connection, kind, &envelope)
             at += length
+        self.answer_gathered(connection, data, &at)
         return at
+
+    cdef bint answer_gathered(self, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil:
+        """Answer the gets that were gathered; False when there is room for some only: `at` is then where to go on."""
+        cdef Gathered* entry
+        cdef int count = self.gathered.count
+        cdef int i
+        self.gathered.count = 0
+        prefetch_gathered(&self.gathered, self.published, count)
+        for i in range(count):
+            entry = &self.gathered.entries[i]
+            if i > 0 and not self.may_process(connection):
+                at[0] = entry.message - data
+                frame_begin(&connection.scan)
+                connection.held = True
+                return False
+            self.conclude(
+                connection,
+                &entry.request,
+                end_get(entry, self.published, &self.read_limits, &self.out, self.counts),
+            )
+        return True
 
     cdef void settle(self, Connection* connection, Py_ssize_t consumed) noexcept nogil:
         """After `consume`: since when a frame is half-sent, and whether the rest may be looked at soon."""
@@ -396,33 +419,24 @@ cdef class Core:
         cdef int kind = read_envelope(data, min(size, connection.scan.position), &envelope)
         connection.broken = True
         self.finish(connection, CLOSED_BAD_FRAME)
-        if result == FRAME_TOO_LARGE:
-            self.counts[FRAMES_TOO_LARGE] += 1
-        elif result == FRAME_TOO_DEEP:
-            self.counts[FRAMES_TOO_DEEP] += 1
-        elif result == FRAME_TOO_MANY:
-            self.counts[FRAMES_TOO_MANY_ELEMENTS] += 1
-        else:
-            self.counts[FRAMES_MALFORMED] += 1
+        self.counts[frame_fault(result)] += 1
         if kind != IS_REQUEST and kind != BAD_REQUEST:
             return
         if result == FRAME_TOO_LARGE:
-            write_error(&self.out, envelope.msgid, b"TOO_LARGE", NOT_SO_LARGE, self.frame_limits.max_size, -1)
+            refuse_size(&self.out, envelope.msgid, self.frame_limits.max_size)
         else:
-            write_bad_request(&self.out, envelope.msgid, NOT_BOUNDED)
+            refuse_bounds(&self.out, envelope.msgid)
 
-    cdef void take_message(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef void take_message(self, Connection* connection, int kind, const Envelope* envelope) noexcept nogil:
         """One whole frame."""
-        cdef Envelope envelope
-        cdef int kind = read_envelope(data, size, &envelope)
         if kind == IS_REQUEST:
-            self.take_request(connection, &envelope)
+            self.take_request(connection, envelope)
         elif kind == IS_NOTIFICATION:
             self.counts[NOTIFICATIONS_IGNORED] += 1
         elif kind == BAD_REQUEST:
             self.counts[BAD_REQUESTS] += 1
             self.fresh_answers += 1
-            if write_bad_request(&self.out, envelope.msgid, NOT_A_REQUEST) < 0:
+            if refuse_message(&self.out, envelope.msgid) < 0:
                 self.doom(connection, CLOSED_MEMORY)
         else:
             connection.broken = True
@@ -434,28 +448,24 @@ cdef class Core:
         if ids_contain(&connection.in_flight, request.msgid):
             self.counts[DUPLICATE_IDS] += 1
             outcome = ANSWERED
-            if write_bad_request(&self.out, request.msgid, STILL_IN_FLIGHT) < 0:
+            if refuse_id(&self.out, request.msgid) < 0:
                 outcome = OUT_OF_MEMORY
-        elif blob_is(&request.method, b"get", 3):
-            outcome = self.published.get(request.msgid, request.params, &self.read_limits, &self.out)
-            if outcome > 0:
-                self.counts[GETS] += 1
-                self.counts[KEYS_READ] += 1
         elif blob_is(&request.method, b"get_many", 8):
             outcome = self.published.get_many(
                 request.msgid, request.params, &self.read_limits, &self.out, &self.counts[KEYS_READ]
             )
-            if outcome > 0:
-                self.counts[GET_MANYS] += 1
+            self.counts[GET_MANYS] += outcome > 0
         elif blob_is(&request.method, b"scan", 4):
-            outcome = self.ask_scan(connection, request)
-        elif blob_is(&request.method, b"ping", 4) and request.params.at[0] == 0x90:
-            outcome = OUT_OF_MEMORY
-            if buffer_reserve(&self.out, 3 * HEAD_BYTES) == 0:
-                put_answer(&self.out, request.msgid)
-                put_text(&self.out, b"pong")
-                self.counts[PINGS] += 1
-                outcome = ANSWERED
+            outcome = scans_ask(
+                &self.scans, &connection.scanner, self.published, request, connection.received_ns,
+                self.in_flight_count < self.max_in_flight_total, &self.out,
+            )
+        elif blob_is(&request.method, b"ping", 4):
+            outcome = answer_ping(request, &self.out, self.counts)
+        self.conclude(connection, request, outcome)
+
+    cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil:
+        """What is left to do for a request."""
         if outcome == HAND_OFF and not self.may_hand_off(request):
             outcome = ANSWERED
         self.fresh_answers += 0 < outcome < UNDER_WAY
@@ -463,51 +473,39 @@ cdef class Core:
             self.hand_off(connection, request)
         elif outcome == REFUSED_SIZE:
             self.counts[REPLIES_TOO_LARGE] += 1
-        elif outcome == OUT_OF_MEMORY:
+        elif outcome == UNDER_WAY and self.make_room(connection, 0) and ids_add(
+            &connection.in_flight, request.msgid
+        ) == 0:
+            self.in_flight_count += 1
+        elif outcome == OUT_OF_MEMORY or outcome == UNDER_WAY:
             self.doom(connection, CLOSED_MEMORY)
 
-    cdef int ask_scan(self, Connection* connection, const Envelope* request) noexcept nogil:
-        """Answer it now, or note that its answer comes in a later slice."""
-        cdef int outcome = scans_ask(
-            &self.scans, &connection.scanner, self.published, request.msgid, connection.received_ns, request.params,
-            self.in_flight_count < self.max_in_flight_total, &self.out,
-        )
-        if outcome == UNDER_WAY:
-            if not self.make_room(connection, 0) or ids_add(&connection.in_flight, request.msgid) < 0:
-                return OUT_OF_MEMORY
-            self.in_flight_count += 1
-        return outcome
-
     cdef bint may_hand_off(self, const Envelope* request) noexcept nogil:
-        """Whether Python may see it; if not, it is answered.  Whoever asks for less than that is not held up by it."""
+        """Whether Python may see it; if not, it is answered, and nobody else is held up by it."""
         if self.elements > HAND_OFF_ELEMENTS and not blob_is(&request.method, b"get_many", 8):
             self.counts[BAD_REQUESTS] += 1
-            write_error(&self.out, request.msgid, b"BAD_REQUEST", TOO_MANY_ELEMENTS, HAND_OFF_ELEMENTS, self.elements)
+            refuse_elements(&self.out, request.msgid, HAND_OFF_ELEMENTS, self.elements)
         elif self.in_flight_count >= self.max_in_flight_total:
             self.counts[OVERLOADED] += 1
-            write_error(&self.out, request.msgid, b"OVERLOADED", TOO_MANY_REQUESTS, self.max_in_flight_total, -1)
+            refuse_load(&self.out, request.msgid, self.max_in_flight_total)
         elif self.backlog.size_bytes >= MAX_WAITING_BYTES:
             self.counts[OVERLOADED] += 1
-            write_error(&self.out, request.msgid, b"OVERLOADED", TOO_MUCH_WAITS, MAX_WAITING_BYTES, -1)
+            refuse_load(&self.out, request.msgid, MAX_WAITING_BYTES)
         else:
             return True
         return False
 
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil:
-        """Let Python answer."""
-        if ids_add(&connection.in_flight, request.msgid) < 0:
-            self.doom(connection, CLOSED_MEMORY)
-            return
-        self.in_flight_count += 1
-        self.pass_on(connection, request, connection.received_ns)
-
-    cdef void pass_on(self, Connection* connection, const Envelope* request, int64_t received_ns) noexcept nogil:
         """Copy what Python needs; the receive buffer is used again, and a frame that was held is dropped."""
         cdef Py_ssize_t size = request.params.end - request.params.at
         cdef Request* waiting = NULL
-        if self.make_room(connection, size - buffer_size(&connection.input)):
+        if (
+            self.make_room(connection, size - buffer_size(&connection.input))
+            and ids_add(&connection.in_flight, request.msgid) == 0
+        ):
+            self.in_flight_count += 1
             waiting = self.backlog.put(
-                connection.handle, request.msgid, ASKED, received_ns, request.method.size, size
+                connection.handle, request.msgid, ASKED, connection.received_ns, request.method.size, size
             )
         if waiting == NULL:
             self.doom(connection, CLOSED_MEMORY)
@@ -517,15 +515,6 @@ cdef class Core:
         self.hand_off_count += 1
         self.hand_off_bytes += size
         self.counts[HANDED_OFF] += 1
-
-    cdef list collect(self):
-        """All that was handed off, for whoever drives by hand: `(handle, message id, method, parameters)`."""
-        cdef list result = []
-        while not self.backlog.is_empty():
-            result.append(self.backlog.take())
-        self.begin_step()
-        self.retired = release_unread(self.retired)
-        return result
 
     # Output -----------------------------------------------------------------------------------------------------
 
@@ -625,20 +614,6 @@ cdef class Core:
             published.inherit(older)
             self.published = published
             self.retired = release_unread([*self.retired, older])
-
-    def reply(self, uint64_t handle, uint32_t msgid, const uint8_t[::1] frame):
-        """Answer a hand-off by hand, with a whole frame; False when nobody waits for it any more."""
-        self.check_thread()
-        cdef Connection* connection = self.claim(handle, msgid)
-        if connection == NULL:
-            return False
-        if frame.shape[0] > self.frame_limits.max_size:
-            self.counts[REPLIES_TOO_LARGE] += 1
-            write_too_large(&self.out, msgid, self.frame_limits.max_size, frame.shape[0])
-        elif buffer_append(&self.out, &frame[0], frame.shape[0]) < 0:
-            self.doom(connection, CLOSED_MEMORY)
-        self.deliver(connection)
-        return True
 
     def latency(self):
         """How long answers took, from the receive that brought the request until the answer was given to the socket."""

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport uint64_t
 
+from gossipkv.wire._frames cimport FRAME_TOO_DEEP, FRAME_TOO_LARGE, FRAME_TOO_MANY
+
 cdef enum:
     CONNECTIONS_ACCEPTED
     CONNECTIONS_REFUSED
@@ -41,6 +43,15 @@ cdef enum:
     CLOSED_DRAINED
     CLOSED_CUT
     COUNTERS
+
+
+cdef inline int frame_fault(int result) noexcept nogil:
+    """The counter for a frame that the scanner has refused."""
+    if result == FRAME_TOO_LARGE:
+        return FRAMES_TOO_LARGE
+    if result == FRAME_TOO_DEEP:
+        return FRAMES_TOO_DEEP
+    return FRAMES_TOO_MANY_ELEMENTS if result == FRAME_TOO_MANY else FRAMES_MALFORMED
 
 
 cdef inline dict counters_by_name(const uint64_t* counts):

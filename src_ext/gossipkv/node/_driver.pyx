@@ -7,13 +7,16 @@ Every byte goes through the same C functions as under epoll; only `recv`, `send`
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 
 from gossipkv.node._addresses cimport address_number
-from gossipkv.node._buffer cimport buffer_size
+from gossipkv.node._backlog cimport Request, method_of, params_of
+from gossipkv.node._buffer cimport buffer_append, buffer_size
 from gossipkv.node._connection cimport Core
-from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY
+from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
+from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._scan_turns cimport take_turn
-from gossipkv.node._scans cimport SLICE_WORK
+from gossipkv.node._scans cimport SLICE_WORK, release_unread, scans_have_turn
 from gossipkv.node._state cimport Connection
 
 
@@ -28,6 +31,18 @@ cdef class Driver:
 
     def __cinit__(self, Core core not None):
         self.core = core
+
+    cdef list collect(self):
+        """All that was handed off: `(handle, message id, method, parameters)`, the connections in turn."""
+        cdef list result = []
+        cdef Request* request
+        while not self.core.backlog.is_empty():
+            request = self.core.backlog.pop()
+            result.append((request.handle, request.msgid, method_of(request), params_of(request)))
+            free(request)
+        self.core.begin_step()
+        self.core.retired = release_unread(self.core.retired)
+        return result
 
     cdef Connection* live(self, uint64_t handle) except NULL:
         cdef Connection* connection = self.core.find(handle)
@@ -59,7 +74,7 @@ cdef class Driver:
             self.core.hold_output(connection, 0)
             self.core.sent(connection, 0)
             self.core.count_answered(connection)
-        return self.core.collect()
+        return self.collect()
 
     def run(self, int64_t now_ms):
         """Look at held input that may go on, each connection's once, and do a slice of scans; the hand-offs."""
@@ -67,7 +82,7 @@ cdef class Driver:
         cdef Connection* connection
         cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
         self.core.set_time(now_ms * 1000000)
-        while left > 0 and self.core.has_work():
+        while left > 0 and buffer_size(&self.core.runnable) > 0:
             left -= 1
             connection = self.core.next_runnable()
             if connection != NULL:
@@ -80,12 +95,12 @@ cdef class Driver:
             self.core.hold_output(connection, 0)
             self.core.sent(connection, 0)
             connection = take_turn(self.core, &work)
-        return self.core.collect()
+        return self.collect()
 
     @property
     def has_work(self):
         """Whether `run` has something to do."""
-        return bool(self.core.has_work())
+        return buffer_size(&self.core.runnable) > 0 or scans_have_turn(&self.core.scans)
 
     def take_output(self, uint64_t handle, Py_ssize_t limit, int64_t now_ms):
         """What the peer reads now, at most `limit` bytes."""
@@ -95,7 +110,7 @@ cdef class Driver:
         if size <= 0:
             return b""
         result = PyBytes_FromStringAndSize(<const char*>connection.output.data + connection.output.start, size)
-        self.core.counts[BYTES_SENT] += <uint64_t>size
+        self.core.count(BYTES_SENT, <uint64_t>size)
         self.core.sent(connection, size)
         return result
 
@@ -107,6 +122,20 @@ cdef class Driver:
     def end_input(self, uint64_t handle):
         """The peer sends no more; what it has asked is still answered."""
         self.core.finish(self.live(handle), CLOSED_BY_PEER)
+
+    def reply(self, uint64_t handle, uint32_t msgid, const uint8_t[::1] frame):
+        """Answer a hand-off with a whole frame; False when nobody waits for it any more."""
+        self.core.check_thread()
+        cdef Connection* connection = self.core.claim(handle, msgid)
+        if connection == NULL:
+            return False
+        if frame.shape[0] > self.core.frame_limits.max_size:
+            self.core.count(REPLIES_TOO_LARGE, 1)
+            refuse_answer(&self.core.out, msgid, self.core.frame_limits.max_size, frame.shape[0])
+        elif buffer_append(&self.core.out, &frame[0], frame.shape[0]) < 0:
+            self.core.doom(connection, CLOSED_MEMORY)
+        self.core.deliver(connection)
+        return True
 
     def may_reply(self, uint64_t handle):
         """Whether its peer has read enough for one more answer to what was handed off, as the loop would ask."""

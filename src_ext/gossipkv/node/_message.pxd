@@ -273,12 +273,5 @@ cdef inline int write_error(
     return 0
 
 
-cdef inline int write_too_large(Buffer* out, uint32_t msgid, Py_ssize_t limit, Py_ssize_t size) noexcept nogil:
-    """Instead of an answer that no client would read."""
-    return write_error(
-        out, msgid, b"TOO_LARGE", b"the answer is larger than a frame may be; ask for less", limit, size
-    )
-
-
 cdef inline int write_bad_request(Buffer* out, uint32_t msgid, const char* message) noexcept nogil:
     return write_error(out, msgid, b"BAD_REQUEST", message, -1, -1)

@@ -42,6 +42,14 @@ cdef struct ReadOptions:
     bint has_version
     bint has_min_version
 
+cdef struct Lookup:
+    Blob key
+    PublishedVersion* version
+    PyObject* file
+    uint64_t hash
+    uint32_t place
+    bint by_name
+
 
 cdef PublishedVersion* choose_version(PublishedDatabase* database, const ReadOptions* options) noexcept nogil
 
@@ -61,7 +69,10 @@ cdef class Published:
     cdef PublishedVersion* find_version(self, bytes database, bytes version) noexcept
     cdef PublishedDatabase* find_database(self, const Blob* name) noexcept nogil
     cdef PublishedVersion* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
-    cdef int get(self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out) noexcept nogil
+    cdef bint begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
+    cdef void fetch_record(self, Lookup* lookup) noexcept nogil
+    cdef void fetch_value(self, Lookup* lookup) noexcept nogil
+    cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil
     cdef int get_many(
         self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out, uint64_t* keys_read
     ) noexcept nogil

@@ -140,9 +140,9 @@ cdef inline PyObject* file_of(const PublishedVersion* version, const Blob* key) 
     return version.files[partition] if partition >= 0 else NULL
 
 
-cdef inline void count_request(PublishedVersion* version, const ReadOptions* options) noexcept nogil:
+cdef inline void count_request(PublishedVersion* version, bint by_name) noexcept nogil:
     version.requests += 1
-    if options.has_version:
+    if by_name:
         version.requests_by_name += 1
 
 
@@ -325,25 +325,41 @@ cdef class Published:
         params[0] = keys
         return choose_version(database, options)
 
-    cdef int get(self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out) noexcept nogil:
-        """Answer `get`: `[value or nil, version]`."""
+    cdef bint begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil:
+        """Read the parameters of a plain `get`, and have its bucket fetched; False when it must be handed off."""
         cdef ReadOptions options
-        cdef Blob key
+        lookup.version = self.plan(&params, &lookup.key, &options, False)
+        if lookup.version == NULL or lookup.key.size > limits.max_key:
+            return False
+        lookup.file = file_of(lookup.version, &lookup.key)
+        if lookup.file == NULL:
+            return False
+        lookup.by_name = options.has_version
+        lookup.hash = (<SortedFile>lookup.file).prefetch_bucket(lookup.key.data, lookup.key.size)
+        return True
+
+    cdef void fetch_record(self, Lookup* lookup) noexcept nogil:
+        """After a while: have the record fetched."""
+        lookup.place = (<SortedFile>lookup.file).prefetch_record(lookup.hash)
+
+    cdef void fetch_value(self, Lookup* lookup) noexcept nogil:
+        """After another while: have a long value fetched."""
+        if lookup.version.long_values:
+            (<SortedFile>lookup.file).prefetch_value(lookup.place)
+
+    cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
+        """Answer `get`: `[value or nil, version]`."""
+        cdef PublishedVersion* version = lookup.version
         cdef Slice value
-        cdef PyObject* file
-        cdef int found
         cdef Py_ssize_t size
-        cdef PublishedVersion* version = self.plan(&params, &key, &options, False)
-        if version == NULL or key.size > limits.max_key:
-            return HAND_OFF
-        file = file_of(version, &key)
-        if file == NULL:
-            return HAND_OFF
+        cdef int found
         value.size = 0
-        found = (<SortedFile>file).find(key.data, key.size, &value)
+        found = (<SortedFile>lookup.file).find_at(
+            lookup.key.data, lookup.key.size, lookup.hash, lookup.place, &value
+        )
         if found < 0:
             return HAND_OFF
-        count_request(version, &options)
+        count_request(version, lookup.by_name)
         if value.size > limits.max_value:
             return refuse_size(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
         size = value.size + version.packed_name.size + 3 * HEAD_BYTES
@@ -393,7 +409,7 @@ cdef class Published:
                 outcome = OUT_OF_MEMORY
             else:
                 put_bytes(out, version.packed_name.data, version.packed_name.size)
-                count_request(version, &options)
+                count_request(version, options.has_version)
                 version.hits += found.hits
                 version.misses += <uint64_t>count - found.hits
                 keys_read[0] += <uint64_t>count

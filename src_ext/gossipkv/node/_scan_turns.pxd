@@ -19,14 +19,14 @@ cdef inline void end_scan(Core core, Connection* connection, int outcome) noexce
     """The connection's first scan has ended: count it, or hand it off."""
     cdef Job* job = connection.scanner.first
     cdef Envelope request
+    if ids_remove(&connection.in_flight, job.msgid):
+        core.in_flight_count -= 1
     if outcome == HAND_OFF:
         request.msgid = job.msgid
         request.method = Blob(<const uint8_t*>b"scan", 4)
         request.params = Cursor(job.params.data, job.params.data + job.params.end)
-        core.pass_on(connection, &request, job.received_ns)
+        core.hand_off(connection, &request)
     else:
-        if ids_remove(&connection.in_flight, job.msgid):
-            core.in_flight_count -= 1
         histogram_record(&core.answered.histogram, <uint64_t>(core.now_ns - job.received_ns), 1)
     if outcome == OUT_OF_MEMORY:
         core.doom(connection, CLOSED_MEMORY)

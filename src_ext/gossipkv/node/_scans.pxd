@@ -4,7 +4,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._message cimport Cursor
+from gossipkv.node._message cimport Envelope
 from gossipkv.node._published cimport Published, ReadLimits
 from gossipkv.node._scan_page cimport Page
 from gossipkv.node._scan_plan cimport Plan
@@ -68,8 +68,8 @@ cdef dict scans_counters(const Scans* scans)
 cdef void scans_release(Scans* scans) noexcept nogil
 cdef void scans_new_step(Scans* scans) noexcept nogil
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params,
-    bint may_wait, Buffer* out,
+    Scans* scans, Scanner* scanner, Published table, const Envelope* request, int64_t received_ns, bint may_wait,
+    Buffer* out,
 ) noexcept nogil
 cdef Scanner* scans_turn(Scans* scans) noexcept nogil
 cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* work, Buffer* out) noexcept nogil

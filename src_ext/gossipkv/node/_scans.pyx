@@ -24,12 +24,13 @@ from libc.stdlib cimport calloc, free
 
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
 from gossipkv.node._message cimport (
-    HEAD_BYTES, Blob, Cursor, put, put_answer, put_bin, put_bin_head, put_bytes, put_number, write_too_large,
+    HEAD_BYTES, Blob, Cursor, Envelope, put, put_answer, put_bin, put_bin_head, put_bytes, put_number,
 )
 from gossipkv.node._published cimport (
     ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published, PublishedDatabase, PublishedVersion, ReadOptions,
     choose_version,
 )
+from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._scan_page cimport (
     OPENING, PAGE_NO_MEMORY, PAGE_READY, PAGE_UNFINISHED, Entry, Head, Page, page_begin, page_close, page_release,
     page_run,
@@ -168,7 +169,7 @@ cdef int finish(Scans* scans, Job* job, Published table, Buffer* out) noexcept n
     count_answered(table, job)
     scans.answered += 1
     if buffer_size(&page.out) > scans.limits.max_frame:
-        if write_too_large(out, job.msgid, scans.limits.max_frame, buffer_size(&page.out)) < 0:
+        if refuse_answer(out, job.msgid, scans.limits.max_frame, buffer_size(&page.out)) < 0:
             return OUT_OF_MEMORY
         return REFUSED_SIZE
     if buffer_size(out) == 0:
@@ -290,8 +291,8 @@ cdef void scans_new_step(Scans* scans) noexcept nogil:
 
 
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params,
-    bint may_wait, Buffer* out,
+    Scans* scans, Scanner* scanner, Published table, const Envelope* request, int64_t received_ns, bint may_wait,
+    Buffer* out,
 ) noexcept nogil:
     """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer.
 
@@ -302,10 +303,10 @@ cdef int scans_ask(
     cdef bint at_once = scanner.place == NOWHERE and scans.running.count < RUNNING_SCANS and scans.at_once > 0
     if job == NULL:
         return OUT_OF_MEMORY
-    job.msgid = msgid
+    job.msgid = request.msgid
     job.received_ns = received_ns
     scans.at_once -= REQUEST_WORK
-    outcome = make_plan(table, params, scans.scan_limit, &job.bounds, &job.plan)
+    outcome = make_plan(table, request.params, scans.scan_limit, &job.bounds, &job.plan)
     if outcome == ANSWERED:
         outcome = UNDER_WAY
         if at_once:
@@ -313,7 +314,7 @@ cdef int scans_ask(
             outcome = go_on(scans, job, table, &scans.at_once, out)
         if outcome == UNDER_WAY and not may_wait:
             outcome = HAND_OFF
-        if outcome == UNDER_WAY and keep_job(scans, scanner, job, table, &params) < 0:
+        if outcome == UNDER_WAY and keep_job(scans, scanner, job, table, &request.params) < 0:
             outcome = OUT_OF_MEMORY
     if outcome != UNDER_WAY:
         end_job(scans, job)

@@ -164,7 +164,8 @@ cdef class Loop:
         """Whether a step has something to do although the descriptor may not be readable."""
         return (
             self.event_at < self.event_count
-            or self.core.has_work()
+            or buffer_size(&self.core.runnable) > 0
+            or scans_have_turn(&self.core.scans)
             or not self.core.backlog.is_empty()
         )
 
@@ -261,7 +262,7 @@ cdef class Loop:
         cdef Connection* connection
         cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
         self.core.begin_step()
-        while left > 0 and self.core.has_work() and self.core.now_ns < self.deadline_ns:
+        while left > 0 and buffer_size(&self.core.runnable) > 0 and self.core.now_ns < self.deadline_ns:
             left -= 1
             connection = self.core.next_runnable()
             if connection != NULL:

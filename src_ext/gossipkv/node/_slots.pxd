@@ -7,6 +7,7 @@ connections at once.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, realloc
+from libc.string cimport memset
 
 from gossipkv.node._state cimport FREE, Connection
 
@@ -40,11 +41,14 @@ cdef inline int slots_grow(Slots* slots) noexcept nogil:
 
 
 cdef inline Connection* slots_take(Slots* slots) noexcept nogil:
-    """A free one, with a handle that nobody has had.  Requires: there is one."""
+    """A free one, all zero but a handle that nobody has had.  Requires: there is one."""
     cdef Connection* connection
+    cdef uint64_t handle
     slots.free_count -= 1
     connection = slots.at[slots.free[slots.free_count]]
-    connection.handle += <uint64_t>1 << 32
+    handle = connection.handle
+    memset(connection, 0, sizeof(Connection))
+    connection.handle = handle + (<uint64_t>1 << 32)
     connection.scanner.handle = connection.handle
     return connection
 

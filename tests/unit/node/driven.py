@@ -134,7 +134,7 @@ class Peer:
             return False
         assert hand_offs == [(self.handle, msgid, method.encode(), msgpack.packb(params))]
         assert self.received == b""
-        assert self.core.reply(self.handle, msgid, rpc.response(msgid, None))
+        assert self.driver.reply(self.handle, msgid, rpc.response(msgid, None))
         self.take()
         self.received = b""
         return True

@@ -28,7 +28,7 @@ PING = rpc.request(1, "ping", [])
 
 def echo(peer: Peer, msgid: int, result: Value) -> bool:
     """Answer a hand-off."""
-    return peer.core.reply(peer.handle, msgid, rpc.response(msgid, result))
+    return peer.driver.reply(peer.handle, msgid, rpc.response(msgid, result))
 
 
 def test_ping_is_answered_in_the_core() -> None:
@@ -309,12 +309,12 @@ def test_large_frames_leave_no_memory_behind() -> None:
 
 def test_another_thread_is_refused() -> None:
     """A core belongs to the thread that made it."""
-    core = make_core()
+    driver = Driver(make_core())
     refused: list[str] = []
 
     def reply() -> None:
         try:
-            core.reply(1 << 32, 1, b"x")
+            driver.reply(1 << 32, 1, b"x")
         except RuntimeError as error:
             refused.append(str(error))
 

@@ -12,6 +12,7 @@ from tests.unit.node.driven import make_version
 # Of sockets, and of the loop's drain.
 BEYOND_THE_DRIVER = {
     "accept_pauses", "closed_reset", "closed_drained", "closed_cut", "connections", "in_flight", "held_bytes",
+    "busy_polls", "busy_poll_hits", "waiting_bytes",
 }  # fmt: skip
 
 

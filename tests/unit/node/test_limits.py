@@ -52,7 +52,7 @@ def test_frames(limit: dict[str, int], within: bytes, beyond: bytes, code: str, 
     """Size, depth and elements: one more ends the connection, with a typed error, and is counted under its reason."""
     peer = Peer(make_core(**limit))
     assert len(peer.send(within)) == 1
-    assert peer.core.reply(peer.handle, 1, rpc.response(1, None))
+    assert peer.driver.reply(peer.handle, 1, rpc.response(1, None))
     peer.take()
     peer.received = b""
     assert peer.send(beyond) == []
@@ -191,7 +191,7 @@ def test_requests_in_flight_of_all_connections(tmp_path: Path) -> None:
     assert (code, details, result) == ("OVERLOADED", {"limit": 3}, None)
     assert modest.ask("get", "db", b"k", msgid=7) == [None, [b"v", "v1"]]
     assert core.counters()["overloaded"] == 1
-    assert core.reply(greedy.handle, 0, rpc.response(0, None))
+    assert greedy.driver.reply(greedy.handle, 0, rpc.response(0, None))
     assert modest.hands_off("info", msgid=7)
 
 

@@ -546,7 +546,7 @@ def test_a_version_that_is_gone_when_its_turn_comes(many: Served, tmp_path: Path
         hand_offs += peer.driver.run(1)
     assert hand_offs == [(peer.handle, 2, b"scan", msgpack.packb(params))]
     assert core.counters()["in_flight"] == 1
-    assert core.reply(peer.handle, 2, rpc.response(2, None))
+    assert peer.driver.reply(peer.handle, 2, rpc.response(2, None))
     assert core.counters()["in_flight"] == 0
 
 
@@ -583,7 +583,7 @@ def test_damage_amid_a_scan(tmp_path: Path) -> None:
     with pytest.raises(Corrupt, match=r"broken\.gkv"):
         reads.scan(Arguments(b"scan", params))
     assert [(database, name) for database, name, _ in library.reported] == [("db", "v1")]
-    assert core.reply(peer.handle, 7, rpc.error_response(7, BadRequest("as told")))
+    assert peer.driver.reply(peer.handle, 7, rpc.error_response(7, BadRequest("as told")))
     peer.take()
     assert core.counters()["in_flight"] == core.counters()["held_bytes"] == 0
     other.send(GET)
