@@ -53,8 +53,8 @@ if SANITIZERS:
     COMPILE_ARGS += [f"-fsanitize={SANITIZERS}", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
     LINK_ARGS += [f"-fsanitize={SANITIZERS}"]
 
-# A client needs these two packages' extensions and runs anywhere; a node needs them all, and Linux under them.
-CLIENT_PACKAGES = ("gossipkv.keyspace", "gossipkv.wire")
+# A client needs these packages' extensions and runs anywhere; a node needs them all, and Linux under them.
+CLIENT_PACKAGES = ("gossipkv.client", "gossipkv.keyspace", "gossipkv.wire")
 RUNS_A_NODE = sys.platform.startswith("linux") and platform.machine() in {"x86_64", "aarch64"}
 
 WHAT_A_BUILD_NEEDS = """

@@ -1,10 +1,20 @@
 """GossipKV: a key-value store in which every node is the same program and there is no coordinator.
 
-`import gossipkv` loads neither Trio nor a node: a client in a script costs what a client costs.
+Under Trio:
+
+    async with gossipkv.connect("127.0.0.1:7070") as client:
+        await client.dataset("geo").get("paris")
+
+In plain threads and scripts:
 
     with gossipkv.blocking.connect("127.0.0.1:7070") as client:
         client.dataset("geo").get("paris")
+
+`import gossipkv` loads neither Trio nor a node: a client in a script costs what a client costs.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from gossipkv import errors, unbuilt
 
@@ -12,5 +22,15 @@ unbuilt.install()
 
 from gossipkv.client import blocking  # noqa: E402  # What is missing should say so from the first extension on.
 
-__all__ = ["blocking", "errors"]
+if TYPE_CHECKING:
+    from gossipkv.client.trio_client import connect
+
+__all__ = ["blocking", "connect", "errors"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """`connect`, which loads Trio when somebody asks for it."""
+    if name == "connect":
+        return import_module("gossipkv.client.trio_client").connect
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -110,6 +110,16 @@ class TimedOut(ServiceError):
     code = "TIMEOUT"
 
 
+class Unknown(ServiceError):
+    """The outcome is unknown: the request may have been done, or may yet be; it was not repeated.
+
+    From a node: a write was applied and did not reach its level in time.  From a client: what may not be repeated was
+    sent, and no answer came; `details` has the address, and the cause is chained.
+    """
+
+    code = "UNKNOWN"
+
+
 class Overloaded(ServiceError):
     """Over a load limit; try again later."""
 
@@ -185,7 +195,7 @@ _BY_CODE: dict[str, type[GossipKVError]] = {
     kind.code: kind
     for kind in (
         BadRequest, UnknownMethod, UnknownDatabase, UnknownVersion, TooLarge,
-        Unavailable, NotReady, NotServed, TimedOut, Overloaded, Internal,
+        Unavailable, NotReady, NotServed, TimedOut, Unknown, Overloaded, Internal,
     )
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ HOW_TO_BUILD = (
     "`pip install --force-reinstall gossipkv`; both need a C compiler."
 )
 NEEDS_LINUX = "A node needs Linux on x86-64 or aarch64; here GossipKV is a client only (gossipkv.blocking)."
-CLIENT_PACKAGES = ("gossipkv.keyspace.", "gossipkv.wire.")
+CLIENT_PACKAGES = ("gossipkv.client.", "gossipkv.keyspace.", "gossipkv.wire.")
 
 
 class _Loader(ExtensionFileLoader):

@@ -6,39 +6,47 @@
 
 One connection at a time, to the first of the addresses that answers.  When it breaks, the requests in flight that
 may be repeated (every read) are repeated at once at the next address, within their own deadline; one that may not be
-repeated raises `Unavailable`, since nobody knows whether it was done.  A node that is silent until the deadline is
-left for the next address, so one frozen node costs one request its time and no more.
+repeated raises `Unknown` if any of it was sent, since nobody knows whether it was done.  A node that is silent until
+the deadline is left for the next address, so one frozen node costs one request its time and no more.
 
-A client belongs to one thread at a time, and not to a child after `fork`: give each its own.
+Threads: a client serves one thread at a time; a second one that comes amid a request gets a `RuntimeError` and does no
+harm.  Give each thread a client of its own.
+
+Fork: a child may use the client that it inherited; its first request makes a connection of its own, and the parent's is
+left alone.  A client cannot be pickled.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self, TypeVar, final
+from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 
-from gossipkv.address import Address, parse_address
-from gossipkv.client import reads
+from gossipkv.client import parts, reads
+from gossipkv.client._requests import call_request, get_request
+from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
+from gossipkv.client.pages import Pages
 from gossipkv.client.pipeline import Pipeline
-from gossipkv.client.route import Failures, Route
-from gossipkv.errors import BadRequest, ProtocolError, TimedOut, Unavailable
+from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
+from gossipkv.client.route import Failures, addresses_of
+from gossipkv.errors import ProtocolError, TimedOut, TooLarge, Unknown, UnknownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
+    from typing import TypeVar
 
-    from gossipkv.client.reads import Key, Record
+    from gossipkv.address import Address
+    from gossipkv.client._requests import Request
+    from gossipkv.client.link import Link
+    from gossipkv.client.reads import Key, OneKey, Record
     from gossipkv.wire.rpc import Value
 
-_OneKey = TypeVar("_OneKey", bound="Key")
+    _Result = TypeVar("_Result")
 
-TIMEOUT_MS: Final = 1000  # The interface's default: far over any healthy answer, well below a person's patience.
 IN_FLIGHT: Final = 100  # Hides a round trip of 1 ms at 100,000 requests a second.
-
-# What may be asked twice without harm.  Anything else is not repeated by itself.
-REPEATABLE: Final = frozenset({"ping", "info", "databases", "get", "get_many", "scan", "status", "refresh"})
 
 
 def connect(*addresses: str | Address, timeout_ms: int = TIMEOUT_MS) -> Client:
@@ -59,15 +67,16 @@ def connect(*addresses: str | Address, timeout_ms: int = TIMEOUT_MS) -> Client:
 
 @final
 class Client:
-    """A connection to a cluster; `connect` makes one.  Use it as a context manager, or call `close`."""
+    """A connection to a cluster; `connect` makes one.  Use it as a context manager, or call `close`.
 
-    __slots__ = ("_route", "_timeout_ms")
+    Every request raises `RuntimeError` when another thread is amid one.
+    """
+
+    __slots__ = ("_dialler", "_timeout_s")
 
     def __init__(self, addresses: Sequence[str | Address], *, timeout_ms: int = TIMEOUT_MS) -> None:
-        if not addresses:
-            raise ValueError("at least one address is needed, for example connect('127.0.0.1:7070')")
-        self._route = Route([parse_address(item) if isinstance(item, str) else item for item in addresses])
-        self._timeout_ms = _positive(timeout_ms)
+        self._dialler = Dialler(addresses_of(addresses))
+        self._timeout_s = reads.positive(timeout_ms) / 1000
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +86,9 @@ class Client:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be pickled: connect where it is used, in each process or task")
+
     def __repr__(self) -> str:
         where = "not connected" if self.address is None else f"connected to {self.address}"
         return f"<gossipkv.blocking.Client {where}>"
@@ -84,16 +96,20 @@ class Client:
     @property
     def address(self) -> Address | None:
         """The node in use, or None while there is no connection."""
-        link = self._route.held
+        link = self._dialler.held
         return link.address if link is not None and link.is_open else None
 
     def close(self) -> None:
         """End the connection.  A closed client answers every request with `Unavailable`."""
-        self._route.close()
+        self._dialler.close()
 
     def dial(self) -> None:
         """Connect now, if not connected; requests do it by themselves.  Raises as `connect` does."""
-        self._route.link(monotonic() + self._timeout_ms / 1000, {})
+        self._dialler.acquire()
+        try:
+            self._dialler.link(monotonic() + self._timeout_s, {})
+        finally:
+            self._dialler.release()
 
     def dataset(self, name: str) -> Dataset:
         """The dataset `name`; nothing is asked of the node before the first read."""
@@ -115,7 +131,7 @@ class Client:
     def status(self, database: str | None = None) -> dict[str, Value]:
         """What is held, built and served, of one database or all: per database, version and partition."""
         options: list[Value] = [] if database is None else [{"database": database}]
-        return reads.map_of("status", self.ask("status", options))
+        return reads.map_of("status", self.call("status", *options))
 
     def refresh(self, database: str | None = None) -> Value:
         """Start a scan of the source, of one database or all; returns the versions seen."""
@@ -126,34 +142,48 @@ class Client:
 
         Raises:
             GossipKVError: the node's answer was an error, or there was none: `Unavailable`, `TimedOut`,
-                `ProtocolError`.
+                `ProtocolError`; `Unknown` where the method is not one that is known to be repeatable.
         """
-        return self.ask(method, params, timeout_ms)
+        return self.ask(call_request(method, params), self.deadline(timeout_ms))
 
-    def ask(self, method: str, params: Sequence[Value], timeout_ms: int | None = None) -> Value:
-        """`call` with the parameters as one sequence."""
-        deadline = monotonic() + (self._timeout_ms if timeout_ms is None else _positive(timeout_ms)) / 1000
-        route = self._route
-        before = route.held
-        failures: Failures = {}
-        while True:
-            link = route.link(deadline, failures)
-            try:
-                answer = link.ask(method, params, deadline)
-            except LinkError as broken:
-                route.leave(link, broken, failures, is_new=link is not before)
-                if method not in REPEATABLE:
-                    raise Unavailable(
-                        f"{link.address}: {broken}; {method} may or may not have been done",
-                        {str(link.address): str(broken)},
-                    ) from None
-            except TimedOut:
-                route.prefer_another(link.address)
-                raise
-            else:
-                if answer.error is not None:
-                    raise answer.error
-                return answer.result
+    def deadline(self, timeout_ms: int | None) -> float:
+        """When a request that starts now must be done, by `time.monotonic`."""
+        return monotonic() + (self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000)
+
+    def ask(self, request: Request[_Result], deadline: float) -> _Result:
+        """The result of `request`.  Raises as `call` does."""
+        dialler = self._dialler
+        dialler.acquire()
+        try:
+            before = dialler.held
+            failures: Failures = {}
+            while True:
+                link = dialler.link(deadline, failures)
+                try:
+                    link.ask(request, deadline)
+                except LinkError as broken:
+                    dialler.leave(link, broken, failures, is_new=link is not before)
+                    self._check_outcome(request, link, broken)
+                except TimedOut as late:
+                    dialler.prefer_another(link)
+                    self._check_outcome(request, link, late)
+                    raise
+                except ProtocolError as odd:
+                    self._check_outcome(request, link, odd)
+                    raise
+                else:
+                    return request.take()
+        finally:
+            dialler.release()
+
+    @staticmethod
+    def _check_outcome(request: Request[object], link: Link, error: Exception) -> None:
+        """Raise `Unknown` if `request` may have been done and may not be repeated."""
+        if not request.is_repeatable and link.has_begun(request):
+            raise Unknown(
+                f"{link.address}: {error}; {request.method} may or may not have been done",
+                {"address": str(link.address)},
+            ) from error
 
     def pipeline(self, method: str, requests: Iterable[Sequence[Value]], in_flight: int = IN_FLIGHT) -> Iterator[Value]:
         """The results of `requests` (each the parameters of a repeatable method), in order.
@@ -162,22 +192,26 @@ class Client:
         client's timeout from the moment it is the oldest.  Leaving the loop early is fine, and so is asking for
         something else inside it.  Raises as `call` does, at the request that failed.
         """
-        if in_flight < 1:
-            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
         if method not in REPEATABLE:
             raise ValueError(f"{method} is not known to be repeatable, so it cannot be pipelined")
-        timeout_s = self._timeout_ms / 1000
-        return Pipeline(self._route, method, iter(requests), in_flight=in_flight, timeout_s=timeout_s).results()
+        return self.ask_all((call_request(method, params) for params in requests), in_flight)
+
+    def ask_all(self, requests: Iterator[Request[_Result]], in_flight: int) -> Iterator[_Result]:
+        """`pipeline` for requests that are made already, all of them repeatable."""
+        if in_flight < 1:
+            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        return Pipeline(self._dialler, requests, in_flight=in_flight, timeout_s=self._timeout_s).results()
 
 
 @final
 class Dataset:
     """A dataset's reads.  Every one takes `version` (exactly that one) or `min_version` (that or a newer one)."""
 
-    __slots__ = ("_client", "name")
+    __slots__ = ("_client", "_database", "name")
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
+        self._database = reads.name_bytes(name)
         self.name = name
 
     def __repr__(self) -> str:
@@ -198,8 +232,8 @@ class Dataset:
         self, key: Key, *, version: str | None = None, min_version: str | None = None, timeout_ms: int | None = None
     ) -> tuple[bytes | None, str]:
         """`get`, and the version that answered."""
-        params = reads.parameters(self.name, [reads.key_bytes(key)], version, min_version)
-        return reads.value_of(self._client.ask("get", params, timeout_ms))
+        options = None if version is None and min_version is None else reads.read_options(version, min_version)
+        return self._client.ask(get_request(self._database, key, options), self._client.deadline(timeout_ms))
 
     def get_many(
         self,
@@ -209,7 +243,10 @@ class Dataset:
         min_version: str | None = None,
         timeout_ms: int | None = None,
     ) -> list[bytes | None]:
-        """The values of `keys`, in the order asked, all from one version."""
+        """The values of `keys`, in the order asked, all from one version.
+
+        Any number of keys: what does not fit into one frame is asked for in parts (`docs/client.md`), within one timeout.
+        """
         return self.get_many_with_version(keys, version=version, min_version=min_version, timeout_ms=timeout_ms)[0]
 
     def get_many_with_version(
@@ -221,9 +258,25 @@ class Dataset:
         timeout_ms: int | None = None,
     ) -> tuple[list[bytes | None], str]:
         """`get_many`, and the version that answered."""
-        asked: list[Value] = [reads.key_bytes(key) for key in _several(keys)]
-        params = reads.parameters(self.name, [asked], version, min_version)
-        return reads.values_of(self._client.ask("get_many", params, timeout_ms), len(asked))
+        asked = list(reads.several(keys))
+        deadline = self._client.deadline(timeout_ms)
+        most = parts.PART_KEYS
+        request = parts.whole(self._database, asked, reads.read_options(version, min_version))
+        if request is not None:
+            try:
+                return self._client.ask(request, deadline)
+            except TooLarge:
+                if len(asked) == 1:
+                    raise
+                most = len(asked) // 2
+        reading = parts.in_parts(self._database, asked, version, min_version, most=most)
+        try:
+            while True:
+                request = next(reading)
+                with contextlib.suppress(TooLarge, UnknownVersion):  # The generator's business.
+                    self._client.ask(request, deadline)
+        except StopIteration as end:
+            return end.value
 
     def scan(
         self,
@@ -239,64 +292,34 @@ class Dataset:
 
         All pages come from the version that answered the first.  `limit` bounds the records in all.
         """
-        if limit is not None and limit < 0:
-            raise BadRequest(f"limit must not be negative, got {limit}")
-        bounds: dict[str, Value] = {
-            name: reads.key_bytes(key)
-            for name, key in (("start", start), ("end", end), ("prefix", prefix))
-            if key is not None
-        }
-        return self._pages(bounds, limit, version, reverse=reverse)
+        return self._records(
+            Pages(self.name, start=start, end=end, prefix=prefix, reverse=reverse, limit=limit, version=version)
+        )
 
-    def _pages(
-        self, bounds: dict[str, Value], limit: int | None, version: str | None, *, reverse: bool
-    ) -> Iterator[Record]:
-        left = limit
-        cursor: Value = None
-        while left is None or left > 0:
-            params = reads.parameters(
-                self.name, [], version, None, **bounds, reverse=reverse or None, limit=left, cursor=cursor
-            )
-            records, cursor, version = reads.page_of(self._client.ask("scan", params))
-            yield from records
-            if left is not None:
-                left -= len(records)
-            if cursor is None:
-                return
+    def _records(self, pages: Pages) -> Iterator[Record]:
+        while (request := pages.next_request()) is not None:
+            yield from pages.take(self._client.ask(request, self._client.deadline(None)))
 
     def iter_get(
         self,
-        keys: Iterable[_OneKey],
+        keys: Iterable[OneKey],
         in_flight: int = IN_FLIGHT,
         *,
         version: str | None = None,
         min_version: str | None = None,
-    ) -> Iterator[tuple[_OneKey, bytes | None, str]]:
+    ) -> Iterator[tuple[OneKey, bytes | None, str]]:
         """`(key, value, version)` for each of `keys`, in order, with up to `in_flight` requests on their way.
 
         `keys` may be endless; they are taken as requests are sent.  Each answer is from the version it names, so
         neighbours may differ while the node switches; `get_many` and `scan` are from one.
         """
-        asked: deque[_OneKey] = deque()
+        asked: deque[OneKey] = deque()
+        options = reads.read_options(version, min_version)
 
-        def requests() -> Iterator[list[Value]]:
-            for key in _several(keys):
+        def requests() -> Iterator[Request[tuple[bytes | None, str]]]:
+            for key in reads.several(keys):
                 asked.append(key)
-                yield reads.parameters(self.name, [reads.key_bytes(key)], version, min_version)
+                yield get_request(self._database, key, options)
 
-        for result in self._client.pipeline("get", requests(), in_flight):
-            value, answering = reads.value_of(result)
+        for value, answering in self._client.ask_all(requests(), in_flight):
             yield asked.popleft(), value, answering
-
-
-def _positive(timeout_ms: int) -> int:
-    if timeout_ms <= 0:
-        raise ValueError(f"timeout_ms must be positive, not {timeout_ms}")
-    return timeout_ms
-
-
-def _several(keys: Iterable[_OneKey]) -> Iterable[_OneKey]:
-    """Guard against the classic slip: one key is an iterable as well, of its characters."""
-    if isinstance(keys, (bytes, str)):
-        raise TypeError(f"expected several keys, got the one {keys!r}; put it in a list")
-    return keys

@@ -1,7 +1,7 @@
 """One blocking connection to one node: a socket and the session on it.
 
 Several callers may have requests open on one link (a pipeline, and a plain `get` inside its loop): whoever waits
-receives for all, and answers that are not its own lie ready in `_arrived`.
+receives for all, and each request holds its own answer.
 
 A link never recovers.  Whatever goes wrong while bytes are moving closes it (a half-sent request cannot be taken
 back), and the one who holds it dials anew.
@@ -15,14 +15,14 @@ import socket
 from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.client.session import Session
+from gossipkv.client._session import Session
 from gossipkv.errors import ProtocolError, TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.address import Address
-    from gossipkv.wire.rpc import Response, Value
+    from gossipkv.client._requests import Request
 
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
 TIMEOUT_SLACK: Final = 0.99  # Setting a socket's timeout is a system call: one that is 1 % too long may stay.
@@ -63,7 +63,7 @@ class Link:
         OSError: the node cannot be reached within `timeout_s`.
     """
 
-    __slots__ = ("_arrived", "_session", "_socket", "_timeout_s", "address", "is_open")
+    __slots__ = ("_is_closed", "_session", "_socket", "_timeout_s", "address")
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.address = address
@@ -72,90 +72,91 @@ class Link:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Nothing is gained by waiting for more.
         self._timeout_s = 0.0  # Of the socket; set before the first wait.
         self._session = Session()
-        self._arrived: dict[int, Response] = {}
-        self.is_open = True
+        self._is_closed = False
 
-    def ask(self, method: str, params: Sequence[Value], deadline: float) -> Response:
-        """Send one request and wait for its answer.
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return not self._is_closed and self._session.failure is None
+
+    def ask(self, request: Request[object], deadline: float) -> None:
+        """Send one request and wait until it is done.
 
         Raises:
             LinkError: the connection ended first.
             TimedOut: the deadline (of `time.monotonic`) passed first.
             ProtocolError: the node does not speak the protocol.
-            BadRequest: the parameters cannot be encoded; the link is as before.
         """
-        message_id, frame = self._session.request(method, params)
+        self._check()
+        session = self._session
+        session.send(request)
         try:
-            if self._session.in_flight == 1:
+            output = session.take_output()
+            if session.in_flight == 1:
                 # Nothing else is on its way, so the node is not blocked on us and will read all of this.
                 self._limit_waiting(deadline)
-                self._socket.sendall(frame)
+                session.sent(len(output))  # Said before: after a failure nobody knows how much it was.
+                self._socket.sendall(output)
             else:
-                self._send_receiving(frame, deadline)
-            return self._wait(message_id, deadline)
+                self._send_receiving(output, deadline)
+            while not request.is_done:
+                self._limit_waiting(deadline)
+                self._take(self._socket.recv(RECEIVE_BYTES))
         except BaseException as error:
             self.close()
-            self._explain(error, method)
+            self._explain(error, request)
             raise
 
-    def send(self, method: str, batch: Sequence[Sequence[Value]], deadline: float) -> list[int]:
-        """Send several requests at once, and return their ids; `wait` brings the answers.  Raises as `ask` does."""
-        message_ids = []
-        frames = []
+    def send(self, batch: Sequence[Request[object]], deadline: float) -> None:
+        """Send several requests at once; `wait` waits for each.  Raises as `ask` does."""
+        self._check()
         try:
-            for params in batch:
-                message_id, frame = self._session.request(method, params)
-                message_ids.append(message_id)
-                frames.append(frame)
-            self._send_receiving(b"".join(frames), deadline)
+            for request in batch:
+                self._session.send(request)
+            self._send_receiving(self._session.take_output(), deadline)
         except BaseException as error:
             self.close()
-            self._explain(error, method)
+            self._explain(error, batch[0])
             raise
-        return message_ids
 
-    def wait(self, message_id: int, method: str, deadline: float) -> Response:
-        """The answer to a request sent before.  Raises as `ask` does."""
-        answer = self._arrived.pop(message_id, None)  # Also after a close: what came is there.
-        if answer is not None:
-            return answer
+    def wait(self, request: Request[object], deadline: float) -> None:
+        """Return when a request that was sent before is done.  Raises as `ask` does."""
+        if request.is_done:  # Also after a close: what came is there.
+            return
+        self._check()
         try:
-            return self._wait(message_id, deadline)
+            while not request.is_done:
+                self._limit_waiting(deadline)
+                self._take(self._socket.recv(RECEIVE_BYTES))
         except BaseException as error:
             self.close()
-            self._explain(error, method)
+            self._explain(error, request)
             raise
 
-    def abandon(self, message_id: int) -> None:
-        """Nobody waits for this answer any more."""
-        if self._arrived.pop(message_id, None) is None and self.is_open:
-            try:
-                self._session.abandon(message_id)
-            except ProtocolError:
-                self.close()  # A node that owes that much is left.
+    def has_begun(self, request: Request[object]) -> bool:
+        """Whether a byte of a request that was sent here was given to the network."""
+        return self._session.has_begun(request)
 
     def close(self) -> None:
-        """End the connection; what had arrived before can still be taken."""
-        self.is_open = False
-        self._socket.close()
-
-    def _wait(self, message_id: int, deadline: float) -> Response:
-        arrived = self._arrived
-        while message_id not in arrived:
-            self._limit_waiting(deadline)
-            data = self._socket.recv(RECEIVE_BYTES)
-            self._take(data)
-        return arrived.pop(message_id)
+        """End the connection; requests without an answer can be sent elsewhere."""
+        if not self._is_closed:
+            self._is_closed = True
+            for request in self._session.outstanding():
+                self._session.withdraw(request)
+            self._socket.close()
 
     def _take(self, data: bytes) -> None:
         if not data:
             raise LinkError("the node closed the connection" + ("" if self._session.is_clean else " amid an answer"))
-        for answer in self._session.receive(data):
-            self._arrived[answer.msgid] = answer
+        self._session.receive(data)
 
-    def _limit_waiting(self, deadline: float) -> None:
+    def _check(self) -> None:
         if not self.is_open:
             raise LinkError("the connection was given up")
+
+    def _limit_waiting(self, deadline: float) -> None:
+        if self._session.failure is not None:
+            raise self._session.failure
         remaining_s = deadline - monotonic()
         if not self._timeout_s * TIMEOUT_SLACK <= remaining_s <= self._timeout_s:
             if remaining_s <= 0:
@@ -163,7 +164,7 @@ class Link:
             self._socket.settimeout(remaining_s)
             self._timeout_s = remaining_s
 
-    def _send_receiving(self, data: bytes, deadline: float) -> None:
+    def _send_receiving(self, data: bytearray, deadline: float) -> None:
         """Send while taking what arrives: a node whose answers are not read stops reading, and both would wait."""
         self._limit_waiting(deadline)
         view = memoryview(data)
@@ -171,9 +172,14 @@ class Link:
         try:
             while view:
                 try:
-                    view = view[self._socket.send(view) :]
+                    count = self._socket.send(view)
                 except BlockingIOError:
                     self._receive_or_drain(deadline)
+                    if self._session.failure is not None:
+                        raise self._session.failure from None
+                else:
+                    self._session.sent(count)
+                    view = view[count:]
         finally:
             if self._socket.fileno() >= 0:
                 self._socket.settimeout(self._timeout_s)
@@ -188,12 +194,12 @@ class Link:
         if any(mask & selectors.EVENT_READ for _, mask in events):
             self._take(self._socket.recv(RECEIVE_BYTES))
 
-    def _explain(self, error: BaseException, method: str) -> None:
+    def _explain(self, error: BaseException, request: Request[object]) -> None:
         """Raise what the caller understands in place of what the system said."""
         match error:
             case TimeoutError():
                 raise TimedOut(
-                    f"{self.address} did not answer {method} in time", {"address": str(self.address)}
+                    f"{self.address} did not answer {request.method} in time", {"address": str(self.address)}
                 ) from None
             case OSError():
                 raise LinkError(error.strerror or str(error)) from error

@@ -16,34 +16,32 @@ from gossipkv.client.link import Link, LinkError
 from gossipkv.errors import TimedOut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from gossipkv.client.route import Failures, Route
-    from gossipkv.wire.rpc import Response, Value
+    from gossipkv.client._requests import Request
+    from gossipkv.client.dialler import Dialler
+    from gossipkv.client.route import Failures
 
 
 @final
 class Pipeline:
-    """The requests of one method that are open; at most `in_flight` of them.
+    """Repeatable requests, of which at most `in_flight` are open.
 
     Each has `timeout_s` from the moment it is the oldest.
     """
 
-    def __init__(
-        self, route: Route, method: str, requests: Iterator[Sequence[Value]], *, in_flight: int, timeout_s: float
-    ) -> None:
-        self._route = route
-        self._method = method
+    def __init__(self, dialler: Dialler, requests: Iterator[Request[object]], *, in_flight: int, timeout_s: float) -> None:
+        self._dialler = dialler
         self._requests = requests
         self._in_flight = in_flight
         self._timeout_s = timeout_s
-        self._open: deque[Sequence[Value]] = deque()
-        self._message_ids: deque[int] = deque()  # Of the first so many of `_open`: those sent on `_link`.
+        self._open: deque[Request[object]] = deque()
+        self._unsent: list[Request[object]] = []  # Those of `_open` that `_link` has not been given.
         self._link: Link | None = None
-        self._proven = route.held  # Links that break are held against their address until they answered once.
+        self._proven = dialler.held  # Links that break are held against their address until they answered once.
         self._failures: Failures = {}
 
-    def results(self) -> Iterator[Value]:
+    def results(self) -> Iterator[object]:
         """The results in order.
 
         Raises:
@@ -51,42 +49,43 @@ class Pipeline:
         """
         try:
             while self._refill():
-                answer = self._oldest_answer()
-                if answer.error is not None:
-                    raise answer.error
-                yield answer.result
+                self._dialler.acquire()
+                try:
+                    request = self._oldest()
+                finally:
+                    self._dialler.release()
+                yield request.take()
         finally:
-            if self._link is not None:
-                for message_id in self._message_ids:
-                    self._link.abandon(message_id)
+            for request in self._open:
+                request.fail(None)
 
     def _refill(self) -> bool:
         """Take more requests when half of the window is free; False when all are answered."""
         if len(self._open) <= self._in_flight // 2:
-            self._open.extend(islice(self._requests, self._in_flight - len(self._open)))
+            more = list(islice(self._requests, self._in_flight - len(self._open)))
+            self._open.extend(more)
+            self._unsent.extend(more)
         return bool(self._open)
 
-    def _oldest_answer(self) -> Response:
+    def _oldest(self) -> Request[object]:
+        """The oldest request, done and no longer open."""
         deadline = monotonic() + self._timeout_s
-        while True:
+        while not self._open[0].is_done:
+            if self._link is None:
+                self._link = self._dialler.link(deadline, self._failures)
+                self._unsent = [request for request in self._open if not request.is_done]
             link = self._link
-            if link is None:
-                link = self._link = self._route.link(deadline, self._failures)
-                self._message_ids.clear()
             try:
-                if len(self._message_ids) < len(self._open):
-                    unsent = list(islice(self._open, len(self._message_ids), None))
-                    self._message_ids.extend(link.send(self._method, unsent, deadline))
-                answer = link.wait(self._message_ids[0], self._method, deadline)
+                if self._unsent:
+                    link.send(self._unsent, deadline)
+                    self._unsent = []
+                link.wait(self._open[0], deadline)
             except LinkError as broken:
-                self._route.leave(link, broken, self._failures, is_new=link is not self._proven)
+                self._dialler.leave(link, broken, self._failures, is_new=link is not self._proven)
                 self._link = None
             except TimedOut:
-                self._route.prefer_another(link.address)
+                self._dialler.prefer_another(link)
                 raise
-            else:
-                self._message_ids.popleft()
-                self._open.popleft()
-                self._proven = link
-                self._failures.clear()
-                return answer
+        self._proven = self._link
+        self._failures.clear()
+        return self._open.popleft()

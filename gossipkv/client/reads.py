@@ -5,15 +5,25 @@ An answer is bytes from a peer: each function here either returns it with its ty
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgpack
 
 from gossipkv.errors import BadRequest, ProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gossipkv.wire.rpc import Value
 
 Key = bytes | str
 Record = tuple[bytes, bytes]
+OneKey = TypeVar("OneKey", bound=Key)
+
+TIMEOUT_MS: Final = 1000  # The interface's default: far over any healthy answer, well below a person's patience.
+
+# What may be asked twice without harm.  Anything else is not repeated by itself.
+REPEATABLE: Final = frozenset({"ping", "info", "databases", "get", "get_many", "scan", "status", "refresh"})
 
 SHOWN_CHARACTERS: Final = 80  # Of an answer that is wrong: enough to recognise it by.
 
@@ -35,16 +45,45 @@ def key_bytes(key: Key) -> bytes:
     raise TypeError(f"a key is bytes or str, not {type(key).__name__}")
 
 
-def parameters(
-    database: str, subject: list[Value], version: str | None, min_version: str | None, **others: Value
-) -> list[Value]:
-    """Database, what is asked for, and a map of the options that are given at all."""
-    options: dict[str, Value] = {name: value for name, value in others.items() if value is not None}
-    if version is not None:
-        options["version"] = version
-    if min_version is not None:
-        options["min_version"] = min_version
-    return [database, *subject, options] if options else [database, *subject]
+def name_bytes(name: str) -> bytes:
+    """The name of a database, as it stands in every request.
+
+    Raises:
+        BadRequest: text that has no UTF-8 form.
+    """
+    try:
+        return msgpack.packb(name)
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"the name {name!r} has no UTF-8 form: {error.reason}") from None
+
+
+def read_options(version: str | None, min_version: str | None) -> bytes | None:
+    """The options of a read, as they stand in the request; None if there are none."""
+    if version is None and min_version is None:
+        return None
+    options = {"version": version, "min_version": min_version}
+    try:
+        return msgpack.packb({name: value for name, value in options.items() if value is not None})
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"the options {options} cannot be encoded: {error}") from None
+
+
+def several(keys: Iterable[OneKey]) -> Iterable[OneKey]:
+    """Guard against the classic slip: one key is an iterable as well, of its characters."""
+    if isinstance(keys, (bytes, str)):
+        raise TypeError(f"expected several keys, got the one {keys!r}; put it in a list")
+    return keys
+
+
+def positive(timeout_ms: int) -> int:
+    """A time allowed.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if timeout_ms <= 0:
+        raise ValueError(f"timeout_ms must be positive, not {timeout_ms}")
+    return timeout_ms
 
 
 def value_of(result: Value) -> tuple[bytes | None, str]:

@@ -5,7 +5,7 @@ Only requests that the serving loop handed off come here.  Text is bytes until i
 
 Usage::
 
-    arguments = Arguments("get", params)
+    arguments = Arguments(b"get", params)
     database = arguments.text("database")
     key = arguments.key("key", limit)
     options = arguments.options("version", "min_version", "timeout_ms")
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # before it is looked for, compared with what is known, and sent back in an error.
 MAX_NAME_BYTES = 255
 
+NOTHING = b"\x90"  # No parameters.
+
 
 def _text(value: Raw, where: str) -> str:
     if not isinstance(value, bytes):
@@ -46,6 +48,11 @@ def _parameters(count: int) -> str:
     return f"{count} parameter" if count == 1 else f"{count} parameters"
 
 
+def name_of(method: bytes) -> str:
+    """A method's name for people."""
+    return method[:100].decode(errors="replace")
+
+
 @final
 class Arguments:
     """The parameters of one request.
@@ -54,10 +61,17 @@ class Arguments:
         BadRequest: from every method, when what stands there is not what it should be.
     """
 
-    def __init__(self, method: str, params: bytes) -> None:
-        self.method = method
-        self._values = decode_params(params)
+    __slots__ = ("_at", "_method", "_values")
+
+    def __init__(self, method: bytes, params: bytes) -> None:
+        self._method = method
+        self._values = decode_params(params) if params != NOTHING else []
         self._at = 0
+
+    @property
+    def method(self) -> str:
+        """The method's name for people: it may be anything that a client sent."""
+        return name_of(self._method)
 
     def text(self, what: str) -> str:
         """A name."""

@@ -127,7 +127,13 @@ def make_core(config: Config) -> Core:
         frame_timeout_ms=config.frame_timeout,
         output_timeout_ms=config.output_timeout,
         idle_timeout_ms=config.idle_timeout,
+        scan_limit=config.scan_limit,
     )
+
+
+def polls(busy_poll: str, cores_here: int | None = None) -> bool:
+    """Whether the node may look out for requests instead of sleeping: with one core it would be in its clients' way."""
+    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > 1)
 
 
 def _open_directory(config: Config, environment: Environment) -> DataDirectory:
@@ -179,6 +185,7 @@ class _Node:
             self._library,
             self._count,
             max_key=config.max_key,
+            max_value=config.max_value,
             max_frame=config.max_frame,
             scan_limit=config.scan_limit,
         )
@@ -194,6 +201,7 @@ class _Node:
                 epoch=environment.clock.wall_ms(),
             ),
             counters=self._core.counters,
+            latency=self._core.latency,
             uptime_s=lambda: (environment.clock.monotonic_ns() - began_ns) / 1e9,
             random=environment.random,
         )
@@ -204,7 +212,7 @@ class _Node:
         """Start the library, then serve until drained; ends the nursery."""
         await nursery.start(self._library.run)
         self._publish()
-        self._pump = Pump(self._core, self._listener, self._handlers)
+        self._pump = Pump(self._core, self._listener, self._handlers, polls=polls(self._config.busy_poll))
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
 

@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "node": GROUND | {"address", "quantity", "wire", "keyspace", "latency", "storage", "dataset"},
+    "loadtest": {"errors", "address", "quantity", "wire", "latency", "client"},
     "testing": GROUND | {"wire", "keyspace", "storage", "dataset", "node", "client"},
     "demo": GROUND | {"address", "quantity", "wire", "keyspace", "storage", "dataset", "node", "client"},
     "cli": GROUND | {"", "address", "quantity", "wire", "keyspace", "storage", "dataset", "node", "client", "demo"},

@@ -4,21 +4,20 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from gossipkv.node._addresses cimport AddressCounts
+from gossipkv.latency._histogram cimport LatencyHistogram
+from gossipkv.node._backlog cimport Backlog
 from gossipkv.node._buffer cimport Buffer
 from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._message cimport Envelope
 from gossipkv.node._published cimport Published, ReadLimits
+from gossipkv.node._scans cimport Scans
+from gossipkv.node._slots cimport Slots
 from gossipkv.node._state cimport Connection, TimeLimits
 from gossipkv.wire._frames cimport FrameLimits
 
-cdef struct HandOff:
-    uint64_t handle
-    uint32_t msgid
-    Py_ssize_t method_size
-    Py_ssize_t params_size
-
 cdef class Core:
     cdef Published published
+    cdef list retired  # tables that are served no longer, but read by scans
     cdef FrameLimits frame_limits
     cdef ReadLimits read_limits
     cdef Py_ssize_t max_queued
@@ -30,11 +29,9 @@ cdef class Core:
     cdef TimeLimits time_limits
 
     cdef long thread  # that owns the core
-    cdef int64_t now_ms
-    cdef Connection** slots
-    cdef uint32_t slot_count
-    cdef uint32_t* free_slots
-    cdef uint32_t free_count
+    cdef int64_t now_ns
+    cdef int64_t now_ms  # the same, less exactly
+    cdef Slots slots
     cdef uint32_t connection_count
     cdef AddressCounts addresses
     cdef uint32_t in_flight_count
@@ -42,10 +39,13 @@ cdef class Core:
     cdef Buffer out  # answers of the connection being processed
     cdef Buffer runnable  # handles of those with held input that may go on
     cdef Buffer dirty  # handles of those with replies to send
-    cdef Buffer open_again  # handles of those that were shut
-    cdef HandOff* hand_offs
-    cdef Py_ssize_t hand_off_count
-    cdef Buffer hand_off_bytes
+    cdef Backlog backlog  # what was handed off
+    cdef Scans scans  # what is answered in slices
+    cdef uint32_t hand_off_count  # in this step
+    cdef Py_ssize_t hand_off_bytes
+    cdef uint32_t fresh_answers  # in `out`, not yet in `answered`
+    cdef LatencyHistogram answered
+    cdef LatencyHistogram handed_off
     cdef uint64_t counts[COUNTERS]
 
     cdef void count(self, int counter, uint64_t amount) noexcept nogil
@@ -66,19 +66,25 @@ cdef class Core:
     cdef bint is_finished(self, const Connection* connection) noexcept nogil
     cdef void run_later(self, Connection* connection) noexcept nogil
     cdef void flush_later(self, Connection* connection) noexcept nogil
-    cdef void reopen(self, Connection* connection) noexcept nogil
+    cdef void set_time(self, int64_t now_ns) noexcept nogil
+    cdef void begin_step(self) noexcept nogil
+    cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil
+    cdef void deliver(self, Connection* connection) noexcept nogil
+    cdef Py_ssize_t room(self) noexcept nogil
+    cdef void count_answered(self, const Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1
     cdef list collect(self)
 
-    cdef int add_slot(self) noexcept nogil
     cdef Py_ssize_t consume(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void settle(self, Connection* connection, Py_ssize_t consumed) noexcept nogil
     cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void take_message(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef int ask_scan(self, Connection* connection, const Envelope* request) noexcept nogil
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef void pass_on(self, Connection* connection, const Envelope* request, int64_t received_ns) noexcept nogil
     cdef void refuse_frame(
         self, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
     ) noexcept nogil

@@ -7,6 +7,8 @@ cdef enum:
     CONNECTIONS_REFUSED
     CONNECTIONS_REFUSED_BY_ADDRESS
     ACCEPT_PAUSES
+    BUSY_POLLS
+    BUSY_POLL_HITS
     BYTES_RECEIVED
     BYTES_SENT
     PINGS
@@ -45,7 +47,7 @@ cdef inline dict counters_by_name(const uint64_t* counts):
     """In the order of the list above."""
     names = """
         connections_accepted connections_refused connections_refused_by_address accept_pauses
-        bytes_received bytes_sent pings gets get_manys keys_read handed_off
+        busy_polls busy_poll_hits bytes_received bytes_sent pings gets get_manys keys_read handed_off
         replies replies_dropped replies_too_large notifications_ignored duplicate_ids bad_requests
         paused_for_output paused_for_hand_offs paused_for_all_hand_offs
         frames_too_large frames_too_deep frames_too_many_elements frames_malformed

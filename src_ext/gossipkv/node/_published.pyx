@@ -28,9 +28,9 @@ from gossipkv.node._message cimport (
     blob_is,
     put,
     put_answer,
+    put_array,
     put_bin,
     put_bytes,
-    put_number,
     take_array,
     take_blob,
     take_map,
@@ -224,6 +224,7 @@ cdef class Published:
             raise MemoryError
         database.version_count += 1
         version.partitions = len(files)
+        version.complete = None not in files
         for i in range(version.partitions):
             file = files[i]
             if file is not None:
@@ -413,17 +414,6 @@ cdef int refuse_size(
 cdef inline Py_ssize_t buffer_offset(const Buffer* out) noexcept nogil:
     """How much is in `out`: a mark that growing does not move."""
     return out.end - out.start
-
-
-cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
-    if count < 16:
-        put(out, <uint8_t>(0x90 | count))
-    elif count <= 0xFFFF:
-        put(out, 0xDC)
-        put_number(out, <uint64_t>count, 2)
-    else:
-        put(out, 0xDD)
-        put_number(out, <uint64_t>count, 4)
 
 
 cdef bint skip_blobs(Cursor* params) noexcept nogil:

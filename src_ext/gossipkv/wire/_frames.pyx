@@ -30,6 +30,14 @@ cdef dict REASONS = {
 }
 
 
+cdef object frame_refusal(int result, object offset, const FrameLimits* limits):
+    """The error for a result below 0; `offset` is that of the refused head in the stream."""
+    reason, text = REASONS[result]
+    bounds = limits[0]
+    message = f"refused at byte {offset} of the stream: {text.format(**bounds)}"
+    return ProtocolError(message, {"reason": reason, "offset": offset})
+
+
 @cython.final
 cdef class FrameReader:
     """Cuts a byte stream into whole, bounded MessagePack values.
@@ -83,21 +91,15 @@ cdef class FrameReader:
             ProtocolError: the stream is not MessagePack within the limits; `details` has `reason` and `offset`.
         """
         if self.failure is not None:
-            raise ProtocolError(*self.failure)
+            raise self.failure
         cdef Py_ssize_t size = PyByteArray_GET_SIZE(self.buffer) - self.start
         cdef const char* data = PyByteArray_AS_STRING(self.buffer) + self.start
         cdef int result = frame_scan(&self.state, <const uint8_t*>data, size, &self.limits)
         if result == FRAME_PARTIAL:
             return None
         if result < 0:
-            reason, text = REASONS[result]
-            offset = self.offset + self.state.position
-            limits = self.limits
-            self.failure = (
-                f"refused at byte {offset} of the stream: {text.format(**limits)}",
-                {"reason": reason, "offset": offset},
-            )
-            raise ProtocolError(*self.failure)
+            self.failure = frame_refusal(result, self.offset + self.state.position, &self.limits)
+            raise self.failure
         frame = PyBytes_FromStringAndSize(data, self.state.position)
         self.start += self.state.position
         self.offset += self.state.position

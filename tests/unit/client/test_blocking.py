@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import gossipkv
 from gossipkv.client import blocking
-from gossipkv.errors import BadRequest, NotReady, ProtocolError, TimedOut, Unavailable
+from gossipkv.errors import BadRequest, NotReady, ProtocolError, TimedOut, Unavailable, Unknown
 from tests.unit.client.fake_node import Connection, FakeNode, store
 
 RECORDS = {f"key{number:03}".encode(): f"value {number}".encode() for number in range(50)} | {
@@ -208,7 +208,7 @@ def test_what_may_not_be_repeated_is_not():
     with FakeNode(hang_up_on_request) as dying, FakeNode(store(RECORDS)) as living:
         with (
             blocking.connect(dying.address, living.address) as client,
-            pytest.raises(Unavailable, match="may or may not have been done"),
+            pytest.raises(Unknown, match="may or may not have been done"),
         ):
             client.call("put", "t", b"k", b"v")
         assert living.accepted == 0
@@ -273,7 +273,7 @@ def test_a_pipeline_times_out():
 
 @pytest.mark.parametrize("raw", [
     b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xc1", msgpack.packb([1, 4_000_000, None, [b"v", "v1"]]),
-    msgpack.packb([1, 0, None, [b"v", "v1"]]) * 2, msgpack.packb([2, "hello", []]),
+    msgpack.packb([2, "hello", []]), msgpack.packb([0, 0, "get", []]), msgpack.packb([1, 0, None, "x" * 40])[:9] + b"\xc1",
 ])  # fmt: skip
 def test_garbage_is_one_clear_error(raw):
     """A peer that is no node: `ProtocolError` that names it, and the connection is closed."""
@@ -287,6 +287,20 @@ def test_garbage_is_one_clear_error(raw):
         with pytest.raises(ProtocolError, match=node.address):
             client.dataset("geo").get("k")
         assert "not connected" in repr(client)
+
+
+def test_an_answer_that_comes_twice():
+    """The first of two answers to one request counts, the second ends the connection; the next request dials anew."""
+
+    def twice(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            connection.raw(msgpack.packb([1, request[0], None, [b"v", "v1"]]) * 2)
+
+    with FakeNode(twice) as node, blocking.connect(node.address) as client:
+        for _ in range(3):
+            assert client.dataset("geo").get("k") == b"v"
+            assert "not connected" in repr(client)
+        assert node.accepted == 3
 
 
 @pytest.mark.parametrize(("method", "result"), [
@@ -375,7 +389,7 @@ def test_answers_in_pieces_then_junk(cuts, junk):
 
     with FakeNode(pieces) as node, blocking.connect(node.address, timeout_ms=10_000) as client:
         assert client.dataset("geo").get("k") == b"value"
-        with pytest.raises((ProtocolError, Unavailable)):
+        with pytest.raises((ProtocolError, Unknown)):
             client.call("one-way")
 
 

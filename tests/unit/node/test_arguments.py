@@ -13,7 +13,7 @@ from gossipkv.node.arguments import MAX_NAME_BYTES, Arguments, Options
 
 def arguments(*params: object) -> Arguments:
     """The arguments of a method `m`."""
-    return Arguments("m", msgpack.packb(params))
+    return Arguments(b"m", msgpack.packb(params))
 
 
 def options(**given: object) -> Options:
@@ -158,7 +158,7 @@ def test_options_come_last_and_are_a_map() -> None:
 def test_any_bytes_are_refused_or_read(data: bytes) -> None:
     """Parameters that are no MessagePack array of ours raise BadRequest and nothing else."""
     try:
-        taken = Arguments("m", data)
+        taken = Arguments(b"m", data)
         taken.text("a")
         taken.keys("b", 5)
         taken.options("c").number("c")

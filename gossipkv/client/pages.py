@@ -1,0 +1,79 @@
+"""A scan, page by page: what to ask for next, and what an answer means; shared by both clients, without any I/O.
+
+Every page comes from the version that answered the first, which each later request names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.client import reads
+from gossipkv.client._requests import call_request
+from gossipkv.errors import BadRequest
+
+if TYPE_CHECKING:
+    from gossipkv.client._requests import Request
+    from gossipkv.client.reads import Key, Record
+    from gossipkv.wire.rpc import Value
+
+
+@final
+class Pages:
+    """The records with `start <= key < end` and `prefix`, at most `limit` of them.
+
+    Raises:
+        BadRequest: a negative limit, or a bound that is no key.
+    """
+
+    __slots__ = ("_bounds", "_cursor", "_database", "_is_complete", "_left", "_version")
+
+    def __init__(
+        self,
+        database: str,
+        *,
+        start: Key | None,
+        end: Key | None,
+        prefix: Key | None,
+        reverse: bool,
+        limit: int | None,
+        version: str | None,
+    ) -> None:
+        if limit is not None and limit < 0:
+            raise BadRequest(f"limit must not be negative, got {limit}")
+        self._database = database
+        self._bounds: dict[str, Value] = {
+            name: reads.key_bytes(key)
+            for name, key in (("start", start), ("end", end), ("prefix", prefix))
+            if key is not None
+        }
+        if reverse:
+            self._bounds["reverse"] = True
+        self._left = limit
+        self._version = version
+        self._cursor: Value = None
+        self._is_complete = limit == 0
+
+    def next_request(self) -> Request[Value] | None:
+        """The request for the next page; None when there is no more."""
+        if self._is_complete:
+            return None
+        given = {"limit": self._left, "cursor": self._cursor, "version": self._version}
+        options: dict[str, Value] = self._bounds | {name: value for name, value in given.items() if value is not None}
+        return call_request("scan", [self._database, options] if options else [self._database])
+
+    def take(self, result: Value) -> list[Record]:
+        """The records of the page that answered the last request.
+
+        Raises:
+            ProtocolError: it is no such answer.
+        """
+        records, self._cursor, self._version = reads.page_of(result)
+        if self._left is not None:
+            records = records[: self._left]
+            self._left -= len(records)
+        self._is_complete = self._cursor is None or self._left == 0
+        return records
+
+    def close(self) -> None:
+        """Ask for no more."""
+        self._is_complete = True

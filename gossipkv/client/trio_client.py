@@ -1,0 +1,439 @@
+"""The client under Trio: one connection, any number of tasks.
+
+    async with gossipkv.connect("127.0.0.1:7070") as client:
+        geo = client.dataset("geo")
+        await geo.get("paris")
+
+All tasks share one connection to the first of the addresses that answers.  When it breaks, the requests in flight that
+may be repeated (every read) are repeated at once at the next address, within their own deadline; one that may not be
+repeated raises `Unknown` if any of it was sent.  A node that says nothing until a deadline is left for the next.
+
+A request waits without a lock, an event or a cancel scope of its own: its task is parked, and the answer, the deadline
+(one heap, one task that sleeps until the earliest) or Trio's cancellation wakes it.  A cancelled request's bytes go
+out whole and its late answer is dropped, so the connection stays usable.
+
+A client belongs to the `trio.run` in which it was entered; anywhere else it raises `RuntimeError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import TYPE_CHECKING, NoReturn, Self, final
+
+import trio
+
+from gossipkv.client import forks, parts, reads
+from gossipkv.client._requests import call_request, get_request
+from gossipkv.client.backoff import Backoff
+from gossipkv.client.dispatcher import Dispatcher
+from gossipkv.client.pages import Pages
+from gossipkv.client.reads import TIMEOUT_MS
+from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
+from gossipkv.client.trio_link import Link, dial
+from gossipkv.errors import ProtocolError, TooLarge, UnknownVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import TracebackType
+    from typing import TypeVar
+
+    from gossipkv.address import Address
+    from gossipkv.client._requests import Request
+    from gossipkv.client.reads import Key, Record
+    from gossipkv.wire.rpc import Value
+
+    _Result = TypeVar("_Result")
+
+
+def connect(*addresses: str | Address, timeout_ms: int = TIMEOUT_MS) -> Client:
+    """A client for `async with`, which connects to the first of `addresses` (`host:port`) that can be reached.
+
+    Args:
+        addresses: Some nodes of one cluster, in order of preference; shuffle them to spread many clients.
+        timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
+
+    Raises:
+        Unavailable: on entering, none can be reached; the message and `details` list each address and why.
+        ValueError: no address, one that is not `host:port`, or a timeout that is not positive.
+    """
+    return Client(addresses, timeout_ms=timeout_ms)
+
+
+@final
+class Client:
+    """A connection to a cluster, for all tasks of one `trio.run`; `connect` makes one.
+
+    `draw` gives numbers from 0 to 1; it spreads the attempts to connect again.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str | Address],
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._route = Route(addresses_of(addresses))
+        self._timeout_s = reads.positive(timeout_ms) / 1000
+        self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
+        self._generation = forks.generation
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._nursery: trio.Nursery | None = None
+        self._alarm = trio.CancelScope()
+        self._wanted = trio.Event()
+
+    async def __aenter__(self) -> Self:
+        if self._token is not None:
+            raise RuntimeError("a client is entered once; connect again")
+        self._token = trio.lowlevel.current_trio_token()
+        link = await self._first_link()
+        self._manager = trio.open_nursery()
+        self._nursery = await self._manager.__aenter__()
+        self._nursery.start_soon(self._dial)
+        self._nursery.start_soon(self._sweep)
+        self._start(link)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The nursery is told nothing of the caller's exception, so that it comes out as it is and in no group.
+        assert self._nursery is not None
+        self._dispatcher.close()
+        self._nursery.cancel_scope.shield = True
+        self._nursery.cancel_scope.cancel()
+        await self._manager.__aexit__(None, None, None)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be pickled: connect where it is used, in each process or task")
+
+    def __repr__(self) -> str:
+        where = "not connected" if self.address is None else f"connected to {self.address}"
+        return f"<gossipkv.Client {where}>"
+
+    @property
+    def address(self) -> Address | None:
+        """The node in use, or None while there is no connection."""
+        link = self._dispatcher.link
+        return None if link is None else link.address
+
+    def dataset(self, name: str) -> Dataset:
+        """The dataset `name`; nothing is asked of the node before the first read."""
+        return Dataset(self, name)
+
+    async def ping(self) -> None:
+        """Return if the node answers."""
+        if (answer := await self.call("ping")) != "pong":
+            raise ProtocolError(f"ping was answered with {answer!r}")
+
+    async def info(self) -> dict[str, Value]:
+        """The node's name, version, databases, counters."""
+        return reads.map_of("info", await self.call("info"))
+
+    async def databases(self) -> list[dict[str, Value]]:
+        """The databases the node knows."""
+        return reads.maps_of("databases", await self.call("databases"))
+
+    async def status(self, database: str | None = None) -> dict[str, Value]:
+        """What is held, built and served, of one database or all: per database, version and partition."""
+        options: list[Value] = [] if database is None else [{"database": database}]
+        return reads.map_of("status", await self.call("status", *options))
+
+    async def refresh(self, database: str | None = None) -> Value:
+        """Start a scan of the source, of one database or all; returns the versions seen."""
+        return await self.call("refresh", database)
+
+    async def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Value:
+        """Any method of the protocol (`docs/wire.md`), and its result as it came.
+
+        Raises:
+            GossipKVError: the node's answer was an error, or there was none: `Unavailable`, `TimedOut`,
+                `ProtocolError`; `Unknown` where the method is not one that is known to be repeatable.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return await self.ask(call_request(method, params), self.deadline(timeout_ms))
+
+    def deadline(self, timeout_ms: int | None) -> float:
+        """When a request that starts now must be done, by `trio.current_time`.
+
+        Raises:
+            RuntimeError: the client is used where it does not belong.
+        """
+        try:
+            if trio.lowlevel.current_trio_token() is self._token and self._generation == forks.generation:
+                return trio.current_time() + (
+                    self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000
+                )
+        except RuntimeError:
+            pass  # Not in a task of Trio at all.
+        if self._generation != forks.generation:
+            raise RuntimeError("the client belongs to the process that this one was forked from; connect again")
+        if self._token is None:
+            raise RuntimeError("enter the client first: async with gossipkv.connect(...) as client")
+        raise RuntimeError("the client belongs to another thread or another trio.run; connect in each")
+
+    async def ask(self, request: Request[_Result], due: float) -> _Result:
+        """The result of `request`.  Raises as `call` does."""
+        self._dispatcher.submit(request, due)
+        return await self.answer(request)
+
+    def submit(self, request: Request[object], due: float) -> None:
+        """Send `request`; `answer` waits for it.  One that nobody waits for does no harm."""
+        self._dispatcher.submit(request, due)
+
+    async def answer(self, request: Request[_Result]) -> _Result:
+        """The result of a request that was submitted."""
+        if request.is_done:
+            await trio.lowlevel.checkpoint()
+            return request.take()
+
+        def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
+            self.abandon(request)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        request.owner = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        return request.take()
+
+    def abandon(self, request: Request[object]) -> None:
+        """Nobody waits for it any more."""
+        request.owner = None
+        if not request.is_done:
+            self._dispatcher.cancel(request)
+
+    def wake(self, owner: object) -> None:
+        """A request of this task is done (the dispatcher calls)."""
+        assert isinstance(owner, trio.lowlevel.Task)
+        trio.lowlevel.reschedule(owner)
+
+    def want_link(self) -> None:
+        """A link is needed (the dispatcher calls)."""
+        self._wanted.set()
+
+    def set_alarm(self, at: float) -> None:
+        """The earliest deadline came nearer (the dispatcher calls)."""
+        self._alarm.deadline = at
+
+    async def _first_link(self) -> Link:
+        failures: Failures = {}
+        due = trio.current_time() + self._timeout_s
+        untried = self._route.untried(failures)
+        for position, address in enumerate(untried):
+            remaining_s = due - trio.current_time()
+            if remaining_s <= 0:
+                raise too_late(failures)
+            try:
+                return await self._link(address, remaining_s / (len(untried) - position))
+            except OSError as error:
+                failures[str(address)] = reason_of(error)
+                self._route.prefer_another(address)
+        raise unreachable(failures)
+
+    async def _link(self, address: Address, timeout_s: float) -> Link:
+        return Link(
+            address,
+            await dial(address, timeout_s),
+            on_received=self._dispatcher.on_received,
+            on_broken=lambda link, reason: self._dispatcher.on_broken(link, reason, trio.current_time()),
+        )
+
+    def _start(self, link: Link) -> None:
+        assert self._nursery is not None
+        self._nursery.start_soon(link.run)
+        self._dispatcher.on_connected(link)
+
+    async def _dial(self) -> None:
+        """Make a link whenever one is wanted; one attempt at a time, whoever waits."""
+        while True:
+            target = self._dispatcher.target(trio.current_time())
+            if target is None:
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+            elif isinstance(target, float):
+                await trio.sleep_until(target)
+            else:
+                try:
+                    link = await self._link(target, self._timeout_s / len(self._route))
+                except OSError as error:
+                    self._dispatcher.on_dial_failed(target, reason_of(error), trio.current_time())
+                else:
+                    self._start(link)
+
+    async def _sweep(self) -> None:
+        """Give up requests when they are due."""
+        while True:
+            with trio.CancelScope(deadline=self._dispatcher.on_time(trio.current_time())) as self._alarm:
+                await trio.sleep_forever()
+
+
+@final
+class Dataset:
+    """A dataset's reads.  Every one takes `version` (exactly that one) or `min_version` (that or a newer one)."""
+
+    __slots__ = ("_client", "_database", "name")
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._database = reads.name_bytes(name)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<gossipkv.Dataset {self.name!r} of {self._client!r}>"
+
+    async def get(
+        self, key: Key, *, version: str | None = None, min_version: str | None = None, timeout_ms: int | None = None
+    ) -> bytes | None:
+        """The value of `key`, or None if there is none (an empty value is `b""`).
+
+        Raises:
+            UnknownDatabase, UnknownVersion, NotReady, Corrupt: what the node says of it.
+            Unavailable, TimedOut, ProtocolError: there was no answer.
+        """
+        options = None if version is None and min_version is None else reads.read_options(version, min_version)
+        client = self._client
+        return (await client.ask(get_request(self._database, key, options), client.deadline(timeout_ms)))[0]
+
+    async def get_with_version(
+        self, key: Key, *, version: str | None = None, min_version: str | None = None, timeout_ms: int | None = None
+    ) -> tuple[bytes | None, str]:
+        """`get`, and the version that answered."""
+        request = get_request(self._database, key, reads.read_options(version, min_version))
+        return await self._client.ask(request, self._client.deadline(timeout_ms))
+
+    async def get_many(
+        self,
+        keys: Iterable[Key],
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[bytes | None]:
+        """The values of `keys`, in the order asked, all from one version.
+
+        Any number of keys: what does not fit into one frame is asked for in parts (`docs/client.md`), within one timeout.
+        """
+        found, _ = await self.get_many_with_version(
+            keys, version=version, min_version=min_version, timeout_ms=timeout_ms
+        )
+        return found
+
+    async def get_many_with_version(
+        self,
+        keys: Iterable[Key],
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> tuple[list[bytes | None], str]:
+        """`get_many`, and the version that answered."""
+        asked = list(reads.several(keys))
+        due = self._client.deadline(timeout_ms)
+        most = parts.PART_KEYS
+        request = parts.whole(self._database, asked, reads.read_options(version, min_version))
+        if request is not None:
+            try:
+                return await self._client.ask(request, due)
+            except TooLarge:
+                if len(asked) == 1:
+                    raise
+                most = len(asked) // 2
+        reading = parts.in_parts(self._database, asked, version, min_version, most=most)
+        try:
+            while True:
+                request = next(reading)
+                with contextlib.suppress(TooLarge, UnknownVersion):  # The generator's business.
+                    await self._client.ask(request, due)
+        except StopIteration as end:
+            found: tuple[list[bytes | None], str] = end.value
+            return found
+
+    def scan(
+        self,
+        *,
+        start: Key | None = None,
+        end: Key | None = None,
+        prefix: Key | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        version: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Scan:
+        """The records with `start <= key < end` and `prefix`, in key order, for `async for`.
+
+        All pages come from the version that answered the first; the next is on its way while one is consumed.  `limit`
+        bounds the records in all, `timeout_ms` each page.
+        """
+        pages = Pages(self.name, start=start, end=end, prefix=prefix, reverse=reverse, limit=limit, version=version)
+        return Scan(self._client, pages, timeout_ms)
+
+
+@final
+class Scan:
+    """The records of a scan, in order; `Dataset.scan` makes one.
+
+    No generator and no task stands behind it, so leaving the loop early leaves nothing behind: at most the answer to one
+    request, which is dropped.  `aclose` or `async with` spare the client even that.
+    """
+
+    __slots__ = ("_ahead", "_client", "_pages", "_records", "_timeout_ms")
+
+    def __init__(self, client: Client, pages: Pages, timeout_ms: int | None) -> None:
+        self._client = client
+        self._pages = pages
+        self._timeout_ms = timeout_ms
+        self._records: Iterator[Record] = iter(())
+        self._ahead: Request[Value] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        """The next record.  A checkpoint where a page begins, and nowhere else.
+
+        Raises:
+            GossipKVError: what `Client.call` raises; the next call asks for the same page again.
+        """
+        for record in self._records:
+            return record
+        while await self._turn():
+            for record in self._records:
+                return record
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Ask for no more."""
+        self._records = iter(())
+        self._pages.close()
+        self._abandon()
+
+    async def _turn(self) -> bool:
+        """Take the next page and ask for the one after it; False when there is none."""
+        self._ask_ahead()
+        request = self._ahead
+        if request is None:
+            await trio.lowlevel.checkpoint()
+            return False
+        try:
+            page = await self._client.answer(request)
+        finally:
+            self._ahead = None
+        self._records = iter(self._pages.take(page))
+        self._ask_ahead()
+        return True
+
+    def _ask_ahead(self) -> None:
+        if self._ahead is None and (request := self._pages.next_request()) is not None:
+            self._client.submit(request, self._client.deadline(self._timeout_ms))
+            self._ahead = request
+
+    def _abandon(self) -> None:
+        if self._ahead is not None:
+            self._client.abandon(self._ahead)
+            self._ahead = None

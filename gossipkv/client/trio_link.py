@@ -1,0 +1,152 @@
+"""One connection under Trio: a socket, the session on it, a task that reads and a task that sends.
+
+The tasks that ask put their requests into the session and are parked; they never touch the socket, so whatever
+happens to them leaves the stream whole.  The sender is woken by the first request and runs when every task that could
+run has run, so the requests of all of them leave in one system call.  Likewise one receive wakes many tasks.
+
+The socket is the system's own, not Trio's: a ready socket is read and written without a checkpoint for each call.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.client._session import Session
+from gossipkv.client.route import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.address import Address
+    from gossipkv.client._requests import Request
+
+RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
+
+
+async def dial(address: Address, timeout_s: float) -> socket.socket:
+    """A connection to `address`, by whichever of the addresses that a name stands for answers first.
+
+    Raises:
+        OSError: it cannot be reached, or not in time.
+    """
+    try:
+        with trio.fail_after(timeout_s):
+            stream = await trio.open_tcp_stream(address.host, address.port)
+    except trio.TooSlowError:
+        raise TimeoutError from None
+    except UnicodeError as error:  # A name that no name service could know.
+        raise OSError(str(error)) from error
+    except OSError as error:
+        raise OSError(_first_reason(error)) from error
+    return socket.socket(fileno=stream.socket.detach())
+
+
+def _first_reason(error: OSError) -> str:
+    """Trio's error says that all attempts failed, and has why in a group."""
+    cause: BaseException | None = error.__cause__
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    return reason_of(cause if isinstance(cause, Exception) else error)
+
+
+@final
+class Link:
+    """A connection to the node at `address`; `run` moves its bytes.
+
+    `on_received` is called after answers came or bytes went out, `on_broken` with a reason when it ends by itself.
+    """
+
+    __slots__ = ("_is_closed", "_on_broken", "_on_received", "_scope", "_sender", "_socket", "address", "session")
+
+    def __init__(
+        self,
+        address: Address,
+        connection: socket.socket,
+        *,
+        on_received: Callable[[Link], None],
+        on_broken: Callable[[Link, str], None],
+    ) -> None:
+        connection.setblocking(False)
+        self.address = address
+        self.session = Session()
+        self._socket = connection
+        self._on_received = on_received
+        self._on_broken = on_broken
+        self._scope = trio.CancelScope()
+        self._sender: trio.lowlevel.Task | None = None  # While it is parked.
+        self._is_closed = False
+
+    def send(self, request: Request[object]) -> None:
+        """Queue a request; its bytes go out when this task waits."""
+        self.session.send(request)
+        sender = self._sender
+        if sender is not None:
+            self._sender = None
+            trio.lowlevel.reschedule(sender)
+
+    def close(self) -> None:
+        """End both tasks, and with them the connection."""
+        self._is_closed = True
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Move bytes until the connection ends or `close` is called."""
+        with self._socket, self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send)
+                await self._receive()
+
+    def _break(self, reason: str) -> None:
+        if not self._is_closed:
+            self._on_broken(self, reason)
+            self.close()
+
+    async def _receive(self) -> None:
+        session = self.session
+        reschedule = trio.lowlevel.reschedule
+        wait_readable = trio.lowlevel.wait_readable
+        receive = self._socket.recv
+        while True:
+            await wait_readable(self._socket)
+            try:
+                data = receive(RECEIVE_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                return self._break(reason_of(error))
+            if not data:
+                return self._break("the node closed the connection" + ("" if session.is_clean else " amid an answer"))
+            for request in session.receive(data):
+                owner = request.owner
+                if owner is not None:
+                    request.owner = None
+                    reschedule(owner)
+            if session.failure is not None:
+                return self._break(session.failure.message)
+            self._on_received(self)
+
+    async def _send(self) -> None:
+        session = self.session
+        while True:
+            output = memoryview(session.take_output())
+            while output:
+                try:
+                    count = self._socket.send(output)
+                except BlockingIOError:
+                    await trio.lowlevel.wait_writable(self._socket)
+                    continue
+                except OSError as error:
+                    return self._break(reason_of(error))
+                session.sent(count)
+                output = output[count:]
+            self._on_received(self)
+            if not session.unsent_bytes:
+                self._sender = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._forget_sender)
+
+    def _forget_sender(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
+        self._sender = None
+        return trio.lowlevel.Abort.SUCCEEDED

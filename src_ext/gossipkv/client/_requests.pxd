@@ -1,0 +1,37 @@
+from libc.stdint cimport uint32_t, uint64_t
+
+cdef enum RequestKind:
+    REQUEST_OTHER
+    REQUEST_GET
+    REQUEST_GET_MANY
+
+
+cdef class Request:
+    cdef readonly str method
+    cdef readonly bint is_repeatable
+    cdef readonly bint is_done
+    cdef readonly object result
+    cdef readonly object error
+    cdef public object owner
+    cdef public object history
+    cdef RequestKind kind
+    cdef bytes head  # the database; of an uncommon method its name and parameters; as they stand in the frame
+    cdef object subject  # the key, or a list of keys, all `bytes`
+    cdef bytes options  # as they stand in the frame, or None
+    cdef readonly Py_ssize_t size_bytes  # of the frame, at most
+    cdef readonly object session  # where it is in flight, or None
+    cdef uint32_t message_id
+    cdef uint64_t begin  # of its frame in the stream of that session
+    cdef uint64_t heard  # how often something had arrived there when it was sent
+    cdef readonly double due
+    cdef Py_ssize_t place  # in the heap of `deadlines`; -1: in none
+    cdef Deadlines deadlines
+
+    cdef int finish(self, object result, object error) except -1
+
+
+cdef class Deadlines:
+    cdef list heap
+
+    cdef int drop(self, Request request) except -1
+    cdef int settle(self, Request request, Py_ssize_t place) except -1
