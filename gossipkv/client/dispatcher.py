@@ -302,8 +302,6 @@ def _history(request: Request[object]) -> History:
 
 
 def _unknown(request: Request[object], address: Address, reason: str, cause: Exception | None) -> Unknown:
-    error = Unknown(
-        f"{address}: {reason}; {request.method} may or may not have been done", {"address": str(address)}
-    )
+    error = Unknown(f"{address}: {reason}; {request.method} may or may not have been done", {"address": str(address)})
     error.__cause__ = cause
     return error

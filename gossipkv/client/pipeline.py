@@ -30,7 +30,9 @@ class Pipeline:
     Each has `timeout_s` from the moment it is the oldest.
     """
 
-    def __init__(self, dialler: Dialler, requests: Iterator[Request[object]], *, in_flight: int, timeout_s: float) -> None:
+    def __init__(
+        self, dialler: Dialler, requests: Iterator[Request[object]], *, in_flight: int, timeout_s: float
+    ) -> None:
         self._dialler = dialler
         self._requests = requests
         self._in_flight = in_flight

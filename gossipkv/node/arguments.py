@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+NOTHING = b"\x90"  # No parameters.
+
 # The longest text that means something: names of databases and versions are those of files.  What is longer is refused
 # before it is looked for, compared with what is known, and sent back in an error.
 MAX_NAME_BYTES = 255
-
-NOTHING = b"\x90"  # No parameters.
 
 
 def _text(value: Raw, where: str) -> str:

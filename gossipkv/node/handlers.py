@@ -23,7 +23,7 @@ from gossipkv.node.reads import Holdings, Reads
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable
 
     from gossipkv.errors import Detail
     from gossipkv.wire.rpc import Value
@@ -37,9 +37,10 @@ PROTOCOL = 1  # Grows when a client must know; new methods and options are no re
 @final
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A result that takes time."""
+    """A result that takes time; `shared_by`: the same for all that ask before it is begun, named by this."""
 
     result: Callable[[], Awaitable[Value]]
+    shared_by: Hashable | None = None
 
 
 class Datasets(Holdings, Protocol):
@@ -194,7 +195,7 @@ class Handlers:
             result: dict[str, Value] = {name: list(versions) for name, versions in seen.items()}
             return result
 
-        return Waiting(look)
+        return Waiting(look, shared_by=("refresh", database))
 
     def _check_known(self, database: str) -> None:
         if not self._datasets.known(database):

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, final
 
+import msgpack
 import structlog
 import trio
 
+from gossipkv.errors import Overloaded, to_wire
 from gossipkv.node._serving import Loop, Pending, Refused
 from gossipkv.node.handlers import Waiting
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Hashable
 
     from gossipkv.node._connection import Core
 
@@ -28,6 +31,15 @@ SERVE_US = 1000
 
 # How long Python answers before local reads have their turn again: that and one answer more is what they wait.
 ANSWER_US = 1000
+
+# Answers that take time and are worked on at once, each in a task of some KiB; further ones are refused.
+MAX_TASKS = 1000
+OVERLOADED = Refused(
+    msgpack.packb(to_wire(Overloaded("too many requests that take time; try again later", {"limit": MAX_TASKS})))
+)
+
+# Answers given before Trio's other tasks have a turn, when one result answers many: about half a millisecond.
+PORTION = 1000
 
 # How exact time-outs are.  A look at 10,000 connections takes about 1 ms.
 EXPIRE_PERIOD_S = 0.5
@@ -46,7 +58,7 @@ TROUBLES = (
     "duplicate_ids",
     "bad_requests",
     "closed_reset",
-    "paused_for_all_hand_offs",
+    "overloaded",
     "frames_too_large",
     "frames_too_deep",
     "frames_too_many_elements",
@@ -82,6 +94,7 @@ class Pump:
         self._answers = answers
         self._log = structlog.get_logger("gossipkv.node")
         self._nursery: trio.Nursery | None = None
+        self._waiting: dict[Hashable, list[Pending]] = {}  # By what they share, those whose turn has not begun.
         self._draining = False
         self._drained = trio.Event()
 
@@ -119,14 +132,38 @@ class Pump:
             else:
                 await trio.lowlevel.wait_readable(descriptor)
             for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
-                self._nursery.start_soon(self._complete, pending)
+                self._begin(pending)
             if self._draining and loop.connections == 0:
                 self._drained.set()
 
-    async def _complete(self, pending: Pending) -> None:
+    def _begin(self, pending: Pending) -> None:
+        """Have a task work on it, or join those who wait for the same."""
         assert isinstance(pending.waiting, Waiting)
-        self._loop.complete(pending, await self._answers.complete(pending.method, pending.waiting))
-        self._wake()
+        assert self._nursery is not None
+        name = pending.waiting.shared_by
+        name = pending if name is None else name
+        if name in self._waiting:
+            self._waiting[name].append(pending)
+        elif len(self._waiting) < MAX_TASKS:
+            self._waiting[name] = [pending]
+            self._nursery.start_soon(self._complete, name)
+        else:
+            self._loop.complete(pending, OVERLOADED)
+            self._wake()
+
+    async def _complete(self, name: Hashable) -> None:
+        """Answer all who asked before it began; then, once, all who have asked meanwhile."""
+        while self._waiting[name]:
+            asked, self._waiting[name] = self._waiting[name], []
+            waiting = asked[0].waiting
+            assert isinstance(waiting, Waiting)
+            answer = await self._answers.complete(asked[0].method, waiting)
+            for begin in range(0, len(asked), PORTION):
+                for pending in asked[begin : begin + PORTION]:
+                    self._loop.complete(pending, answer)
+                self._wake()
+                await trio.lowlevel.checkpoint()
+        del self._waiting[name]
 
     def _wake(self) -> None:
         """After something outside a round: what was held may go on, and a drain may be done."""

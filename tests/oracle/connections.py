@@ -70,7 +70,6 @@ class Connection(Conversation):
     doomed: bool = False
     held: bool = False
     runnable: bool = False
-    shut: bool = False
     active_ms: int = 0
     partial_ms: int | None = None
     blocked_ms: int | None = None
@@ -81,11 +80,14 @@ class Connection(Conversation):
         """Packed as the node does: the version is text."""
         counts = self.node.counts
         if isinstance(result, list):
-            values, version = result
-            many = isinstance(values, list)
-            counts["get_manys" if many else "gets"] += 1
-            counts["keys_read"] += len(values) if many else 1
-            result = [values, version.decode()]
+            *found, version = result
+            many = isinstance(found[0], list)
+            if len(found) == 2:
+                counts.update(scans=1, scan_slices=1, partitions_searched=1, records_scanned=len(found[0]))
+            else:
+                counts["get_manys" if many else "gets"] += 1
+                counts["keys_read"] += len(found[0]) if many else 1
+            result = [*found, version.decode()]
         else:
             counts["pings"] += 1
             result = result.decode()
@@ -100,7 +102,15 @@ class Connection(Conversation):
         self.out += pack(msgid, words, None)
 
     def hand_off(self, msgid: int, method: bytes, params: bytes) -> None:
-        """In flight until it is answered."""
+        """In flight until it is answered; refused when too many are, in all."""
+        if self.node.in_flight >= self.node.limits.max_in_flight_total:
+            self.node.counts["overloaded"] += 1
+            code, message, _ = self.node.wording["overloaded"]
+            self.out += pack(msgid, [code, message, {"limit": self.node.limits.max_in_flight_total}], None)
+            return
+        if not self.node.make_room(self, len(params) - len(self.input)):
+            self.doom("memory")
+            return
         self.in_flight.add(msgid)
         self.node.counts["handed_off"] += 1
         self.node.handed_off.append((self.handle, msgid, method, params))
@@ -134,7 +144,7 @@ class Connection(Conversation):
 
     def keep(self, data: bytes) -> bool:
         """More input, if the node has room for it."""
-        if len(data) > self.node.limits.max_held - self.node.held_bytes:
+        if not self.node.make_room(self, len(data)):
             self.doom("memory")
             return False
         self.input += data
@@ -165,7 +175,7 @@ class Connection(Conversation):
         """Takes whole messages while there is room; how many bytes they were."""
         at, self.held = 0, False
         while at < len(data) and self.ended is None:
-            if not self.has_room() or self.node.is_full():
+            if not self.has_room() or self.doomed:
                 self.held = True
                 break
             size = msgpack_scanner.scan(data[at:], **self.limits)
@@ -192,13 +202,13 @@ class Connection(Conversation):
         if self.held:
             full = len(self.in_flight) >= self.node.limits.max_in_flight
             own = "paused_for_hand_offs" if full else "paused_for_output"
-            self.node.counts["paused_for_all_hand_offs" if self.has_room() else own] += 1
+            self.node.counts[own] += not self.has_room()
 
     def hold(self) -> None:
         """What was answered waits for the peer, if the node has room for it."""
         out, self.out = self.out, b""
         if out and not self.doomed:
-            if len(out) > self.node.limits.max_held - self.node.held_bytes:
+            if not self.node.make_room(self, len(out)):
                 self.doom("memory")
             else:
                 self.output += out
@@ -215,14 +225,6 @@ class Connection(Conversation):
         if self.held and self.has_room() and not self.runnable:
             self.runnable = True
             self.node.runnable.append(self)
-        if len(self.output) < self.node.limits.max_queued:
-            self.open_again()
-
-    def open_again(self) -> None:
-        """Its hand-offs may be answered, or nobody awaits that any more."""
-        if self.shut:
-            self.shut = False
-            self.node.opened_again.append(self.handle)
 
     def expire(self) -> None:
         """Is its time up?"""
@@ -247,7 +249,6 @@ class Node:
     counts: Counter[str] = field(default_factory=Counter)
     handed_off: list[tuple[int, int, bytes, bytes]] = field(default_factory=list)
     runnable: deque[Connection] = field(default_factory=deque)
-    opened_again: list[int] = field(default_factory=list)
 
     @property
     def held_bytes(self) -> int:
@@ -259,9 +260,21 @@ class Node:
         """Requests that wait for an answer."""
         return sum(len(one.in_flight) for one in self.connections.values())
 
-    def is_full(self) -> bool:
-        """Whether nobody's hand-offs are taken."""
-        return self.in_flight >= self.limits.max_in_flight_total
+    def held_by(self, one: Connection) -> int:
+        """With what it has handed off and Python has not seen yet."""
+        waiting = sum(len(params) for handle, _, _, params in self.handed_off if handle == one.handle)
+        return len(one.input) + len(one.output) + waiting
+
+    def make_room(self, asking: Connection, size: int) -> bool:
+        """Whether a connection may hold so much more; whoever holds more than that goes for it."""
+        while sum(map(self.held_by, self.connections.values())) + size > self.limits.max_held:
+            largest = max(self.connections.values(), key=self.held_by)
+            if self.held_by(largest) <= self.held_by(asking) + size:
+                return False
+            largest.doom("memory")
+            largest.input = largest.output = b""
+            self.handed_off = [one for one in self.handed_off if one[0] != largest.handle]
+        return True
 
     def counters(self) -> dict[str, int]:
         """Every counter that is not 0, and what there is now."""
@@ -310,7 +323,7 @@ class Node:
     def run(self) -> None:
         """Held input that may go on is looked at, each connection's once."""
         for _ in range(len(self.runnable)):
-            one = None if self.is_full() else self.next_runnable()
+            one = self.next_runnable()
             if one is not None:
                 one.resume()
                 one.hold()
@@ -354,15 +367,7 @@ class Node:
     def may_reply(self, handle: int) -> bool:
         """Whether to answer now."""
         one = self.connections.get(handle)
-        if one is None or one.doomed or len(one.output) < self.limits.max_queued:
-            return True
-        one.shut = True
-        return False
-
-    def reopened(self) -> list[int]:
-        """For whom that has changed."""
-        handles, self.opened_again = self.opened_again, []
-        return handles
+        return one is None or one.doomed or len(one.output) < self.limits.max_queued
 
     def each(self, act: Callable[[Connection], None]) -> None:
         """Of all connections."""
@@ -372,7 +377,6 @@ class Node:
     def close(self, handle: int) -> None:
         """It is gone."""
         one = self.connections.pop(handle)
-        one.open_again()
         self.counts[f"closed_{one.reason}"] += 1
 
     def publish(self, databases: Databases) -> None:

@@ -44,6 +44,7 @@ cdef class Backlog:
     cdef void park_queue(self, uint64_t handle) noexcept nogil
     cdef void resume_queue(self, uint64_t handle) noexcept nogil
     cdef void forget_queue(self, uint64_t handle) noexcept nogil
+    cdef Py_ssize_t bytes_of(self, uint64_t handle) noexcept nogil
     cdef Queue* find(self, uint64_t handle) noexcept nogil
     cdef int reach(self, uint32_t slot) noexcept nogil
     cdef void enter(self, uint32_t slot) noexcept nogil

@@ -136,6 +136,11 @@ cdef class Backlog:
             return NULL
         return &self.queues[slot]
 
+    cdef Py_ssize_t bytes_of(self, uint64_t handle) noexcept nogil:
+        """Of a connection's parameters and answers that wait."""
+        cdef Queue* queue = self.find(handle)
+        return queue.size_bytes if queue != NULL else 0
+
     cdef int reach(self, uint32_t slot) noexcept nogil:
         """Queues for slots up to this one."""
         cdef size_t capacity = self.capacity if self.capacity > 0 else LEAST_QUEUES

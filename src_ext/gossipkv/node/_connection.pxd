@@ -43,6 +43,8 @@ cdef class Core:
     cdef Scans scans  # what is answered in slices
     cdef uint32_t hand_off_count  # in this step
     cdef Py_ssize_t hand_off_bytes
+    cdef uint64_t turn_ends_at_key  # of `KEYS_READ`
+    cdef Py_ssize_t elements  # of the message that is looked at
     cdef uint32_t fresh_answers  # in `out`, not yet in `answered`
     cdef LatencyHistogram answered
     cdef LatencyHistogram handed_off
@@ -71,6 +73,9 @@ cdef class Core:
     cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil
     cdef void deliver(self, Connection* connection) noexcept nogil
     cdef Py_ssize_t room(self) noexcept nogil
+    cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil
+    cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil
+    cdef bint may_hand_off(self, const Envelope* request) noexcept nogil
     cdef void count_answered(self, const Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1

@@ -18,7 +18,7 @@ The invariants:
 * Nor are its hand-offs answered then (`_answering.pxd`), so its output is `max_queued` and one answer at most.
 * Each request that was handed off is in `in_flight` until it is answered, and is answered at most once.
 * `held_bytes` is the sum of all inputs and outputs; with what waits in the backlog it stays within `max_held`.
-  Whoever wants more is closed.
+  Over that, whoever holds most is closed.
 
 Two drive it, through the same C functions: `_serving.pyx` from epoll, `_driver.pyx` from Python by hand, for tests
 and simulations.
@@ -41,7 +41,7 @@ from gossipkv.node._counters cimport (
     BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
     CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS, DUPLICATE_IDS,
     FRAMES_MALFORMED, FRAMES_TOO_DEEP, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS, GET_MANYS, GETS, HANDED_OFF,
-    KEYS_READ, NOTIFICATIONS_IGNORED, PAUSED_FOR_ALL_HAND_OFFS, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS,
+    KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS,
     REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE,
     counters_by_name,
 )
@@ -56,7 +56,7 @@ from gossipkv.node._scans cimport (
     scans_unpark,
 )
 from gossipkv.node._slots cimport slots_find, slots_give_back, slots_grow, slots_take
-from gossipkv.node._state cimport FINISHING, OPEN, Connection, connection_close, connection_open, time_is_up
+from gossipkv.node._state cimport FINISHING, FREE, OPEN, Connection, connection_close, connection_open, time_is_up
 from gossipkv.wire._frames cimport (
     FRAME_COMPLETE, FRAME_DEPTH, FRAME_PARTIAL, FRAME_TOO_DEEP, FRAME_TOO_LARGE, FRAME_TOO_MANY,
     frame_begin, frame_scan,
@@ -68,8 +68,11 @@ cdef enum:
     # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
     HAND_OFFS_PER_STEP = 1024
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
-    # Parameters of requests that wait for their turn; beyond, nothing more is looked at.  A step adds at most as much
-    # again as is above.
+    # Keys that one connection reads in one go: about half a millisecond.
+    KEYS_PER_TURN = 4096
+    # What a request that Python decodes may have of elements: 1 ms of decoding, and no method takes more but `get_many`.
+    HAND_OFF_ELEMENTS = 1024
+    # Parameters of requests that wait for their turn; beyond, further ones are refused.
     MAX_WAITING_BYTES = 16 * 1024 * 1024
     # `out` goes back to the allocator when one large answer has blown it up.
     SPARE_BYTES = 4 * 1024 * 1024
@@ -77,6 +80,9 @@ cdef enum:
 cdef const char* NOT_A_REQUEST = b"a request is [0, id, method, [parameters]]"
 cdef const char* NOT_SO_LARGE = b"the request is larger than the node accepts; the connection is closed"
 cdef const char* NOT_BOUNDED = b"the request is too deep, too long or no MessagePack; the connection is closed"
+cdef const char* TOO_MANY_ELEMENTS = b"the request has more elements than its method takes"
+cdef const char* TOO_MANY_REQUESTS = b"too many requests wait for an answer here; try again later"
+cdef const char* TOO_MUCH_WAITS = b"the requests that wait for an answer here are too large together; try again later"
 cdef const char* STILL_IN_FLIGHT = b"a request with this id is still in flight"
 
 
@@ -223,8 +229,7 @@ cdef class Core:
             and buffer_size(&self.out) < BURST_BYTES
             and self.hand_off_count < HAND_OFFS_PER_STEP
             and self.hand_off_bytes < HAND_OFF_BYTES_PER_STEP
-            and self.backlog.size_bytes < MAX_WAITING_BYTES
-            and self.in_flight_count < self.max_in_flight_total
+            and self.counts[KEYS_READ] < self.turn_ends_at_key
         )
 
     cdef bint wants_read(self, const Connection* connection) noexcept nogil:
@@ -268,16 +273,46 @@ cdef class Core:
 
     cdef bint has_work(self) noexcept nogil:
         """Whether a step has something to do although no socket is ready."""
-        return scans_have_turn(&self.scans) or (
-            buffer_size(&self.runnable) > 0
-            and self.in_flight_count < self.max_in_flight_total
-            and self.backlog.size_bytes < MAX_WAITING_BYTES
-        )
+        return buffer_size(&self.runnable) > 0 or scans_have_turn(&self.scans)
 
     cdef Py_ssize_t room(self) noexcept nogil:
         """How much more may be held for all connections."""
         cdef Py_ssize_t requests = self.backlog.size_bytes + self.backlog.parked_bytes
         return self.max_held - self.held_bytes - self.scans.held_bytes - requests
+
+    cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil:
+        return (
+            buffer_size(&connection.input)
+            + buffer_size(&connection.output)
+            + self.backlog.bytes_of(connection.handle)
+            + connection.scanner.held_bytes
+        )
+
+    cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil:
+        """Whether a connection may hold so much more.
+
+        Whoever holds more than it would then hold has to go first, so that few who hold much do not drive out many
+        who hold little.  Each such look at all connections frees what the largest of them holds.
+        """
+        cdef Connection* largest
+        cdef uint32_t i
+        while size > self.room():
+            largest = NULL
+            for i in range(self.slots.count):
+                if self.slots.at[i].state != FREE and (
+                    largest == NULL or self.held_by(self.slots.at[i]) > self.held_by(largest)
+                ):
+                    largest = self.slots.at[i]
+            if largest == NULL or largest == asking or self.held_by(largest) <= self.held_by(asking) + size:
+                return False
+            self.held_bytes -= buffer_size(&largest.input) + buffer_size(&largest.output)
+            buffer_release(&largest.input)
+            buffer_release(&largest.output)
+            self.backlog.forget_queue(largest.handle)
+            scans_drop(&self.scans, &largest.scanner)
+            self.doom(largest, CLOSED_MEMORY)
+            self.flush_later(largest)
+        return True
 
     # Input ------------------------------------------------------------------------------------------------------
 
@@ -310,6 +345,7 @@ cdef class Core:
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t length
         cdef int result
+        self.turn_ends_at_key = self.counts[KEYS_READ] + KEYS_PER_TURN
         connection.held = False
         while at < size:
             if not self.may_process(connection):
@@ -322,6 +358,7 @@ cdef class Core:
                 self.refuse_frame(connection, data + at, size - at, result)
                 break
             length = connection.scan.position
+            self.elements = connection.scan.elements
             frame_begin(&connection.scan)
             self.take_message(connection, data + at, length)
             at += length
@@ -338,11 +375,9 @@ cdef class Core:
                 self.counts[PAUSED_FOR_HAND_OFFS] += 1
             elif buffer_size(&connection.output) + buffer_size(&self.out) >= self.max_queued:
                 self.counts[PAUSED_FOR_OUTPUT] += 1
-            elif self.in_flight_count >= self.max_in_flight_total:
-                self.counts[PAUSED_FOR_ALL_HAND_OFFS] += 1
 
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        if size > self.room() or buffer_append(&connection.input, data, size) < 0:
+        if not self.make_room(connection, size) or buffer_append(&connection.input, data, size) < 0:
             self.doom(connection, CLOSED_MEMORY)
             return -1
         self.held_bytes += size
@@ -421,6 +456,8 @@ cdef class Core:
                 put_text(&self.out, b"pong")
                 self.counts[PINGS] += 1
                 outcome = ANSWERED
+        if outcome == HAND_OFF and not self.may_hand_off(request):
+            outcome = ANSWERED
         self.fresh_answers += 0 < outcome < UNDER_WAY
         if outcome == HAND_OFF:
             self.hand_off(connection, request)
@@ -433,13 +470,28 @@ cdef class Core:
         """Answer it now, or note that its answer comes in a later slice."""
         cdef int outcome = scans_ask(
             &self.scans, &connection.scanner, self.published, request.msgid, connection.received_ns, request.params,
-            &self.out,
+            self.in_flight_count < self.max_in_flight_total, &self.out,
         )
         if outcome == UNDER_WAY:
-            if self.room() < 0 or ids_add(&connection.in_flight, request.msgid) < 0:
+            if not self.make_room(connection, 0) or ids_add(&connection.in_flight, request.msgid) < 0:
                 return OUT_OF_MEMORY
             self.in_flight_count += 1
         return outcome
+
+    cdef bint may_hand_off(self, const Envelope* request) noexcept nogil:
+        """Whether Python may see it; if not, it is answered.  Whoever asks for less than that is not held up by it."""
+        if self.elements > HAND_OFF_ELEMENTS and not blob_is(&request.method, b"get_many", 8):
+            self.counts[BAD_REQUESTS] += 1
+            write_error(&self.out, request.msgid, b"BAD_REQUEST", TOO_MANY_ELEMENTS, HAND_OFF_ELEMENTS, self.elements)
+        elif self.in_flight_count >= self.max_in_flight_total:
+            self.counts[OVERLOADED] += 1
+            write_error(&self.out, request.msgid, b"OVERLOADED", TOO_MANY_REQUESTS, self.max_in_flight_total, -1)
+        elif self.backlog.size_bytes >= MAX_WAITING_BYTES:
+            self.counts[OVERLOADED] += 1
+            write_error(&self.out, request.msgid, b"OVERLOADED", TOO_MUCH_WAITS, MAX_WAITING_BYTES, -1)
+        else:
+            return True
+        return False
 
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil:
         """Let Python answer."""
@@ -453,7 +505,7 @@ cdef class Core:
         """Copy what Python needs; the receive buffer is used again, and a frame that was held is dropped."""
         cdef Py_ssize_t size = request.params.end - request.params.at
         cdef Request* waiting = NULL
-        if request.method.size + size <= self.room() + buffer_size(&connection.input):
+        if self.make_room(connection, size - buffer_size(&connection.input)):
             waiting = self.backlog.put(
                 connection.handle, request.msgid, ASKED, received_ns, request.method.size, size
             )
@@ -481,7 +533,7 @@ cdef class Core:
         """Keep the answers in `out`, but for the first `skip` bytes, until the peer takes them; `out` is empty then."""
         cdef Py_ssize_t size = buffer_size(&self.out) - skip
         if size > 0 and not connection.doomed:
-            if size > self.room() or buffer_append(
+            if not self.make_room(connection, size) or buffer_append(
                 &connection.output, self.out.data + self.out.start + skip, size
             ) < 0:
                 self.doom(connection, CLOSED_MEMORY)

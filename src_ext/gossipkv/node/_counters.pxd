@@ -24,7 +24,7 @@ cdef enum:
     BAD_REQUESTS
     PAUSED_FOR_OUTPUT
     PAUSED_FOR_HAND_OFFS
-    PAUSED_FOR_ALL_HAND_OFFS
+    OVERLOADED
     FRAMES_TOO_LARGE
     FRAMES_TOO_DEEP
     FRAMES_TOO_MANY_ELEMENTS
@@ -49,7 +49,7 @@ cdef inline dict counters_by_name(const uint64_t* counts):
         connections_accepted connections_refused connections_refused_by_address accept_pauses
         busy_polls busy_poll_hits bytes_received bytes_sent pings gets get_manys keys_read handed_off
         replies replies_dropped replies_too_large notifications_ignored duplicate_ids bad_requests
-        paused_for_output paused_for_hand_offs paused_for_all_hand_offs
+        paused_for_output paused_for_hand_offs overloaded
         frames_too_large frames_too_deep frames_too_many_elements frames_malformed
         closed_by_peer closed_reset closed_bad_frame closed_bad_message closed_unasked_response
         closed_frame_timeout closed_output_timeout closed_idle closed_memory closed_drained closed_cut

@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from gossipkv.node._addresses cimport address_number
 from gossipkv.node._buffer cimport buffer_size
 from gossipkv.node._connection cimport Core
-from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER
+from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY
 from gossipkv.node._scan_turns cimport take_turn
 from gossipkv.node._scans cimport SLICE_WORK
 from gossipkv.node._state cimport Connection
@@ -107,6 +107,17 @@ cdef class Driver:
     def end_input(self, uint64_t handle):
         """The peer sends no more; what it has asked is still answered."""
         self.core.finish(self.live(handle), CLOSED_BY_PEER)
+
+    def may_reply(self, uint64_t handle):
+        """Whether its peer has read enough for one more answer to what was handed off, as the loop would ask."""
+        cdef Connection* connection = self.core.find(handle)
+        return bool(
+            connection == NULL or connection.doomed or buffer_size(&connection.output) < self.core.max_queued
+        )
+
+    def drop(self, uint64_t handle):
+        """It takes too much memory."""
+        self.core.doom(self.live(handle), CLOSED_MEMORY)
 
     def close(self, uint64_t handle):
         """The connection is gone."""

@@ -24,7 +24,7 @@ cdef inline void ids_release(IdSet* ids) noexcept nogil:
 
 
 cdef inline uint32_t ids_home(const IdSet* ids, uint64_t entry) noexcept nogil:
-    return (<uint32_t>entry * 2654435761U) & ids.mask
+    return <uint32_t>((entry * 0x9E3779B97F4A7C15ULL) >> 32) & ids.mask
 
 
 cdef inline bint ids_find(const IdSet* ids, uint32_t msgid, uint32_t* slot) noexcept nogil:

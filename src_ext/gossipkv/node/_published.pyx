@@ -46,6 +46,8 @@ cdef enum:
     # Lookups of one batch whose cache misses overlap: a core has about a dozen line-fill buffers, and a lookup has
     # two misses; more would evict what the first ones fetched.
     WINDOW = 32
+    # Names are those of directories; a longer one from a client is not worth its hash.
+    LONGEST_NAME = 255
     # A record's first lines come with the record; values that are longer on average are asked for on their own.
     LONG_VALUE_BYTES = 128
 
@@ -292,8 +294,11 @@ cdef class Published:
         return choose_version(found, &options)
 
     cdef PublishedDatabase* find_database(self, const Blob* name) noexcept nogil:
-        cdef size_t slot = hash_name(name) & <size_t>self.slot_mask
+        cdef size_t slot
         cdef PublishedDatabase* database
+        if name.size > LONGEST_NAME:
+            return NULL
+        slot = hash_name(name) & <size_t>self.slot_mask
         while self.slots[slot] != 0:
             database = &self.databases[self.slots[slot] - 1]
             if compare(&database.name, name) == 0:

@@ -56,7 +56,7 @@ cdef inline Connection* take_turn(Core core, int64_t* work) noexcept nogil:
             scans_park(&core.scans, scanner)
             continue
         outcome = scans_run(&core.scans, scanner, core.published, work, &core.out)
-        if outcome == UNDER_WAY and core.room() >= 0:
+        if outcome == UNDER_WAY and core.make_room(connection, 0):
             continue
         end_scan(core, connection, outcome if outcome != UNDER_WAY else OUT_OF_MEMORY)
         return connection

@@ -46,6 +46,7 @@ cdef struct Scanner:
     Scanner* previous
     uint64_t handle  # of the connection
     ScannerPlace place
+    Py_ssize_t held_bytes
     Job* first
     Job* last
 
@@ -73,7 +74,8 @@ cdef dict scans_counters(const Scans* scans)
 cdef void scans_release(Scans* scans) noexcept nogil
 cdef void scans_new_step(Scans* scans) noexcept nogil
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params, Buffer* out
+    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params,
+    bint may_wait, Buffer* out,
 ) noexcept nogil
 cdef Scanner* scans_turn(Scans* scans) noexcept nogil
 cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* work, Buffer* out) noexcept nogil

@@ -289,7 +289,7 @@ cdef Job* new_job(Scans* scans) noexcept nogil:
     return job if job != NULL else <Job*>calloc(1, sizeof(Job))
 
 
-cdef void note_size(Scans* scans, Job* job) noexcept nogil:
+cdef void note_size(Scans* scans, Scanner* scanner, Job* job) noexcept nogil:
     """Count what the job holds now."""
     cdef Py_ssize_t size = (
         job.params.end
@@ -298,6 +298,7 @@ cdef void note_size(Scans* scans, Job* job) noexcept nogil:
         + job.page.head_count * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
     )
     scans.held_bytes += size - job.held
+    scanner.held_bytes += size - job.held
     job.held = size
 
 
@@ -345,7 +346,7 @@ cdef void begin_job(Scans* scans, Job* job, Published table) noexcept nogil:
     )
 
 
-cdef int keep_job(Scans* scans, Job* job, Published table, const Cursor* params) noexcept nogil:
+cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, Published table, const Cursor* params) noexcept nogil:
     """Copy the request: what it was read from is used again.  A plan that was made points into the copy then."""
     cdef Cursor copy
     if buffer_append(&job.params, params.at, params.end - params.at) < 0:
@@ -354,7 +355,7 @@ cdef int keep_job(Scans* scans, Job* job, Published table, const Cursor* params)
     if make_plan(table, copy, scans.scan_limit, &job.bounds, &job.plan) != ANSWERED:
         return -1
     job.page.range = job.plan.range
-    note_size(scans, job)
+    note_size(scans, scanner, job)
     return 0
 
 
@@ -522,9 +523,13 @@ cdef void scans_new_step(Scans* scans) noexcept nogil:
 
 
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params, Buffer* out
+    Scans* scans, Scanner* scanner, Published table, uint32_t msgid, int64_t received_ns, Cursor params,
+    bint may_wait, Buffer* out,
 ) noexcept nogil:
-    """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer."""
+    """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer.
+
+    When it may not wait, it is handed off, and then refused.
+    """
     cdef Job* job = new_job(scans)
     cdef int outcome
     cdef bint at_once = scanner.place == NOWHERE and scans.running.count < RUNNING_SCANS and scans.at_once > 0
@@ -539,7 +544,9 @@ cdef int scans_ask(
         if at_once:
             begin_job(scans, job, table)
             outcome = go_on(scans, job, table, &scans.at_once, out)
-        if outcome == UNDER_WAY and keep_job(scans, job, table, &params) < 0:
+        if outcome == UNDER_WAY and not may_wait:
+            outcome = HAND_OFF
+        if outcome == UNDER_WAY and keep_job(scans, scanner, job, table, &params) < 0:
             outcome = OUT_OF_MEMORY
     if outcome != UNDER_WAY:
         end_job(scans, job)
@@ -575,7 +582,7 @@ cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* wor
         begin_job(scans, job, table)
     outcome = go_on(scans, job, table, work, out)
     if outcome == UNDER_WAY:
-        note_size(scans, job)
+        note_size(scans, scanner, job)
         move(scans, scanner, RUNNING)
     return outcome
 
@@ -584,6 +591,7 @@ cdef void scans_done(Scans* scans, Scanner* scanner) noexcept nogil:
     """Forget the connection's first scan; when it has more, the next one waits for its turn."""
     cdef Job* job = scanner.first
     scanner.first = job.next
+    scanner.held_bytes -= job.held
     end_job(scans, job)
     move(scans, scanner, WAITING if scanner.first != NULL else NOWHERE)
 
@@ -606,4 +614,5 @@ cdef void scans_drop(Scans* scans, Scanner* scanner) noexcept nogil:
         job = scanner.first
         scanner.first = job.next
         end_job(scans, job)
+    scanner.held_bytes = 0
     move(scans, scanner, NOWHERE)

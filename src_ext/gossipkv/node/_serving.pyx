@@ -210,7 +210,7 @@ cdef class Loop:
         if connection == NULL or connection.doomed:
             self.core.count(REPLIES_DROPPED, 1)
             return
-        if size <= self.core.room():
+        if self.core.make_room(connection, size):
             waiting = self.core.backlog.put(
                 pending.handle, pending.msgid, REFUSAL if isinstance(answer, Refused) else RESULT,
                 pending.received_ns, 0, size,

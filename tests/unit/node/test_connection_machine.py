@@ -266,11 +266,6 @@ def answers_a_peer_that_does_not_read(monkeypatch):
     plant(monkeypatch, "may_reply", lambda real, self, handle: True)
 
 
-def forgets_who_waits(monkeypatch):
-    """Only one is told that its peer has read."""
-    plant(monkeypatch, "reopened", lambda real, self: real(self)[:1])
-
-
 def keeps_what_should_go(monkeypatch):
     """A connection that takes too much is left."""
     plant(monkeypatch, "drop", lambda real, self, handle: None)
@@ -317,7 +312,7 @@ PLANTED = [
     hands_off_too_many_in_all, hands_off_too_many, queues_too_much, holds_too_much, reads_too_large_frames,
     reads_too_deep_frames, waits_too_long_for_frames, waits_too_long_for_readers, ends_idle_ones_early,
     forgets_time, starts_the_time_again_with_each_byte, cuts_off_what_was_asked, never_ends,
-    reads_when_it_should_not, answers_a_peer_that_does_not_read, forgets_who_waits, keeps_what_should_go,
+    reads_when_it_should_not, answers_a_peer_that_does_not_read, keeps_what_should_go,
     serves_the_old_table, counts_a_close_twice, forgets_what_was_in_flight, leaks_held_bytes,
 ]  # fmt: skip
 

@@ -181,19 +181,48 @@ def test_requests_in_flight_of_one_connection() -> None:
         assert peer.core.counters()["paused_for_hand_offs"] == count - taken
 
 
-def test_requests_in_flight_of_all_connections() -> None:
-    """Over the limit of all, a request that must be handed off waits; an answer to another connection lets it go on."""
-    core = make_core(max_in_flight=100, max_in_flight_total=3)
-    first, second = Peer(core), Peer(core)
-    assert len(first.send(b"".join(rpc.request(number, "info", []) for number in range(3)))) == 3
-    assert second.send(rpc.request(7, "info", [])) == []
-    assert second.driver.run(1) == []
-    assert not second.driver.wants_input(second.handle)
-    assert core.counters()["paused_for_all_hand_offs"] == 1
-    assert core.reply(first.handle, 0, rpc.response(0, None))
-    ((_, msgid, _, _),) = second.driver.run(1)
-    assert msgid == 7
-    assert core.counters()["in_flight"] == 3
+def test_requests_in_flight_of_all_connections(tmp_path: Path) -> None:
+    """Over the limit of all, what must be handed off is OVERLOADED at once; what is answered here goes on."""
+    core = make_core(max_in_flight_total=3)
+    core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    greedy, modest = Peer(core), Peer(core)
+    assert len(greedy.send(b"".join(rpc.request(number, "info", []) for number in range(3)))) == 3
+    (code, _, details), result = modest.ask("info", msgid=7)
+    assert (code, details, result) == ("OVERLOADED", {"limit": 3}, None)
+    assert modest.ask("get", "db", b"k", msgid=7) == [None, [b"v", "v1"]]
+    assert core.counters()["overloaded"] == 1
+    assert core.reply(greedy.handle, 0, rpc.response(0, None))
+    assert modest.hands_off("info", msgid=7)
+
+
+def test_elements_that_python_decodes(tmp_path: Path) -> None:
+    """1,024 in a request that is handed off, one more is refused; `get_many` has no other limit than all."""
+    core = make_core()
+    core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    peer = Peer(core)
+    assert peer.hands_off("info", *[None] * 1020)
+    (code, _, details), _ = peer.ask("info", *[None] * 1021)
+    assert (code, details) == ("BAD_REQUEST", {"limit": 1024, "size": 1025})
+    assert peer.hands_off("get_many", "nowhere", [b"k"] * 5000)
+    assert peer.ask("get_many", "db", [b"k"] * 5000) == [None, [[b"v"] * 5000, "v1"]]
+
+
+def test_keys_of_one_turn(tmp_path: Path) -> None:
+    """A turn of a connection is bounded in work: after 4,096 keys the others have theirs; nothing is lost."""
+    core = make_core()
+    core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    peer = Peer(core)
+    stream = b"".join(rpc.request(number, "get_many", ["db", [b"k"] * 2048]) for number in range(6))
+    turns = [0]
+    peer.driver.feed(peer.handle, stream, 1)
+    turns.append(core.counters()["keys_read"])
+    while turns[-1] < 6 * 2048:
+        assert not peer.driver.wants_input(peer.handle)
+        assert peer.driver.run(1) == []
+        turns.append(core.counters()["keys_read"])
+    assert turns == [0, 4096, 8192, 12_288]
+    peer.take()
+    assert [answer[1] for answer in peer.answers()] == list(range(6))
 
 
 def test_answers_that_one_peer_has_not_read() -> None:
@@ -205,17 +234,43 @@ def test_answers_that_one_peer_has_not_read() -> None:
 
 
 def test_what_all_connections_hold() -> None:
-    """Input of exactly `max_held` is kept; one byte more closes whoever sent it."""
-    half = rpc.request(1, "m", [b"x" * 1000])[:500]
+    """Input of exactly `max_held` is kept; one byte more closes whoever holds most."""
     for limit, closed in ((1000, False), (999, True)):
         core = make_core(max_held=limit)
         first, second = Peer(core), Peer(core)
-        first.send(half)
-        second.send(half)
-        assert second.driver.should_close(second.handle) is closed
-        assert not first.driver.should_close(first.handle)
-        second.driver.close(second.handle)
+        first.send(rpc.request(1, "m", [b"x" * 1000])[:501])
+        second.send(rpc.request(1, "m", [b"x" * 1000])[:499])
+        assert first.driver.should_close(first.handle) is closed
+        assert not second.driver.should_close(second.handle)
+        first.driver.close(first.handle)
         assert core.counters()["closed_memory"] == closed
+        assert core.counters()["held_bytes"] == 499
+
+
+def test_who_holds_most_is_closed_and_not_who_comes_last() -> None:
+    """Few that hold much do not drive out others that hold little, and their memory is free at once."""
+    core = make_core(max_held=10_000, max_frame=20_000)
+    greedy, modest = Peer(core), Peer(core)
+    greedy.send(rpc.request(1, "m", [b"x" * 15_000])[:9_995])
+    ping = rpc.request(7, "ping", [])
+    modest.send(ping[:6])
+    modest.send(ping[6:])
+    assert modest.answers() == [[1, 7, None, "pong"]]
+    assert greedy.driver.should_close(greedy.handle)
+    assert core.counters()["held_bytes"] == 0
+
+
+def test_who_wants_most_goes_itself() -> None:
+    """Whoever would hold more than anybody else does is closed, and the others stay."""
+    core = make_core(max_held=10_000, max_frame=20_000)
+    small = [Peer(core) for _ in range(4)]
+    for peer in small:
+        peer.send(rpc.request(1, "m", [b"x" * 15_000])[:1000])
+    greedy = Peer(core)
+    greedy.send(rpc.request(1, "m", [b"x" * 15_000])[:6001])
+    assert greedy.driver.should_close(greedy.handle)
+    assert not any(peer.driver.should_close(peer.handle) for peer in small)
+    assert core.counters()["held_bytes"] == 4000
 
 
 @pytest.mark.parametrize("name", ["frame", "output", "idle"])

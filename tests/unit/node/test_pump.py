@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from gossipkv.node import pump
 from gossipkv.node._serving import Refused
 from gossipkv.node.handlers import Waiting
 from gossipkv.node.pump import Pump
@@ -40,10 +41,10 @@ class MadeUpAnswers:
         self.asked = trio.Event()
         self.heavy = 0
         self.waiting = 0
+        self.begun = 0
 
     def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting:
         """At once, or `slow`."""
-        del params
         if method == b"heavy":
             self.heavy += 1
             time.sleep(0.002)  # As a page of a scan does.
@@ -52,18 +53,19 @@ class MadeUpAnswers:
             return PACKED_LARGE
         if method == b"wrong":
             return Refused(msgpack.packb(["BAD_REQUEST", "as asked", {}]))
-        if method not in {b"slow", b"slow large"}:
+        if method not in {b"slow", b"slow large", b"shared"}:
             return msgpack.packb(method)
 
         self.asked.set()
         self.waiting += 1
 
         async def wait() -> Value:
+            self.begun += 1
             await self.go.wait()
             self.waiting -= 1
             return LARGE if method == b"slow large" else method
 
-        return Waiting(wait)
+        return Waiting(wait, shared_by=params if method == b"shared" else None)
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
         """The name again."""
@@ -251,6 +253,44 @@ async def test_what_waits_for_a_peer_that_does_not_read_is_bounded(tmp_path: Pat
         counters = running.core.counters()
         assert (counters["closed_memory"], counters["connections"]) == (1, 1)
         assert counters["held_bytes"] == counters["waiting_bytes"] == counters["in_flight"] == 0
+
+
+async def test_those_who_ask_for_the_same_share_a_task(tmp_path: Path) -> None:
+    """Thousands wait for one, and those who come while it works for a second; each is answered."""
+    async with serving(tmp_path, max_in_flight=5000) as running:
+        early, late = await running.connect(), await running.connect()
+        await early.send_all(b"".join(rpc.request(number, "shared", []) for number in range(3000)))
+        with trio.fail_after(PATIENCE_S):
+            while running.core.counters()["in_flight"] < 3000:
+                await trio.sleep(0.01)
+        await late.send_all(rpc.request(1, "shared", []) + rpc.request(2, "shared", ["other"]))
+        with trio.fail_after(PATIENCE_S):
+            while running.core.counters()["in_flight"] < 3002 or running.answers.begun < 2:
+                await trio.sleep(0.01)
+        running.answers.go.set()
+        assert sorted(answer[1] for answer in await receive(early, 3000)) == list(range(3000))
+        assert sorted(answer[1] for answer in await receive(late, 2)) == [1, 2]
+        assert running.answers.begun <= 3
+
+
+async def test_answers_that_take_time_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than there may be tasks is OVERLOADED at once; the others are answered in the end."""
+    monkeypatch.setattr(pump, "MAX_TASKS", 5)
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        await stream.send_all(b"".join(rpc.request(number, "slow", []) for number in range(6)))
+        ((_, msgid, (code, _, _), _),) = await receive(stream, 1)
+        assert (msgid, code) == (5, "OVERLOADED")
+        running.answers.go.set()
+        assert sorted(answer[1] for answer in await receive(stream, 5)) == list(range(5))
+
+
+async def test_a_refusal_is_an_error_under_the_id(tmp_path: Path) -> None:
+    """`[1, id, error, nil]`, among the others."""
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        answers = await exchange(stream, rpc.request(70_000, "wrong", []) + rpc.request(2, "info", []), 2)
+        assert answers == [[1, 70_000, ["BAD_REQUEST", "as asked", {}], None], [1, 2, None, b"info"]]
 
 
 async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:

@@ -390,6 +390,23 @@ def test_scans_under_way_count_as_in_flight(many: Served) -> None:
     assert core.counters()["paused_for_hand_offs"] == 1
 
 
+def test_too_much_in_flight_in_all(many: Served, few: Served) -> None:
+    """What would have to wait is refused; what ends in its first slice is answered, as gets are."""
+    core = core_of(many, max_in_flight_total=1)
+    peer, other = Peer(core), Peer(core)
+    ask(peer, EVERYTHING)
+    error, _ = other.ask("scan", "db", EVERYTHING)
+    assert error[0] == "OVERLOADED"
+    run(core, peer)
+    assert peer.received == answer(MANY, EVERYTHING)
+    assert core.counters()["in_flight"] == core.counters()["held_bytes"] == 0
+    core = core_of(few, max_in_flight_total=1)
+    peer = Peer(core)
+    assert len(peer.send(rpc.request(1, "info", []))) == 1
+    ask(peer, {}, 2)
+    assert peer.received == answer(FEW, {}, 2, version="v2")
+
+
 def test_a_connection_that_ends_amid_a_scan(many: Served) -> None:
     """Its scans are dropped, those that wait too; another's goes on."""
     core = core_of(many)
