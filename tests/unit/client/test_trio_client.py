@@ -261,6 +261,39 @@ async def test_an_idle_connection_that_was_closed_is_dialled_again():
         assert node.accepted == 3
 
 
+async def test_a_node_that_comes_back_is_found():
+    """While a node is down a request fails with the reason or waits its turn; when it is back, requests are answered."""
+    async with trio.open_nursery() as nursery:
+        with FakeNode(store(RECORDS)) as node:
+            client = await stay_connected(nursery, node)
+        with pytest.raises(Unavailable, match=f"{node.address}: "):
+            while True:  # The end of the stream may not have been seen yet.
+                await client.dataset("geo").get("key001")
+        waiting = []
+
+        async def wait() -> None:
+            waiting.append(await client.dataset("geo").get("key001"))
+
+        with FakeNode(store(RECORDS), port=node.port):
+            nursery.start_soon(wait)  # It comes within the pause and waits for its end.
+            assert await client.dataset("geo").get("key002") == b"value 2"
+            while not waiting:
+                await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+    assert waiting == [b"value 1"]
+
+
+async def stay_connected(nursery: trio.Nursery, node: FakeNode) -> trio_client.Client:
+    """A client that stays until the nursery is cancelled."""
+
+    async def stay(task_status) -> None:
+        async with connected(node) as (client, _):
+            task_status.started(client)
+            await trio.sleep_forever()
+
+    return await nursery.start(stay)
+
+
 async def test_a_node_that_always_hangs_up_is_given_up():
     """Each address is held against a request once it failed it on a connection that never answered."""
     with FakeNode(hang_up_on_request) as node:
