@@ -46,6 +46,8 @@ FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
 RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
 _UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
+_NO_WORDS: Final[Mapping[str, int]] = MappingProxyType({})
+_HALF: Final = -1
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 _NAME: Final = re.compile(r"[-_.a-zA-Z0-9]{1,64}")
@@ -122,12 +124,14 @@ def rate(default: str, low: str, high: str, *, meaning: str, why: str, zero: str
     return _quantity("rate", default, low, high, meaning=meaning, why=why, zero=zero)
 
 
-def count(default: int, low: int, high: int, *, meaning: str, why: str, zero: str = "") -> int:
-    """A setting that is a plain number; `zero` is the word for 0 where that is allowed."""
+def count(default: int, low: int, high: int, *, meaning: str, why: str, words: Mapping[str, int] = _NO_WORDS) -> int:
+    """A setting that is a plain number; `words` say what no number does."""
 
     def read(text: str) -> int:
         digits = text.strip()
-        if zero and digits == zero:
+        if digits in words:
+            return words[digits]
+        if digits == "0" and 0 in words.values():
             return 0
         if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))):
             raise ValueError("expected a whole number without a unit")
@@ -135,8 +139,11 @@ def count(default: int, low: int, high: int, *, meaning: str, why: str, zero: st
             raise ValueError("out of range")
         return int(digits)
 
-    allowed = f"{low} to {high}, or {zero}" if zero else f"{low} to {high}"
-    setting = Setting("", "count", str(default or zero), allowed, meaning, why, read, lambda value: str(value or zero))
+    def say(value: Value) -> str:
+        return next((word for word, number in words.items() if number == value), str(value))
+
+    allowed = ", or ".join([f"{low} to {high}", *words])
+    setting = Setting("", "count", say(default), allowed, meaning, why, read, say)
     return field(default=default, metadata={"setting": setting})
 
 
@@ -284,7 +291,7 @@ class Config:
         why="a build of any size fits beside the node on a small machine",
     )  # fmt: skip
     build_lanes: int = count(
-        0, 1, 64, zero="auto",
+        0, 1, 64, words={"auto": 0},
         meaning="most processes that share the work of one build",
         why="auto: one for each core but one, which is left for serving",
     )  # fmt: skip
@@ -299,9 +306,24 @@ class Config:
         meaning="largest request",
         why="holds the largest value with its key; clients, too, read nothing longer",
     )  # fmt: skip
+    max_depth: int = count(
+        32, 4, 32,
+        meaning="containers within containers in a request",
+        why="the scanner has room for 32; plain requests need 4",
+    )  # fmt: skip
+    max_elements: int = count(
+        131_072, 64, 1_048_576,
+        meaning="elements in a request, keys and values of maps each",
+        why="one costs up to 64 bytes once Python has decoded it, so 8 MiB a request",
+    )  # fmt: skip
     max_key: int = size(
         "65535B", "1B", "65535B",
         meaning="longest key in a request",
+        why="the longest that a sorted file can hold",
+    )  # fmt: skip
+    max_value: int = size(
+        "16MiB", "1B", "16MiB",
+        meaning="longest value in an answer; a longer one is refused as TOO_LARGE",
         why="the longest that a sorted file can hold",
     )  # fmt: skip
     max_connections: int = count(
@@ -309,20 +331,40 @@ class Config:
         meaning="connections open at once; further ones are closed",
         why="each costs a descriptor and a few KiB",
     )  # fmt: skip
+    max_connections_per_address: int = count(
+        _HALF, 1, 1_000_000, words={"half": _HALF, "off": 0},
+        meaning="those of one IPv4 address or one IPv6 network of 64 bits; further ones are closed",
+        why="half of max_connections: no one can take all; off where everybody comes through one proxy",
+    )  # fmt: skip
     max_in_flight: int = count(
         1000, 1, 100_000,
         meaning="unanswered requests of one connection before its reading pauses",
         why="ten times what a pipelining client needs to hide a round trip",
+    )  # fmt: skip
+    max_in_flight_total: int = count(
+        65_536, 1, 1_000_000,
+        meaning="unanswered requests of all connections before reading pauses",
+        why="an answer that takes time holds a task of some KiB",
     )  # fmt: skip
     max_queued: int = size(
         "4MiB", "64KiB", "1GiB",
         meaning="answers waiting for one connection's peer before its reading pauses",
         why="a peer that does not read must not hold the node's memory",
     )  # fmt: skip
+    max_queued_total: int = size(
+        "256MiB", "1MiB", "1TiB",
+        meaning="requests and answers held for all connections; whoever would hold more is closed",
+        why="room for 15 of the largest requests, or 64 peers that do not read",
+    )  # fmt: skip
     frame_timeout: int = duration(
         "10s", "100ms", "1h",
         meaning="time for a half-sent request to arrive whole",
         why="the largest request needs 3 s on a 100 Mbit/s line",
+    )  # fmt: skip
+    output_timeout: int = duration(
+        "10s", "100ms", "1h",
+        meaning="time in which a peer takes nothing of the answers that wait for it, until it is closed",
+        why="longer than a client's pause for garbage collection; its answers are held meanwhile",
     )  # fmt: skip
     idle_timeout: int = duration(
         "1h", "1s", "30d", zero="off",
@@ -333,6 +375,11 @@ class Config:
         "10s", "0s", "1h",
         meaning="time for requests in flight to be answered when the node stops",
         why="well below the 30 s after which supervisors kill",
+    )  # fmt: skip
+    busy_poll: str = choice(
+        "auto", ("auto", "on", "off"),
+        meaning="whether the node looks out for the next request for up to 50 µs before it sleeps",
+        why="auto: while requests follow each other that closely, and only if it may run on a second core",
     )  # fmt: skip
     scan_limit: int = count(
         1000, 1, 100_000,
@@ -354,6 +401,13 @@ class Config:
     databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))
     storage_options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False, repr=False)
+
+    @property
+    def connections_per_address(self) -> int:
+        """How many connections one address may have; 0 is no limit."""
+        if self.max_connections_per_address == _HALF:
+            return max(1, self.max_connections // 2)
+        return self.max_connections_per_address
 
     def origin(self, name: str) -> str:
         """Where the value of setting `name` came from; `default` if from nowhere."""
@@ -456,7 +510,8 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
         fits = setting.kind == "count" or value == 0
         text = str(value)
     else:
-        fits = isinstance(value, str) and setting.kind not in {"bool", "count"}
+        plain = setting.kind not in {"bool", "count"} or value in setting.allowed.split(", or ")
+        fits = isinstance(value, str) and plain
         text = str(value)
     if not fits:
         wanted = {"bool": "true or false", "count": "a number"}.get(setting.kind, "a string")

@@ -10,17 +10,22 @@ class Core:
         cls,
         *,
         max_frame: int,
+        max_depth: int,
+        max_elements: int,
         max_key: int,
+        max_value: int,
         max_in_flight: int,
+        max_in_flight_total: int,
         max_queued: int,
-        max_connections: int,
-        frame_timeout_ms: int,
-        idle_timeout_ms: int,
         max_held: int,
+        max_connections: int,
+        max_connections_per_address: int,
+        frame_timeout_ms: int,
+        output_timeout_ms: int,
+        idle_timeout_ms: int,
+        scan_limit: int,
     ) -> Self: ...
     def publish(self, published: Published) -> None: ...
-    def may_reply(self, handle: int) -> bool: ...
-    def reopened(self) -> list[int]: ...
-    def drop(self, handle: int) -> None: ...
     def reply(self, handle: int, msgid: int, frame: ReadableBuffer) -> bool: ...
+    def latency(self) -> dict[str, dict[str, float]]: ...
     def counters(self) -> dict[str, int]: ...

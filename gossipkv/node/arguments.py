@@ -5,7 +5,7 @@ Only requests that the serving loop handed off come here.  Text is bytes until i
 
 Usage::
 
-    arguments = Arguments("get", params)
+    arguments = Arguments(b"get", params)
     database = arguments.text("database")
     key = arguments.key("key", limit)
     options = arguments.options("version", "min_version", "timeout_ms")
@@ -23,9 +23,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+# The longest text that means something: names of databases and versions are those of files.  What is longer is refused
+# before it is looked for, compared with what is known, and sent back in an error.
+MAX_NAME_BYTES = 255
+
+NOTHING = b"\x90"  # No parameters.
+
+
 def _text(value: Raw, where: str) -> str:
     if not isinstance(value, bytes):
         raise BadRequest(f"{where} must be a string, not {kind_of(value)}")
+    if len(value) > MAX_NAME_BYTES:
+        raise BadRequest(
+            f"{where} has {len(value)} bytes, more than the {MAX_NAME_BYTES} that a name may have",
+            {"limit": MAX_NAME_BYTES, "size": len(value)},
+        )
     try:
         return value.decode()
     except UnicodeDecodeError as error:
@@ -36,6 +48,11 @@ def _parameters(count: int) -> str:
     return f"{count} parameter" if count == 1 else f"{count} parameters"
 
 
+def name_of(method: bytes) -> str:
+    """A method's name for people."""
+    return method[:100].decode(errors="replace")
+
+
 @final
 class Arguments:
     """The parameters of one request.
@@ -44,10 +61,17 @@ class Arguments:
         BadRequest: from every method, when what stands there is not what it should be.
     """
 
-    def __init__(self, method: str, params: bytes) -> None:
-        self.method = method
-        self._values = decode_params(params)
+    __slots__ = ("_at", "_method", "_values")
+
+    def __init__(self, method: bytes, params: bytes) -> None:
+        self._method = method
+        self._values = decode_params(params) if params != NOTHING else []
         self._at = 0
+
+    @property
+    def method(self) -> str:
+        """The method's name for people: it may be anything that a client sent."""
+        return name_of(self._method)
 
     def text(self, what: str) -> str:
         """A name."""

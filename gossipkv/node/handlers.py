@@ -13,12 +13,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, final
 
+import msgpack
 import structlog
 
-from gossipkv.errors import GossipKVError, Internal, LocalError, UnknownDatabase, UnknownMethod
-from gossipkv.node.arguments import Arguments
+from gossipkv.errors import GossipKVError, Internal, LocalError, UnknownDatabase, UnknownMethod, to_wire
+from gossipkv.node._serving import Refused
+from gossipkv.node.arguments import Arguments, name_of
 from gossipkv.node.reads import Holdings, Reads
-from gossipkv.wire.rpc import error_response, response
 
 if TYPE_CHECKING:
     import random
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail
     from gossipkv.wire.rpc import Value
+
+# A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
+LARGE_BYTES = 1024 * 1024
 
 PROTOCOL = 1  # Grows when a client must know; new methods and options are no reason.
 
@@ -76,15 +80,18 @@ class Handlers:
         identity: Identity,
         *,
         counters: Callable[[], dict[str, int]],
+        latency: Callable[[], dict[str, dict[str, float]]],
         uptime_s: Callable[[], float],
         random: random.Random,
     ) -> None:
         self._datasets = datasets
         self._identity = identity
         self._counters = counters
+        self._latency = latency
         self._uptime_s = uptime_s
         self._random = random
         self._errors: Counter[str] = Counter()
+        self._packer = _make_packer()
         self._log = structlog.get_logger("gossipkv.node")
         self._methods: dict[bytes, Callable[[Arguments], Value | Waiting]] = {
             b"ping": self._ping,
@@ -97,37 +104,48 @@ class Handlers:
             b"refresh": self._refresh,
         }
 
-    def answer(self, msgid: int, method: bytes, params: bytes) -> bytes | Waiting:
-        """The frame that answers a request, or what to wait for and then `complete`.  Never raises."""
+    def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting:
+        """The result as MessagePack, an error, or what to wait for and then `complete`.  Never raises."""
         try:
-            result = self._methods.get(method, _unknown)(Arguments(_name(method), params))
-            return result if isinstance(result, Waiting) else response(msgid, result)
+            result = self._methods.get(method, _unknown)(Arguments(method, params))
+            if isinstance(result, Waiting):
+                return result
+            packed: bytes = self._packer.pack(result)
+            if len(packed) > LARGE_BYTES:
+                self._packer = _make_packer()
+            return packed
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
-            return self._refuse(msgid, method, error)
+            return self._refuse(method, error)
 
-    async def complete(self, msgid: int, method: bytes, waiting: Waiting) -> bytes:
-        """The frame that answers a request whose result took time.  Raises nothing but cancellation."""
+    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
+        """The result of what took time, or the error.  Raises nothing but cancellation."""
         try:
-            return response(msgid, await waiting.result())
+            return self._pack(await waiting.result())
         except Exception as error:  # noqa: BLE001  # As in `answer`.
-            return self._refuse(msgid, method, error)
+            return self._refuse(method, error)
 
-    def _refuse(self, msgid: int, method: bytes, error: Exception) -> bytes:
+    def _refuse(self, method: bytes, error: Exception) -> Refused:
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):
-            return self._confess(msgid, method, error)
+            return self._confess(method, error)
         try:
-            frame = error_response(msgid, error)
+            refused = Refused(self._pack(to_wire(error)))
         except (TypeError, ValueError, OverflowError) as defect:  # The error itself cannot be encoded.
-            return self._confess(msgid, method, defect)
+            return self._confess(method, defect)
         self._errors[error.code] += 1
-        return frame
+        return refused
 
-    def _confess(self, msgid: int, method: bytes, defect: Exception) -> bytes:
+    def _confess(self, method: bytes, defect: Exception) -> Refused:
         incident = f"{self._random.getrandbits(64):016x}"
-        self._log.error("internal_error", id=incident, method=_name(method), exc_info=defect)
+        self._log.error("internal_error", id=incident, method=name_of(method), exc_info=defect)
         told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
         self._errors[told.code] += 1
-        return error_response(msgid, told)
+        return Refused(self._pack(to_wire(told)))
+
+    def _pack(self, value: Value) -> bytes:
+        packed: bytes = self._packer.pack(value)
+        if len(packed) > LARGE_BYTES:
+            self._packer = _make_packer()
+        return packed
 
     # The methods
 
@@ -150,6 +168,7 @@ class Handlers:
             "databases": len(self._datasets.databases()),
             "source_error": self._datasets.trouble(),
             "counters": counters,
+            "latency": {name: dict(found) for name, found in self._latency().items()},
         }
 
     def _databases(self, arguments: Arguments) -> Value:
@@ -187,6 +206,6 @@ def _unknown(arguments: Arguments) -> Value:
     raise UnknownMethod(f"there is no method {name} here", {"method": name})
 
 
-def _name(method: bytes) -> str:
-    """A method's name for people: it may be anything that a client sent."""
-    return method[:100].decode(errors="replace")
+def _make_packer() -> msgpack.Packer:
+    # Names of files may be any bytes: Python's text for those, which UTF-8 cannot say, goes out as its escapes.
+    return msgpack.Packer(unicode_errors="backslashreplace")

@@ -48,10 +48,6 @@ MACHINES = ("x86_64", "aarch64")
 # Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
 BACKLOG = 4096
 
-# Input and output that all connections together may hold: room for a few of the largest frames at once.
-HELD_BYTES = 256 * 1024 * 1024
-HELD_FRAMES = 4
-
 
 def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
     """Refuse to start where the serving loop does not exist.
@@ -114,6 +110,32 @@ async def run(
         node.log.info("stopped", node=directory.node)
 
 
+def make_core(config: Config) -> Core:
+    """The connection core, with the limits that the settings name."""
+    return Core(
+        max_frame=config.max_frame,
+        max_depth=config.max_depth,
+        max_elements=config.max_elements,
+        max_key=config.max_key,
+        max_value=config.max_value,
+        max_in_flight=config.max_in_flight,
+        max_in_flight_total=config.max_in_flight_total,
+        max_queued=config.max_queued,
+        max_held=config.max_queued_total,
+        max_connections=config.max_connections,
+        max_connections_per_address=config.connections_per_address,
+        frame_timeout_ms=config.frame_timeout,
+        output_timeout_ms=config.output_timeout,
+        idle_timeout_ms=config.idle_timeout,
+        scan_limit=config.scan_limit,
+    )
+
+
+def polls(busy_poll: str, cores_here: int | None = None) -> bool:
+    """Whether the node may look out for requests instead of sleeping: with one core it would be in its clients' way."""
+    return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > 1)
+
+
 def _open_directory(config: Config, environment: Environment) -> DataDirectory:
     return DataDirectory.open(
         config.data, environment.files, cluster=config.cluster, random=environment.random, node=config.node
@@ -139,16 +161,7 @@ class _Node:
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
         self._published = Served().publish()
-        self._core = Core(
-            max_frame=config.max_frame,
-            max_key=config.max_key,
-            max_in_flight=config.max_in_flight,
-            max_queued=config.max_queued,
-            max_connections=config.max_connections,
-            frame_timeout_ms=config.frame_timeout,
-            idle_timeout_ms=config.idle_timeout,
-            max_held=max(HELD_BYTES, HELD_FRAMES * config.max_frame),
-        )
+        self._core = make_core(config)
         self._library = Library(
             directory,
             LibrarySettings(
@@ -172,6 +185,7 @@ class _Node:
             self._library,
             self._count,
             max_key=config.max_key,
+            max_value=config.max_value,
             max_frame=config.max_frame,
             scan_limit=config.scan_limit,
         )
@@ -187,6 +201,7 @@ class _Node:
                 epoch=environment.clock.wall_ms(),
             ),
             counters=self._core.counters,
+            latency=self._core.latency,
             uptime_s=lambda: (environment.clock.monotonic_ns() - began_ns) / 1e9,
             random=environment.random,
         )
@@ -197,7 +212,7 @@ class _Node:
         """Start the library, then serve until drained; ends the nursery."""
         await nursery.start(self._library.run)
         self._publish()
-        self._pump = Pump(self._core, self._listener, self._handlers)
+        self._pump = Pump(self._core, self._listener, self._handlers, polls=polls(self._config.busy_poll))
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
 

@@ -1,7 +1,7 @@
 """A node's end of a connection in plain Python: what a stream of bytes must lead to.
 
-Written from docs/wire.md, with the slow scanner and msgpack's own decoder.  Everything is one pass over the whole
-stream; nothing is held back, and hand-offs are never answered.
+Written from docs/wire.md, with the slow scanner and msgpack's own decoder.  A `Conversation` is one pass over the whole
+stream; nothing is held back, each scan ends in its first slice, and hand-offs are never answered.  Limits, time and replies: `tests.oracle.connections`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from tests.oracle import msgpack_scanner
+from tests.oracle import msgpack_scanner, scan
 
 # database -> (active version, version -> records)
 Databases = dict[bytes, tuple[bytes | None, dict[bytes, dict[bytes, bytes]]]]
@@ -35,6 +35,21 @@ def is_bytes(value: object) -> bool:
     return isinstance(value, bytes)
 
 
+def is_name(value: object) -> bool:
+    """What a version may be called."""
+    return isinstance(value, bytes) and value.isascii() and len(value) <= 255
+
+
+def is_limit(value: object) -> bool:
+    """At least 1."""
+    return is_number(value) and value != 0
+
+
+def is_flag(value: object) -> bool:
+    """True or false."""
+    return isinstance(value, bool)
+
+
 def is_nothing(value: object) -> bool:
     """No value will do."""
     del value
@@ -43,6 +58,17 @@ def is_nothing(value: object) -> bool:
 
 NO_OPTIONS = Pairs()
 READ_OPTIONS = {b"version": is_bytes, b"min_version": is_bytes, b"timeout_ms": is_number}
+SCAN_OPTIONS = {
+    b"version": is_bytes,
+    b"min_version": is_name,
+    b"timeout_ms": is_number,
+    b"start": is_bytes,
+    b"end": is_bytes,
+    b"prefix": is_bytes,
+    b"cursor": is_bytes,
+    b"reverse": is_flag,
+    b"limit": is_limit,
+}
 
 
 @dataclass
@@ -52,9 +78,26 @@ class Conversation:
     databases: Databases
     limits: dict[str, int]
     max_key: int = 65_535
+    scan_limit: int = 1000
     answers: list[tuple[int, str | None, object]] = field(default_factory=list)
     hand_offs: list[tuple[int, bytes, bytes]] = field(default_factory=list)
+    in_flight: set[int] = field(default_factory=set)
+    notifications: int = 0
     ended: str | None = None
+
+    def answer(self, msgid: int, result: object) -> None:
+        """What was asked."""
+        self.answers.append((msgid, None, result))
+
+    def error(self, msgid: int, code: str, why: str) -> None:
+        """A refusal; `why` is not said in these words."""
+        del why
+        self.answers.append((msgid, code, None))
+
+    def hand_off(self, msgid: int, method: bytes, params: bytes) -> None:
+        """Whoever is behind the connection answers."""
+        self.in_flight.add(msgid)
+        self.hand_offs.append((msgid, method, params))
 
     def hear(self, stream: bytes) -> None:
         """The whole stream."""
@@ -90,7 +133,8 @@ class Conversation:
         self.ended = "bad_frame"
         values = [decode(part) for part in self.parts(shown)[:2]]
         if len(values) == 2 and self.is_request_id(values):
-            self.answers.append((values[1], "TOO_LARGE" if reason == "size" else "BAD_REQUEST", None))
+            over = reason == "size"
+            self.error(values[1], "TOO_LARGE" if over else "BAD_REQUEST", "frame too large" if over else "frame")
 
     @staticmethod
     def is_request_id(values: list[object]) -> bool:
@@ -103,27 +147,30 @@ class Conversation:
         values = [decode(part) for part in parts]
         if values and is_number(values[0]) and values[0] in {1, 2}:
             self.ended = "unasked_response" if values[0] == 1 else None
+            self.notifications += values[0] == 2
         elif len(values) < 2 or not self.is_request_id(values):
             self.ended = "bad_message"
         elif len(values) != 4 or not isinstance(values[2], bytes) or type(values[3]) is not list:
-            self.answers.append((values[1], "BAD_REQUEST", None))
+            self.error(values[1], "BAD_REQUEST", "no request")
         else:
             self.request(values[1], values[2], parts[3], values[3])
 
     def request(self, msgid: int, method: bytes, raw: bytes, params: list[object]) -> None:
         """`[0, id, method, params]`."""
         result: object = None
-        if any(msgid == waiting for waiting, _, _ in self.hand_offs):
-            self.answers.append((msgid, "BAD_REQUEST", None))
+        if msgid in self.in_flight:
+            self.error(msgid, "BAD_REQUEST", "id in flight")
             return
         if method == b"ping" and raw == b"\x90":
             result = b"pong"
         elif method in {b"get", b"get_many"} and len(params) in {2, 3}:
             result = self.read(method, *params)
+        elif method == b"scan" and len(params) in {1, 2}:
+            result = self.scan(*params)
         if result is None:
-            self.hand_offs.append((msgid, method, raw))
+            self.hand_off(msgid, method, raw)
         else:
-            self.answers.append((msgid, None, result))
+            self.answer(msgid, result)
 
     def read(self, method: bytes, database: object, asked: object, pairs: object = NO_OPTIONS) -> list[object] | None:
         """The result of a plain read; None when it is not plain."""
@@ -143,6 +190,30 @@ class Conversation:
         records = self.databases[database][1][version]
         values = [records.get(key) for key in keys]
         return [values if many else values[0], version]
+
+    def scan(self, database: object, pairs: object = NO_OPTIONS) -> list[object] | None:
+        """The result of a plain scan; None when it is not plain."""
+        if not isinstance(database, bytes) or database not in self.databases or not isinstance(pairs, Pairs):
+            return None
+        for name, value in pairs:
+            if not isinstance(name, bytes) or name not in SCAN_OPTIONS:
+                return None
+            if value is not None and not SCAN_OPTIONS[name](value):
+                return None
+        given = {name: value for name, value in dict(pairs).items() if value is not None}
+        chosen = given
+        if b"cursor" in given:
+            cursor = scan.read_cursor(given[b"cursor"])
+            if cursor is None or given.get(b"version", cursor[0].encode()) != cursor[0].encode():
+                return None
+            chosen = {b"version": cursor[0].encode()}
+        version = self.choose(*self.databases[database], chosen)
+        if version is None:
+            return None
+        records = sorted(self.databases[database][1][version].items())
+        options = {name.decode(): value for name, value in given.items()}
+        limits = {"scan_limit": self.scan_limit, "max_frame": self.limits["max_size"]}
+        return [*scan.result(records, version.decode(), options, **limits)[:2], version]
 
     @staticmethod
     def choose(

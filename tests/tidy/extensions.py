@@ -20,9 +20,13 @@ class Proof:
 
 
 PROOFS: dict[str, Proof] = {
+    "gossipkv.node._backlog": Proof("tests/unit/node/test_backlog.py", "tests.oracle.backlog"),
+    "gossipkv.node._busy_poll": Proof("tests/unit/node/test_busy_poll.py", "tests.oracle.busy_poll"),
     "gossipkv.node._connection": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
+    "gossipkv.node._scan_page": Proof("tests/unit/node/test_scan_page.py", "tests.oracle.scan"),
+    "gossipkv.node._scans": Proof("tests/unit/node/test_scans.py", "tests.oracle.scan"),
     "gossipkv.node._serving": Proof("tests/unit/node/test_serving.py", "tests.oracle.connection"),
     "gossipkv.dataset.formats._columns": Proof("tests/unit/dataset/formats/test_columns.py", "tests.oracle.columns"),
     "gossipkv.dataset.formats._json_lines": Proof(
@@ -47,6 +51,11 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.client._session": Proof("tests/unit/client/test_session.py", "tests.oracle.session"),
     "gossipkv.dataset._assigner": Proof("tests/unit/dataset/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
+    "gossipkv.latency._histogram": Proof("tests/unit/latency/test_histogram.py", "tests.oracle.histogram"),
+    "gossipkv.loadtest._dialect": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
+    "gossipkv.loadtest._generator": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
+    "gossipkv.loadtest._rpc": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
+    "gossipkv.loadtest._tally": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.storage._batch": Proof("tests/unit/storage/test_batch.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._checksum": Proof("tests/unit/storage/test_checksum.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._compression": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),

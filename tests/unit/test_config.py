@@ -27,6 +27,9 @@ OTHERS = {
     "presharded": ("declared", "declared"), "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536),
     "max_key": ("100B", 100),
     "max_connections": ("5", 5), "max_in_flight": ("1", 1),
+    "max_depth": ("4", 4), "max_elements": ("64", 64), "max_value": ("1KiB", 1024),
+    "max_connections_per_address": ("off", 0), "max_in_flight_total": ("10", 10),
+    "max_queued_total": ("1GiB", 1 << 30), "output_timeout": ("2s", 2000), "busy_poll": ("off", "off"),
     "max_queued": ("1MiB", 1 << 20), "frame_timeout": ("500ms", 500), "idle_timeout": ("off", 0),
     "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
@@ -35,7 +38,8 @@ OTHERS = {
 
 def toml_of(name: str, text: str) -> str:
     """The line of a TOML file that sets `name`."""
-    value = text if BY_NAME[name].kind in {"bool", "count"} else json.dumps(text)
+    bare = BY_NAME[name].kind == "bool" or (BY_NAME[name].kind == "count" and text.isdigit())
+    value = text if bare else json.dumps(text)
     return f"{name} = {value}\n"
 
 

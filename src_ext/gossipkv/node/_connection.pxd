@@ -3,107 +3,53 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from gossipkv.node._addresses cimport AddressCounts
+from gossipkv.latency._histogram cimport LatencyHistogram
+from gossipkv.node._backlog cimport Backlog
 from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._id_set cimport IdSet
+from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._message cimport Envelope
 from gossipkv.node._published cimport Published, ReadLimits
-from gossipkv.wire._frames cimport FrameLimits, FrameState
-
-cdef enum State:
-    FREE = 0
-    OPEN = 1
-    FINISHING = 2  # reads no more; ends when everything received is answered and sent
-    LINGERING = 3  # the end was sent; waits for the peer's, so that no reset overtakes the last answer
-
-cdef enum:
-    CONNECTIONS_ACCEPTED
-    CONNECTIONS_REFUSED
-    ACCEPT_PAUSES
-    BYTES_RECEIVED
-    BYTES_SENT
-    PINGS
-    GETS
-    GET_MANYS
-    KEYS_READ
-    HANDED_OFF
-    REPLIES
-    REPLIES_DROPPED
-    REPLIES_TOO_LARGE
-    NOTIFICATIONS_IGNORED
-    DUPLICATE_IDS
-    BAD_REQUESTS
-    PAUSED_FOR_OUTPUT
-    PAUSED_FOR_HAND_OFFS
-    CLOSED_BY_PEER
-    CLOSED_RESET
-    CLOSED_BAD_FRAME
-    CLOSED_BAD_MESSAGE
-    CLOSED_UNASKED_RESPONSE
-    CLOSED_FRAME_TIMEOUT
-    CLOSED_READ_TIMEOUT
-    CLOSED_IDLE
-    CLOSED_MEMORY
-    CLOSED_DRAINED
-    CLOSED_CUT
-    COUNTERS
-
-cdef struct Connection:
-    uint64_t handle  # generation << 32 | slot
-    int fd
-    uint32_t interest  # what epoll watches now
-    State state
-    int reason  # the counter of why it ends; counted when it is gone
-    bint held  # `input` has bytes that were not looked at, because something else must give way first
-    bint broken  # nothing more of the input is believed
-    bint doomed  # to be closed at once, unsent answers included
-    bint runnable
-    bint dirty
-    bint shut  # its hand-offs are not to be answered until the peer has read; whoever asked is told then
-    FrameState scan
-    Buffer input  # a frame that has not arrived whole; or what is held
-    Buffer output  # what the peer has not taken yet
-    IdSet in_flight
-    int64_t active_ms  # when bytes last arrived, or a reply
-    int64_t partial_ms  # since when a frame is half-sent; 0: none is
-    int64_t blocked_ms  # since when the peer takes nothing; 0: nothing waits
-
-cdef struct HandOff:
-    uint64_t handle
-    uint32_t msgid
-    Py_ssize_t method_size
-    Py_ssize_t params_size
+from gossipkv.node._scans cimport Scans
+from gossipkv.node._slots cimport Slots
+from gossipkv.node._state cimport Connection, TimeLimits
+from gossipkv.wire._frames cimport FrameLimits
 
 cdef class Core:
     cdef Published published
+    cdef list retired  # tables that are served no longer, but read by scans
     cdef FrameLimits frame_limits
     cdef ReadLimits read_limits
     cdef Py_ssize_t max_queued
     cdef Py_ssize_t max_held
     cdef uint32_t max_in_flight
+    cdef uint32_t max_in_flight_total
     cdef uint32_t max_connections
-    cdef int64_t frame_timeout_ms
-    cdef int64_t idle_timeout_ms
+    cdef uint32_t max_connections_per_address  # 0: no such limit
+    cdef TimeLimits time_limits
 
     cdef long thread  # that owns the core
-    cdef int64_t now_ms
-    cdef Connection** slots
-    cdef uint32_t slot_count
-    cdef uint32_t* free_slots
-    cdef uint32_t free_count
+    cdef int64_t now_ns
+    cdef int64_t now_ms  # the same, less exactly
+    cdef Slots slots
     cdef uint32_t connection_count
+    cdef AddressCounts addresses
     cdef uint32_t in_flight_count
     cdef Py_ssize_t held_bytes  # of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
     cdef Buffer runnable  # handles of those with held input that may go on
     cdef Buffer dirty  # handles of those with replies to send
-    cdef Buffer open_again  # handles of those that were shut
-    cdef HandOff* hand_offs
-    cdef Py_ssize_t hand_off_count
-    cdef Buffer hand_off_bytes
+    cdef Backlog backlog  # what was handed off
+    cdef Scans scans  # what is answered in slices
+    cdef uint32_t hand_off_count  # in this step
+    cdef Py_ssize_t hand_off_bytes
+    cdef uint32_t fresh_answers  # in `out`, not yet in `answered`
+    cdef LatencyHistogram answered
+    cdef LatencyHistogram handed_off
     cdef uint64_t counts[COUNTERS]
 
     cdef void count(self, int counter, uint64_t amount) noexcept nogil
-    cdef Connection* begin(self, int fd) noexcept nogil
+    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil
     cdef Connection* find(self, uint64_t handle) noexcept nogil
     cdef void release(self, Connection* connection) noexcept nogil
     cdef void receive_bytes(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
@@ -120,19 +66,25 @@ cdef class Core:
     cdef bint is_finished(self, const Connection* connection) noexcept nogil
     cdef void run_later(self, Connection* connection) noexcept nogil
     cdef void flush_later(self, Connection* connection) noexcept nogil
-    cdef void reopen(self, Connection* connection) noexcept nogil
+    cdef void set_time(self, int64_t now_ns) noexcept nogil
+    cdef void begin_step(self) noexcept nogil
+    cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil
+    cdef void deliver(self, Connection* connection) noexcept nogil
+    cdef Py_ssize_t room(self) noexcept nogil
+    cdef void count_answered(self, const Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1
     cdef list collect(self)
 
-    cdef int add_slot(self) noexcept nogil
     cdef Py_ssize_t consume(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void settle(self, Connection* connection, Py_ssize_t consumed) noexcept nogil
     cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void take_message(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef int ask_scan(self, Connection* connection, const Envelope* request) noexcept nogil
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef void pass_on(self, Connection* connection, const Envelope* request, int64_t received_ns) noexcept nogil
     cdef void refuse_frame(
         self, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
     ) noexcept nogil

@@ -1,8 +1,8 @@
 """The connection core: bytes and the time in, bytes and hand-offs out.  No sockets, no clock, no Trio.
 
-A connection is a slot with a generation; its handle names both, so what comes late for a connection that is gone
-(a reply, an event) finds nobody and is dropped.  An idle connection holds its slot and nothing else: a half-sent
-frame and unsent answers each get a buffer when there are any.
+A connection is a slot with a generation; its handle names both (`_slots.pxd`), so what comes late for a connection that
+is gone (a reply, an event) finds nobody and is dropped.  An idle connection holds its slot and nothing else: a
+half-sent frame and unsent answers each get a buffer when there are any.
 
 The life of a connection::
 
@@ -15,9 +15,10 @@ The invariants:
 * A connection is never read while it is `held`: while its answers wait for the peer beyond `max_queued`, its
   hand-offs are `max_in_flight`, or the step has no room for another hand-off.  What had arrived by then stays in
   `input`, so a connection holds at most one frame and one receive of input.
-* Nor are its hand-offs answered then (`may_reply`, `reopened`), so its output is `max_queued` and one answer at most.
+* Nor are its hand-offs answered then (`_answering.pxd`), so its output is `max_queued` and one answer at most.
 * Each request that was handed off is in `in_flight` until it is answered, and is answered at most once.
-* `held_bytes` is the sum of all inputs and outputs.  Over `max_held`, whoever wants more is closed.
+* `held_bytes` is the sum of all inputs and outputs; with what waits in the backlog it stays within `max_held`.
+  Whoever wants more is closed.
 
 Two drive it, through the same C functions: `_serving.pyx` from epoll, `_driver.pyx` from Python by hand, for tests
 and simulations.
@@ -27,43 +28,38 @@ object in a `nogil` function but the published table, which only that thread rep
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free
+from libc.string cimport memcpy
 
-from gossipkv.node._buffer cimport (
-    Buffer,
-    buffer_append,
-    buffer_drop,
-    buffer_release,
-    buffer_reserve,
-    buffer_size,
+from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
+from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
+from gossipkv.node._backlog cimport ASKED, Backlog, Request, request_bytes
+from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_reserve, buffer_size
+from gossipkv.node._counters cimport (
+    BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
+    CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS, DUPLICATE_IDS,
+    FRAMES_MALFORMED, FRAMES_TOO_DEEP, FRAMES_TOO_LARGE, FRAMES_TOO_MANY_ELEMENTS, GET_MANYS, GETS, HANDED_OFF,
+    KEYS_READ, NOTIFICATIONS_IGNORED, PAUSED_FOR_ALL_HAND_OFFS, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS,
+    REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE,
+    counters_by_name,
 )
-from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
+from gossipkv.node._id_set cimport ids_add, ids_contain, ids_remove
 from gossipkv.node._message cimport (
-    BAD_REQUEST,
-    HEAD_BYTES,
-    IS_NOTIFICATION,
-    IS_REQUEST,
-    IS_RESPONSE,
-    Envelope,
-    blob_is,
-    put_answer,
-    put_text,
-    read_envelope,
-    write_bad_request,
-    write_error,
+    BAD_REQUEST, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope,
+    blob_is, put_answer, put_text, read_envelope, write_bad_request, write_error, write_too_large,
 )
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
+from gossipkv.node._scans cimport (
+    UNDER_WAY, release_unread, scans_ask, scans_counters, scans_drop, scans_have_turn, scans_new_step, scans_release,
+    scans_unpark,
+)
+from gossipkv.node._slots cimport slots_find, slots_give_back, slots_grow, slots_take
+from gossipkv.node._state cimport FINISHING, OPEN, Connection, connection_close, connection_open, time_is_up
 from gossipkv.wire._frames cimport (
-    FRAME_COMPLETE,
-    FRAME_DEPTH,
-    FRAME_ELEMENTS,
-    FRAME_PARTIAL,
-    FRAME_TOO_LARGE,
-    frame_begin,
-    frame_scan,
+    FRAME_COMPLETE, FRAME_DEPTH, FRAME_PARTIAL, FRAME_TOO_DEEP, FRAME_TOO_LARGE, FRAME_TOO_MANY,
+    frame_begin, frame_scan,
 )
 
 cdef enum:
@@ -72,26 +68,16 @@ cdef enum:
     # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
     HAND_OFFS_PER_STEP = 1024
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
-    # How long a connection that has ended may wait for the peer's end: several round trips between continents.
-    LINGER_MS = 1000
-    # Hand-offs of all connections together that wait for an answer.
-    HAND_OFFS_PER_NODE = 65536
-    # `out` and the like go back to the allocator when one large answer has blown them up.
+    # Parameters of requests that wait for their turn; beyond, nothing more is looked at.  A step adds at most as much
+    # again as is above.
+    MAX_WAITING_BYTES = 16 * 1024 * 1024
+    # `out` goes back to the allocator when one large answer has blown it up.
     SPARE_BYTES = 4 * 1024 * 1024
 
 cdef const char* NOT_A_REQUEST = b"a request is [0, id, method, [parameters]]"
 cdef const char* NOT_SO_LARGE = b"the request is larger than the node accepts; the connection is closed"
 cdef const char* NOT_BOUNDED = b"the request is too deep, too long or no MessagePack; the connection is closed"
 cdef const char* STILL_IN_FLIGHT = b"a request with this id is still in flight"
-cdef const char* ASK_FOR_LESS = b"the answer is larger than a frame may be; ask for less"
-
-cdef list COUNTER_NAMES = """
-    connections_accepted connections_refused accept_pauses bytes_received bytes_sent pings gets get_manys
-    keys_read handed_off replies replies_dropped replies_too_large notifications_ignored duplicate_ids
-    bad_requests paused_for_output paused_for_hand_offs closed_by_peer closed_reset closed_bad_frame
-    closed_bad_message closed_unasked_response closed_frame_timeout closed_read_timeout closed_idle
-    closed_memory closed_drained closed_cut
-""".split()
 
 
 cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
@@ -99,6 +85,7 @@ cdef inline bint push_handle(Buffer* handles, uint64_t handle) noexcept nogil:
 
 
 @cython.final
+@cython.no_gc_clear  # Scans that are under way hold their table until the end.
 cdef class Core:
     """All connections of a node, and what they ask."""
 
@@ -106,124 +93,107 @@ cdef class Core:
         self,
         *,
         Py_ssize_t max_frame,
+        int max_depth,
+        Py_ssize_t max_elements,
         Py_ssize_t max_key,
+        Py_ssize_t max_value,
         int max_in_flight,
+        int max_in_flight_total,
         Py_ssize_t max_queued,
-        int max_connections,
-        int64_t frame_timeout_ms,
-        int64_t idle_timeout_ms,
         Py_ssize_t max_held,
+        int max_connections,
+        int max_connections_per_address,
+        int64_t frame_timeout_ms,
+        int64_t output_timeout_ms,
+        int64_t idle_timeout_ms,
+        Py_ssize_t scan_limit,
     ):
-        if min(max_frame, max_key, max_in_flight, max_queued, max_connections, max_held) < 1:
+        if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
+            max_in_flight, max_in_flight_total, max_connections, scan_limit
+        ) < 1:
             raise ValueError("every limit of a core must be positive")
-        self.thread = PyThread_get_thread_ident()
+        if max_depth > FRAME_DEPTH:
+            raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
+        self.thread = <long>PyThread_get_thread_ident()
         self.published = Published(())
+        self.retired = []
         self.frame_limits.max_size = max_frame
-        self.frame_limits.max_depth = FRAME_DEPTH
-        self.frame_limits.max_elements = FRAME_ELEMENTS
+        self.frame_limits.max_depth = max_depth
+        self.frame_limits.max_elements = max_elements
         self.read_limits.max_frame = max_frame
         self.read_limits.max_key = max_key
+        self.read_limits.max_value = max_value
+        self.scans.limits = self.read_limits
+        self.scans.scan_limit = scan_limit
+        self.begin_step()
         self.max_in_flight = max_in_flight
+        self.max_in_flight_total = max_in_flight_total
         self.max_queued = max_queued
         self.max_held = max_held
         self.max_connections = max_connections
-        self.frame_timeout_ms = frame_timeout_ms
-        self.idle_timeout_ms = idle_timeout_ms
-        self.hand_offs = <HandOff*>malloc(HAND_OFFS_PER_STEP * sizeof(HandOff))
-        if self.hand_offs == NULL:
-            raise MemoryError
+        self.max_connections_per_address = max_connections_per_address
+        self.time_limits.frame_ms = frame_timeout_ms
+        self.time_limits.output_ms = output_timeout_ms
+        self.time_limits.idle_ms = idle_timeout_ms
+        self.backlog = Backlog()
+        self.answered = LatencyHistogram()
+        self.handed_off = LatencyHistogram()
 
     def __dealloc__(self):
         cdef uint32_t i
-        for i in range(self.slot_count):
-            buffer_release(&self.slots[i].input)
-            buffer_release(&self.slots[i].output)
-            ids_release(&self.slots[i].in_flight)
-            free(self.slots[i])
-        free(self.slots)
-        free(self.free_slots)
-        free(self.hand_offs)
+        for i in range(self.slots.count):
+            scans_drop(&self.scans, &self.slots.at[i].scanner)
+            connection_close(self.slots.at[i])
+            free(self.slots.at[i])
+        scans_release(&self.scans)
+        free(self.slots.at)
+        free(self.slots.free)
+        free(self.addresses.entries)
         buffer_release(&self.out)
         buffer_release(&self.runnable)
         buffer_release(&self.dirty)
-        buffer_release(&self.open_again)
-        buffer_release(&self.hand_off_bytes)
 
     # Connections ------------------------------------------------------------------------------------------------
 
     cdef void count(self, int counter, uint64_t amount) noexcept nogil:
         self.counts[counter] += amount
 
-    cdef int add_slot(self) noexcept nogil:
-        """One more slot."""
-        cdef uint32_t count = self.slot_count + 1
-        cdef Connection** slots
-        cdef uint32_t* free_slots
-        if count > self.max_connections:
-            return -1
-        slots = <Connection**>realloc(self.slots, count * sizeof(Connection*))
-        if slots == NULL:
-            return -1
-        self.slots = slots
-        free_slots = <uint32_t*>realloc(self.free_slots, count * sizeof(uint32_t))
-        if free_slots == NULL:
-            return -1
-        self.free_slots = free_slots
-        slots[count - 1] = <Connection*>calloc(1, sizeof(Connection))
-        if slots[count - 1] == NULL:
-            return -1
-        slots[count - 1].handle = count - 1
-        self.slot_count = count
-        self.free_slots[self.free_count] = count - 1
-        self.free_count += 1
-        return 0
-
-    cdef Connection* begin(self, int fd) noexcept nogil:
-        """A new connection, or NULL: there are as many as allowed, or no memory."""
+    cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil:
+        """A new connection, or NULL: there are as many as allowed, in all or of that address, or no memory."""
         cdef Connection* connection
-        if self.free_count == 0 and self.add_slot() < 0:
+        cdef uint32_t limit = self.max_connections_per_address
+        if limit > 0 and addresses_count(&self.addresses, address) >= limit:
+            self.counts[CONNECTIONS_REFUSED_BY_ADDRESS] += 1
             return NULL
-        self.free_count -= 1
-        connection = self.slots[self.free_slots[self.free_count]]
-        connection.handle += <uint64_t>1 << 32
-        connection.fd = fd
-        connection.interest = 0
-        connection.state = OPEN
-        connection.reason = CLOSED_BY_PEER
-        connection.held = False
-        connection.broken = False
-        connection.doomed = False
-        connection.runnable = False
-        connection.dirty = False
-        connection.shut = False
-        connection.active_ms = self.now_ms
-        connection.partial_ms = 0
-        connection.blocked_ms = 0
-        frame_begin(&connection.scan)
+        if (
+            self.connection_count >= self.max_connections
+            or (self.slots.free_count == 0 and slots_grow(&self.slots) < 0)
+            or (limit > 0 and addresses_add(&self.addresses, address) < 0)
+        ):
+            self.counts[CONNECTIONS_REFUSED] += 1
+            return NULL
+        connection = slots_take(&self.slots)
+        connection_open(connection, fd, address, self.now_ms)
         self.connection_count += 1
         self.counts[CONNECTIONS_ACCEPTED] += 1
         return connection
 
     cdef Connection* find(self, uint64_t handle) noexcept nogil:
         """The connection of that handle, or NULL when it is gone."""
-        cdef uint32_t slot = <uint32_t>handle
-        if slot >= self.slot_count or self.slots[slot].handle != handle or self.slots[slot].state == FREE:
-            return NULL
-        return self.slots[slot]
+        return slots_find(&self.slots, handle)
 
     cdef void release(self, Connection* connection) noexcept nogil:
         """Forget a connection; its handle finds nobody from now on."""
         self.counts[connection.reason] += 1
         self.held_bytes -= buffer_size(&connection.input) + buffer_size(&connection.output)
         self.in_flight_count -= connection.in_flight.count
-        buffer_release(&connection.input)
-        buffer_release(&connection.output)
-        ids_release(&connection.in_flight)
-        self.reopen(connection)
-        connection.state = FREE
+        if self.max_connections_per_address > 0:
+            addresses_remove(&self.addresses, connection.address)
+        connection_close(connection)
+        self.backlog.forget_queue(connection.handle)
+        scans_drop(&self.scans, &connection.scanner)
         self.connection_count -= 1
-        self.free_slots[self.free_count] = <uint32_t>connection.handle
-        self.free_count += 1
+        slots_give_back(&self.slots, connection)
 
     cdef void finish(self, Connection* connection, int reason) noexcept nogil:
         """Read no more: answer what has arrived, then end."""
@@ -252,8 +222,9 @@ cdef class Core:
             and self.has_room(connection)
             and buffer_size(&self.out) < BURST_BYTES
             and self.hand_off_count < HAND_OFFS_PER_STEP
-            and buffer_size(&self.hand_off_bytes) < HAND_OFF_BYTES_PER_STEP
-            and self.in_flight_count < HAND_OFFS_PER_NODE
+            and self.hand_off_bytes < HAND_OFF_BYTES_PER_STEP
+            and self.backlog.size_bytes < MAX_WAITING_BYTES
+            and self.in_flight_count < self.max_in_flight_total
         )
 
     cdef bint wants_read(self, const Connection* connection) noexcept nogil:
@@ -297,7 +268,16 @@ cdef class Core:
 
     cdef bint has_work(self) noexcept nogil:
         """Whether a step has something to do although no socket is ready."""
-        return buffer_size(&self.runnable) > 0 and self.in_flight_count < HAND_OFFS_PER_NODE
+        return scans_have_turn(&self.scans) or (
+            buffer_size(&self.runnable) > 0
+            and self.in_flight_count < self.max_in_flight_total
+            and self.backlog.size_bytes < MAX_WAITING_BYTES
+        )
+
+    cdef Py_ssize_t room(self) noexcept nogil:
+        """How much more may be held for all connections."""
+        cdef Py_ssize_t requests = self.backlog.size_bytes + self.backlog.parked_bytes
+        return self.max_held - self.held_bytes - self.scans.held_bytes - requests
 
     # Input ------------------------------------------------------------------------------------------------------
 
@@ -306,6 +286,7 @@ cdef class Core:
         cdef Py_ssize_t consumed
         self.counts[BYTES_RECEIVED] += <uint64_t>size
         connection.active_ms = self.now_ms
+        connection.received_ns = self.now_ns
         if buffer_size(&connection.input) > 0:
             if self.hold_input(connection, data, size) == 0:
                 self.resume(connection)
@@ -357,9 +338,11 @@ cdef class Core:
                 self.counts[PAUSED_FOR_HAND_OFFS] += 1
             elif buffer_size(&connection.output) + buffer_size(&self.out) >= self.max_queued:
                 self.counts[PAUSED_FOR_OUTPUT] += 1
+            elif self.in_flight_count >= self.max_in_flight_total:
+                self.counts[PAUSED_FOR_ALL_HAND_OFFS] += 1
 
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        if size > self.max_held - self.held_bytes or buffer_append(&connection.input, data, size) < 0:
+        if size > self.room() or buffer_append(&connection.input, data, size) < 0:
             self.doom(connection, CLOSED_MEMORY)
             return -1
         self.held_bytes += size
@@ -378,6 +361,14 @@ cdef class Core:
         cdef int kind = read_envelope(data, min(size, connection.scan.position), &envelope)
         connection.broken = True
         self.finish(connection, CLOSED_BAD_FRAME)
+        if result == FRAME_TOO_LARGE:
+            self.counts[FRAMES_TOO_LARGE] += 1
+        elif result == FRAME_TOO_DEEP:
+            self.counts[FRAMES_TOO_DEEP] += 1
+        elif result == FRAME_TOO_MANY:
+            self.counts[FRAMES_TOO_MANY_ELEMENTS] += 1
+        else:
+            self.counts[FRAMES_MALFORMED] += 1
         if kind != IS_REQUEST and kind != BAD_REQUEST:
             return
         if result == FRAME_TOO_LARGE:
@@ -395,6 +386,7 @@ cdef class Core:
             self.counts[NOTIFICATIONS_IGNORED] += 1
         elif kind == BAD_REQUEST:
             self.counts[BAD_REQUESTS] += 1
+            self.fresh_answers += 1
             if write_bad_request(&self.out, envelope.msgid, NOT_A_REQUEST) < 0:
                 self.doom(connection, CLOSED_MEMORY)
         else:
@@ -420,6 +412,8 @@ cdef class Core:
             )
             if outcome > 0:
                 self.counts[GET_MANYS] += 1
+        elif blob_is(&request.method, b"scan", 4):
+            outcome = self.ask_scan(connection, request)
         elif blob_is(&request.method, b"ping", 4) and request.params.at[0] == 0x90:
             outcome = OUT_OF_MEMORY
             if buffer_reserve(&self.out, 3 * HEAD_BYTES) == 0:
@@ -427,6 +421,7 @@ cdef class Core:
                 put_text(&self.out, b"pong")
                 self.counts[PINGS] += 1
                 outcome = ANSWERED
+        self.fresh_answers += 0 < outcome < UNDER_WAY
         if outcome == HAND_OFF:
             self.hand_off(connection, request)
         elif outcome == REFUSED_SIZE:
@@ -434,42 +429,50 @@ cdef class Core:
         elif outcome == OUT_OF_MEMORY:
             self.doom(connection, CLOSED_MEMORY)
 
+    cdef int ask_scan(self, Connection* connection, const Envelope* request) noexcept nogil:
+        """Answer it now, or note that its answer comes in a later slice."""
+        cdef int outcome = scans_ask(
+            &self.scans, &connection.scanner, self.published, request.msgid, connection.received_ns, request.params,
+            &self.out,
+        )
+        if outcome == UNDER_WAY:
+            if self.room() < 0 or ids_add(&connection.in_flight, request.msgid) < 0:
+                return OUT_OF_MEMORY
+            self.in_flight_count += 1
+        return outcome
+
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil:
-        """Copy what Python needs; the receive buffer is used again."""
-        cdef Py_ssize_t params_size = request.params.end - request.params.at
-        cdef HandOff* hand_off = &self.hand_offs[self.hand_off_count]
-        if buffer_reserve(&self.hand_off_bytes, request.method.size + params_size) < 0 or ids_add(
-            &connection.in_flight, request.msgid
-        ) < 0:
+        """Let Python answer."""
+        if ids_add(&connection.in_flight, request.msgid) < 0:
             self.doom(connection, CLOSED_MEMORY)
             return
-        buffer_append(&self.hand_off_bytes, request.method.data, request.method.size)
-        buffer_append(&self.hand_off_bytes, request.params.at, params_size)
-        hand_off.handle = connection.handle
-        hand_off.msgid = request.msgid
-        hand_off.method_size = request.method.size
-        hand_off.params_size = params_size
-        self.hand_off_count += 1
         self.in_flight_count += 1
+        self.pass_on(connection, request, connection.received_ns)
+
+    cdef void pass_on(self, Connection* connection, const Envelope* request, int64_t received_ns) noexcept nogil:
+        """Copy what Python needs; the receive buffer is used again, and a frame that was held is dropped."""
+        cdef Py_ssize_t size = request.params.end - request.params.at
+        cdef Request* waiting = NULL
+        if request.method.size + size <= self.room() + buffer_size(&connection.input):
+            waiting = self.backlog.put(
+                connection.handle, request.msgid, ASKED, received_ns, request.method.size, size
+            )
+        if waiting == NULL:
+            self.doom(connection, CLOSED_MEMORY)
+            return
+        memcpy(request_bytes(waiting), request.method.data, request.method.size)
+        memcpy(request_bytes(waiting) + request.method.size, request.params.at, size)
+        self.hand_off_count += 1
+        self.hand_off_bytes += size
         self.counts[HANDED_OFF] += 1
 
     cdef list collect(self):
-        """The hand-offs of this step: `(handle, message id, method, parameters)`."""
+        """All that was handed off, for whoever drives by hand: `(handle, message id, method, parameters)`."""
         cdef list result = []
-        cdef const char* at = <const char*>self.hand_off_bytes.data
-        cdef HandOff* hand_off
-        cdef Py_ssize_t i
-        for i in range(self.hand_off_count):
-            hand_off = &self.hand_offs[i]
-            method = PyBytes_FromStringAndSize(at, hand_off.method_size)
-            params = PyBytes_FromStringAndSize(at + hand_off.method_size, hand_off.params_size)
-            at += hand_off.method_size + hand_off.params_size
-            result.append((hand_off.handle, hand_off.msgid, method, params))
-        self.hand_off_count = 0
-        if self.hand_off_bytes.capacity > SPARE_BYTES:
-            buffer_release(&self.hand_off_bytes)
-        self.hand_off_bytes.start = 0
-        self.hand_off_bytes.end = 0
+        while not self.backlog.is_empty():
+            result.append(self.backlog.take())
+        self.begin_step()
+        self.retired = release_unread(self.retired)
         return result
 
     # Output -----------------------------------------------------------------------------------------------------
@@ -478,7 +481,7 @@ cdef class Core:
         """Keep the answers in `out`, but for the first `skip` bytes, until the peer takes them; `out` is empty then."""
         cdef Py_ssize_t size = buffer_size(&self.out) - skip
         if size > 0 and not connection.doomed:
-            if size > self.max_held - self.held_bytes or buffer_append(
+            if size > self.room() or buffer_append(
                 &connection.output, self.out.data + self.out.start + skip, size
             ) < 0:
                 self.doom(connection, CLOSED_MEMORY)
@@ -502,99 +505,99 @@ cdef class Core:
         if connection.held and self.has_room(connection):
             self.run_later(connection)
         if buffer_size(&connection.output) < self.max_queued:
-            self.reopen(connection)
+            scans_unpark(&self.scans, &connection.scanner)
+            if connection.shut:
+                connection.shut = False
+                self.backlog.resume_queue(connection.handle)
 
-    cdef void reopen(self, Connection* connection) noexcept nogil:
-        """What was handed off may be answered again, or nobody awaits it any more."""
-        if connection.shut:
-            connection.shut = not push_handle(&self.open_again, connection.handle)
+    # Hand-offs --------------------------------------------------------------------------------------------------
+
+    cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil:
+        """The connection that awaits this answer, from now on no more; NULL: none does."""
+        cdef Connection* connection = self.find(handle)
+        if connection == NULL or not ids_remove(&connection.in_flight, msgid):
+            self.counts[REPLIES_DROPPED] += 1
+            return NULL
+        self.in_flight_count -= 1
+        self.counts[REPLIES] += 1
+        connection.active_ms = self.now_ms
+        return connection
+
+    cdef void deliver(self, Connection* connection) noexcept nogil:
+        """Put the answer in `out` behind what waits; it is sent with all others of its connection."""
+        self.hold_output(connection, 0)
+        self.flush_later(connection)
+        self.sent(connection, 0)
 
     # Time -------------------------------------------------------------------------------------------------------
 
+    cdef void set_time(self, int64_t now_ns) noexcept nogil:
+        self.now_ns = now_ns
+        self.now_ms = now_ns // 1000000
+
+    cdef void begin_step(self) noexcept nogil:
+        self.hand_off_count = 0
+        self.hand_off_bytes = 0
+        scans_new_step(&self.scans)
+
+    cdef void count_answered(self, const Connection* connection) noexcept nogil:
+        """The answers that were in `out` have been given to the socket, now."""
+        if self.fresh_answers > 0:
+            histogram_record(
+                &self.answered.histogram, <uint64_t>(self.now_ns - connection.received_ns), self.fresh_answers
+            )
+            self.fresh_answers = 0
+
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""
-        cdef int64_t now = self.now_ms
-        if connection.state == FREE or connection.doomed:
-            return
-        if connection.state == LINGERING:
-            if now - connection.active_ms > LINGER_MS:
-                self.doom(connection, connection.reason)
-        elif connection.partial_ms > 0 and now - connection.partial_ms > self.frame_timeout_ms:
-            self.doom(connection, CLOSED_FRAME_TIMEOUT)
-        elif connection.blocked_ms > 0 and now - connection.blocked_ms > self.frame_timeout_ms:
-            self.doom(connection, CLOSED_READ_TIMEOUT)
-        elif (
-            self.idle_timeout_ms > 0
-            and connection.in_flight.count == 0
-            and now - connection.active_ms > self.idle_timeout_ms
-        ):
-            self.doom(connection, CLOSED_IDLE)
+        cdef int reason = time_is_up(connection, &self.time_limits, self.now_ms)
+        if reason > 0:
+            self.doom(connection, reason)
 
     cdef int check_thread(self) except -1:
         """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
-        if PyThread_get_thread_ident() != self.thread:
+        if <long>PyThread_get_thread_ident() != self.thread:
             raise RuntimeError("a core belongs to the thread that made it")
         return 0
 
     # The way in from Python -------------------------------------------------------------------------------------
 
     def publish(self, Published published not None):
-        """Serve this table from the next message on; counting goes on, and the older table's files are released."""
+        """Serve this table from the next message on; counting goes on.
+
+        The older table's files are released when the last scan that reads from them has ended.
+        """
         cdef Published older = self.published
         self.check_thread()
         if published is not older:
             published.inherit(older)
             self.published = published
-            older.release()
-
-    def may_reply(self, uint64_t handle):
-        """Whether to answer hand-offs of a connection now; if not, `reopened` names it when it has read enough."""
-        cdef Connection* connection = self.find(handle)
-        if connection == NULL or connection.doomed or buffer_size(&connection.output) < self.max_queued:
-            return True
-        connection.shut = True
-        return False
-
-    def reopened(self):
-        """The handles for which `may_reply` was false and now is true."""
-        cdef Py_ssize_t count = buffer_size(&self.open_again) // <Py_ssize_t>sizeof(uint64_t)
-        return [pop_handle(&self.open_again) for _ in range(count)]
-
-    def drop(self, uint64_t handle):
-        """Close a connection that takes too much memory, with the next flush."""
-        cdef Connection* connection = self.find(handle)
-        self.check_thread()
-        if connection != NULL:
-            self.doom(connection, CLOSED_MEMORY)
-            self.flush_later(connection)
+            self.retired = release_unread([*self.retired, older])
 
     def reply(self, uint64_t handle, uint32_t msgid, const uint8_t[::1] frame):
-        """Answer a hand-off with a whole frame; False when nobody waits for it any more.
-
-        The frame is sent with all others of its connection at the end of the round.
-        """
-        cdef Connection* connection = self.find(handle)
+        """Answer a hand-off by hand, with a whole frame; False when nobody waits for it any more."""
         self.check_thread()
-        if connection == NULL or not ids_remove(&connection.in_flight, msgid):
-            self.counts[REPLIES_DROPPED] += 1
+        cdef Connection* connection = self.claim(handle, msgid)
+        if connection == NULL:
             return False
-        self.in_flight_count -= 1
-        self.counts[REPLIES] += 1
-        connection.active_ms = self.now_ms
         if frame.shape[0] > self.frame_limits.max_size:
             self.counts[REPLIES_TOO_LARGE] += 1
-            write_error(&self.out, msgid, b"TOO_LARGE", ASK_FOR_LESS, self.frame_limits.max_size, frame.shape[0])
+            write_too_large(&self.out, msgid, self.frame_limits.max_size, frame.shape[0])
         elif buffer_append(&self.out, &frame[0], frame.shape[0]) < 0:
             self.doom(connection, CLOSED_MEMORY)
-        self.hold_output(connection, 0)
-        self.flush_later(connection)
-        self.sent(connection, 0)
+        self.deliver(connection)
         return True
+
+    def latency(self):
+        """How long answers took, from the receive that brought the request until the answer was given to the socket."""
+        return {"answered": self.answered.to_map(), "handed_off": self.handed_off.to_map()}
 
     def counters(self):
         """Every counter, by name, and how much there is of what comes and goes."""
-        result = {name: self.counts[i] for i, name in enumerate(COUNTER_NAMES)}
+        result = counters_by_name(self.counts)
         result["connections"] = self.connection_count
         result["in_flight"] = self.in_flight_count
-        result["held_bytes"] = self.held_bytes
+        result["held_bytes"] = self.held_bytes + self.scans.held_bytes
+        result |= scans_counters(&self.scans)
+        result["waiting_bytes"] = self.backlog.size_bytes + self.backlog.parked_bytes
         return result

@@ -8,14 +8,16 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from gossipkv.node._addresses cimport address_number
 from gossipkv.node._buffer cimport buffer_size
-from gossipkv.node._connection cimport (
-    BYTES_SENT,
-    CLOSED_BY_PEER,
-    CONNECTIONS_REFUSED,
-    Connection,
-    Core,
-)
+from gossipkv.node._connection cimport Core
+from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER
+from gossipkv.node._scan_turns cimport take_turn
+from gossipkv.node._scans cimport SLICE_WORK
+from gossipkv.node._state cimport Connection
+
+
+cdef const uint8_t[::1] NOWHERE = b"\0\0\0\0"
 
 
 @cython.final
@@ -33,12 +35,13 @@ cdef class Driver:
             raise KeyError(f"no connection {handle:#x}")
         return connection
 
-    def open(self, int64_t now_ms):
-        """A new connection's handle, or None: there are as many as allowed."""
-        self.core.now_ms = now_ms
-        cdef Connection* connection = self.core.begin(-1)
+    def open(self, int64_t now_ms, const uint8_t[::1] address=NOWHERE):
+        """A new connection's handle, or None: there are as many as allowed; `address` has 4 or 16 bytes."""
+        self.core.set_time(now_ms * 1000000)
+        if address.shape[0] not in {4, 16}:
+            raise ValueError(f"an address has 4 or 16 bytes, not {address.shape[0]}")
+        cdef Connection* connection = self.core.begin(-1, address_number(&address[0], <int>address.shape[0]))
         if connection == NULL:
-            self.core.counts[CONNECTIONS_REFUSED] += 1
             return None
         return connection.handle
 
@@ -50,18 +53,20 @@ cdef class Driver:
         cdef Connection* connection = self.live(handle)
         if not self.core.wants_read(connection):
             raise ValueError("the connection does not read now")
-        self.core.now_ms = now_ms
+        self.core.set_time(now_ms * 1000000)
         if data.shape[0] > 0:
             self.core.receive_bytes(connection, &data[0], data.shape[0])
             self.core.hold_output(connection, 0)
             self.core.sent(connection, 0)
+            self.core.count_answered(connection)
         return self.core.collect()
 
     def run(self, int64_t now_ms):
-        """Look at held input that may go on, each connection's once; the hand-offs it led to."""
+        """Look at held input that may go on, each connection's once, and do a slice of scans; the hand-offs."""
+        cdef int64_t work = SLICE_WORK
         cdef Connection* connection
         cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
-        self.core.now_ms = now_ms
+        self.core.set_time(now_ms * 1000000)
         while left > 0 and self.core.has_work():
             left -= 1
             connection = self.core.next_runnable()
@@ -69,13 +74,24 @@ cdef class Driver:
                 self.core.resume(connection)
                 self.core.hold_output(connection, 0)
                 self.core.sent(connection, 0)
+                self.core.count_answered(connection)
+        connection = take_turn(self.core, &work)
+        while connection != NULL:
+            self.core.hold_output(connection, 0)
+            self.core.sent(connection, 0)
+            connection = take_turn(self.core, &work)
         return self.core.collect()
+
+    @property
+    def has_work(self):
+        """Whether `run` has something to do."""
+        return bool(self.core.has_work())
 
     def take_output(self, uint64_t handle, Py_ssize_t limit, int64_t now_ms):
         """What the peer reads now, at most `limit` bytes."""
         cdef Connection* connection = self.live(handle)
         cdef Py_ssize_t size = min(limit, buffer_size(&connection.output))
-        self.core.now_ms = now_ms
+        self.core.set_time(now_ms * 1000000)
         if size <= 0:
             return b""
         result = PyBytes_FromStringAndSize(<const char*>connection.output.data + connection.output.start, size)
@@ -108,6 +124,6 @@ cdef class Driver:
     def expire(self, int64_t now_ms):
         """Mark every connection whose time is up, so that `should_close` says so."""
         cdef uint32_t i
-        self.core.now_ms = now_ms
-        for i in range(self.core.slot_count):
-            self.core.expire_one(self.core.slots[i])
+        self.core.set_time(now_ms * 1000000)
+        for i in range(self.core.slots.count):
+            self.core.expire_one(self.core.slots.at[i])

@@ -14,6 +14,7 @@ from gossipkv.node._buffer cimport Buffer, buffer_reserve
 
 cdef enum:
     HEAD_BYTES = 9  # The longest head of any value.
+    ENVELOPE_BYTES = 3  # An answer's beside its id and what it says: array, kind, nil.
     ERROR_BYTES = 512  # The longest error that is written here, envelope included.
 
 cdef enum EnvelopeKind:
@@ -192,7 +193,7 @@ cdef inline void put_bytes(Buffer* out, const uint8_t* data, Py_ssize_t size) no
     out.end += size
 
 
-cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+cdef inline void put_bin_head(Buffer* out, Py_ssize_t size) noexcept nogil:
     if size <= 0xFF:
         put(out, 0xC4)
         put_number(out, <uint64_t>size, 1)
@@ -202,7 +203,22 @@ cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noex
     else:
         put(out, 0xC6)
         put_number(out, <uint64_t>size, 4)
+
+
+cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    put_bin_head(out, size)
     put_bytes(out, data, size)
+
+
+cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
+    if count < 16:
+        put(out, <uint8_t>(0x90 | count))
+    elif count <= 0xFFFF:
+        put(out, 0xDC)
+        put_number(out, <uint64_t>count, 2)
+    else:
+        put(out, 0xDD)
+        put_number(out, <uint64_t>count, 4)
 
 
 cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:
@@ -216,11 +232,23 @@ cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:
     put_bytes(out, <const uint8_t*>text, size)
 
 
-cdef inline void put_answer(Buffer* out, uint32_t msgid) noexcept nogil:
-    """The envelope of a success; the result follows."""
+cdef inline int unsigned_size(uint64_t value) noexcept nogil:
+    """How many bytes `put_unsigned` writes."""
+    if value < 0x80:
+        return 1
+    return 2 if value <= 0xFF else 3 if value <= 0xFFFF else 5 if value <= 0xFFFFFFFFU else 9
+
+
+cdef inline void put_response(Buffer* out, uint32_t msgid) noexcept nogil:
+    """The head of an answer; error and result follow."""
     put(out, 0x94)
     put(out, 0x01)
     put_unsigned(out, msgid)
+
+
+cdef inline void put_answer(Buffer* out, uint32_t msgid) noexcept nogil:
+    """The envelope of a success; the result follows."""
+    put_response(out, msgid)
     put(out, 0xC0)
 
 
@@ -230,9 +258,7 @@ cdef inline int write_error(
     """A whole error answer, `[1, id, [code, message, {limit, size}], nil]`; what is negative is left out."""
     if buffer_reserve(out, ERROR_BYTES) < 0:
         return -1
-    put(out, 0x94)
-    put(out, 0x01)
-    put_unsigned(out, msgid)
+    put_response(out, msgid)
     put(out, 0x93)
     put_text(out, code)
     put_text(out, message)
@@ -245,6 +271,13 @@ cdef inline int write_error(
         put_unsigned(out, <uint64_t>size)
     put(out, 0xC0)
     return 0
+
+
+cdef inline int write_too_large(Buffer* out, uint32_t msgid, Py_ssize_t limit, Py_ssize_t size) noexcept nogil:
+    """Instead of an answer that no client would read."""
+    return write_error(
+        out, msgid, b"TOO_LARGE", b"the answer is larger than a frame may be; ask for less", limit, size
+    )
 
 
 cdef inline int write_bad_request(Buffer* out, uint32_t msgid, const char* message) noexcept nogil:

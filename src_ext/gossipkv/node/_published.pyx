@@ -28,9 +28,9 @@ from gossipkv.node._message cimport (
     blob_is,
     put,
     put_answer,
+    put_array,
     put_bin,
     put_bytes,
-    put_number,
     take_array,
     take_blob,
     take_map,
@@ -49,11 +49,17 @@ cdef enum:
     # A record's first lines come with the record; values that are longer on average are asked for on their own.
     LONG_VALUE_BYTES = 128
 
+cdef const char* VALUE_TOO_LONG = b"the value is longer than the node sends"
+
 cdef struct Target:
     Blob key
     PyObject* file
     uint64_t hash
     uint32_t place
+
+cdef struct Found:
+    uint64_t hits
+    Py_ssize_t too_long  # the size of a value over `max_value`
 
 
 cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
@@ -218,6 +224,7 @@ cdef class Published:
             raise MemoryError
         database.version_count += 1
         version.partitions = len(files)
+        version.complete = None not in files
         for i in range(version.partitions):
             file = files[i]
             if file is not None:
@@ -332,6 +339,8 @@ cdef class Published:
         if found < 0:
             return HAND_OFF
         count_request(version, &options)
+        if value.size > limits.max_value:
+            return refuse_size(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
         size = value.size + version.packed_name.size + 3 * HEAD_BYTES
         if size > limits.max_frame:
             return refuse_size(out, msgid, b"the value does not fit into an answer", limits.max_frame, size)
@@ -358,7 +367,7 @@ cdef class Published:
         cdef Py_ssize_t left
         cdef Py_ssize_t before = buffer_offset(out)
         cdef Py_ssize_t room
-        cdef uint64_t hits = 0
+        cdef Found found = Found(0, 0)
         cdef int outcome = ANSWERED
         cdef PublishedVersion* version = self.plan(&params, &unused, &options, True)
         if version == NULL:
@@ -372,7 +381,7 @@ cdef class Published:
         put_array(out, count)
         left = count
         while left > 0 and outcome == ANSWERED:
-            outcome = read_window(version, &params, min(left, <Py_ssize_t>WINDOW), limits, out, room, &hits)
+            outcome = read_window(version, &params, min(left, <Py_ssize_t>WINDOW), limits, out, room, &found)
             left -= WINDOW
         if outcome == ANSWERED:
             if buffer_reserve(out, version.packed_name.size) < 0:
@@ -380,11 +389,13 @@ cdef class Published:
             else:
                 put_bytes(out, version.packed_name.data, version.packed_name.size)
                 count_request(version, &options)
-                version.hits += hits
-                version.misses += <uint64_t>count - hits
+                version.hits += found.hits
+                version.misses += <uint64_t>count - found.hits
                 keys_read[0] += <uint64_t>count
                 return ANSWERED
         out.end = out.start + before
+        if outcome == REFUSED_SIZE and found.too_long > 0:
+            return refuse_size(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
         if outcome == REFUSED_SIZE:
             return refuse_size(
                 out, msgid, b"the values do not fit into one answer: ask for fewer", limits.max_frame, -1
@@ -403,17 +414,6 @@ cdef int refuse_size(
 cdef inline Py_ssize_t buffer_offset(const Buffer* out) noexcept nogil:
     """How much is in `out`: a mark that growing does not move."""
     return out.end - out.start
-
-
-cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
-    if count < 16:
-        put(out, <uint8_t>(0x90 | count))
-    elif count <= 0xFFFF:
-        put(out, 0xDC)
-        put_number(out, <uint64_t>count, 2)
-    else:
-        put(out, 0xDD)
-        put_number(out, <uint64_t>count, 4)
 
 
 cdef bint skip_blobs(Cursor* params) noexcept nogil:
@@ -436,7 +436,7 @@ cdef int read_window(
     const ReadLimits* limits,
     Buffer* out,
     Py_ssize_t room,
-    uint64_t* hits,
+    Found* found,
 ) noexcept nogil:
     """Look up some keys so that their cache misses overlap: all buckets, then all records, then all answers.
 
@@ -446,7 +446,7 @@ cdef int read_window(
     cdef Target* target
     cdef Slice value
     cdef Py_ssize_t i
-    cdef int found
+    cdef int outcome
     for i in range(count):
         target = &targets[i]
         if not take_blob(keys, &target.key) or target.key.size > limits.max_key:
@@ -463,17 +463,20 @@ cdef int read_window(
     for i in range(count):
         target = &targets[i]
         value.size = 0
-        found = (<SortedFile>target.file).find_at(
+        outcome = (<SortedFile>target.file).find_at(
             target.key.data, target.key.size, target.hash, target.place, &value
         )
-        if found < 0:
+        if outcome < 0:
             return HAND_OFF
+        if value.size > limits.max_value:
+            found.too_long = value.size
+            return REFUSED_SIZE
         if value.size + HEAD_BYTES > room - buffer_offset(out):
             return REFUSED_SIZE
         if buffer_reserve(out, value.size + HEAD_BYTES) < 0:
             return OUT_OF_MEMORY
-        if found:
-            hits[0] += 1
+        if outcome:
+            found.hits += 1
             put_bin(out, value.data, value.size)
         else:
             put(out, 0xC0)

@@ -33,87 +33,72 @@ from libc.errno cimport (
 )
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from libc.string cimport memcpy
 from posix.unistd cimport close
 
-from gossipkv.node._buffer cimport buffer_size
-from gossipkv.node._connection cimport (
-    ACCEPT_PAUSES,
-    BYTES_SENT,
-    CLOSED_BY_PEER,
-    CLOSED_CUT,
-    CLOSED_DRAINED,
-    CLOSED_MEMORY,
-    CLOSED_RESET,
-    CONNECTIONS_REFUSED,
-    FREE,
-    LINGERING,
-    OPEN,
-    Connection,
-    Core,
-    pop_handle,
+from gossipkv.latency._histogram cimport histogram_record
+from gossipkv.node._answering cimport next_request, park_request, respond
+from gossipkv.node._backlog cimport (
+    ASKED, REFUSAL, RESULT, Request, method_of, params_of, request_bytes,
 )
-
-cdef extern from "<sys/epoll.h>" nogil:
-    enum: EPOLL_CLOEXEC
-    enum: EPOLL_CTL_ADD
-    enum: EPOLL_CTL_MOD
-    enum: EPOLL_CTL_DEL
-    enum: EPOLLIN
-    enum: EPOLLOUT
-    enum: EPOLLERR
-    enum: EPOLLHUP
-
-    ctypedef union epoll_data_t:
-        uint64_t u64
-
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
-    int epoll_wait(int epoll, epoll_event* events, int capacity, int timeout_ms)
-
-cdef extern from "<sys/eventfd.h>" nogil:
-    enum: EFD_CLOEXEC
-    enum: EFD_NONBLOCK
-    int eventfd(unsigned int value, int flags)
-    int eventfd_read(int fd, uint64_t* value)
-    int eventfd_write(int fd, uint64_t value)
-
-cdef extern from "<sys/socket.h>" nogil:
-    enum: SOCK_NONBLOCK
-    enum: SOCK_CLOEXEC
-    enum: MSG_NOSIGNAL
-    enum: SHUT_WR
-    int accept4(int fd, void* address, void* size, int flags)
-    ssize_t recv(int fd, void* data, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
-    int shutdown(int fd, int how)
-    int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
-
-cdef extern from "<netinet/in.h>" nogil:
-    enum: IPPROTO_TCP
-
-cdef extern from "<netinet/tcp.h>" nogil:
-    enum: TCP_NODELAY
+from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
+from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
+from gossipkv.node._connection cimport Core, pop_handle
+from gossipkv.node._counters cimport (
+    ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
+    CLOSED_RESET, REPLIES_DROPPED,
+)
+from gossipkv.node._scan_turns cimport take_turn
+from gossipkv.node._scans cimport SLICE_WORK, release_unread, scans_have_turn
+from gossipkv.node._sockets cimport (
+    EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
+    EPOLLOUT, IPPROTO_TCP, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
+    accept4, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, eventfd_read, eventfd_write, now_ns, number_of,
+    recv, send, setsockopt, shutdown, sockaddr, sockaddr_storage, socklen_t,
+)
+from gossipkv.node._state cimport FREE, LINGERING, OPEN, Connection
 
 cdef enum:
     INBOX_BYTES = 65536  # One receive: 1,300 gets, which take a quarter of a millisecond.
     EVENTS = 256  # Ready connections fetched at once.
     ACCEPTS_PER_STEP = 64  # A flood of newcomers leaves time for those who are here.
-    LOOK_AGAIN = 8  # With fewer events than this, nobody else is likely to be ready yet.
     DRAIN_READS = 16  # Receives of one connection when draining: 1 MiB, more than socket buffers usually hold.
     QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
+    BUSY = 0  # There have been events since the last time that there were none.
+    LOOKED_OUT = -1  # There is none, and a look-out has counted that; so it is at the start.
     LISTENER = 0  # No connection has these handles: generations start at 1.
     WAKER = 1
 
 
-cdef inline int64_t now_ns() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+@cython.final
+cdef class Refused:
+    """What `answer` gives when it refuses: the error, `[code, message, details]`, as MessagePack."""
+
+    cdef readonly bytes error
+
+    def __cinit__(self, bytes error not None):
+        self.error = error
+
+
+@cython.final
+cdef class Pending:
+    """A request whose answer takes time: what it asked, and what `answer` gave instead of an answer."""
+
+    cdef uint64_t handle
+    cdef readonly uint32_t msgid
+    cdef int64_t received_ns
+    cdef readonly bytes method
+    cdef readonly object waiting
+
+
+cdef Pending make_pending(const Request* request, bytes method, waiting):
+    cdef Pending pending = Pending.__new__(Pending)
+    pending.handle = request.handle
+    pending.msgid = request.msgid
+    pending.received_ns = request.received_ns
+    pending.method = method
+    pending.waiting = waiting
+    return pending
 
 
 @cython.final
@@ -130,8 +115,14 @@ cdef class Loop:
     cdef epoll_event events[EVENTS]
     cdef int event_count
     cdef int event_at
+    cdef int64_t deadline_ns  # of this round
+    cdef bint polls  # whether it may look out for events
+    cdef PollCredit poll
+    cdef int64_t polled_ns  # in this round
+    cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
+    cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
 
-    def __cinit__(self, Core core not None, listener):
+    def __cinit__(self, Core core not None, listener, *, bint polls):
         self.epoll = -1
         self.waker = -1
         self.core = core
@@ -149,7 +140,9 @@ cdef class Loop:
         if self.waker < 0 or self.watch(EPOLL_CTL_ADD, self.waker, WAKER, EPOLLIN) < 0:
             raise OSError(errno, "eventfd failed")
         self.accepting = True
-        core.now_ms = now_ns() // 1000000
+        core.set_time(now_ns())
+        self.polls = polls
+        self.idle_ns = LOOKED_OUT
 
     def __dealloc__(self):
         # The connections are closed with the loop, not here: the core may be gone already.
@@ -158,6 +151,7 @@ cdef class Loop:
         if self.waker >= 0:
             close(self.waker)
         free(self.inbox)
+        buffer_release(&self.given)
 
     # From Python ------------------------------------------------------------------------------------------------
 
@@ -171,7 +165,7 @@ cdef class Loop:
         return (
             self.event_at < self.event_count
             or self.core.has_work()
-            or buffer_size(&self.core.open_again) > 0
+            or not self.core.backlog.is_empty()
         )
 
     @property
@@ -179,21 +173,59 @@ cdef class Loop:
         """How many there are."""
         return self.core.connection_count
 
-    def step(self, int64_t budget_us):
-        """Serve what is ready; `[(handle, message id, method, parameters), ...]` for Python to answer."""
+    def round(self, answer, int64_t serve_us, int64_t answer_us):
+        """Serve what is ready; answer what was handed off; send those answers; again, until nothing is ready.
+
+        `answer(method, parameters)` gives the result as MessagePack, or a `Refused`.  Whatever else it gives is
+        returned here as a `Pending`, to be answered by `complete`.  Takes at most `serve_us`, `answer_us` and what one
+        request takes.
+        """
+        cdef list pending = []
         self.core.check_thread()
-        with nogil:
-            self.serve_ready(now_ns() + 1000 * budget_us)
-        return self.core.collect() if self.core.hand_off_count > 0 else []
+        self.tell_time()
+        self.deadline_ns = self.core.now_ns + 1000 * serve_us
+        self.polled_ns = 0
+        while True:
+            with nogil:
+                self.serve_ready()
+                self.serve_scans()
+            if not self.core.backlog.is_empty():
+                self.answer_some(answer, 1000 * answer_us, pending)
+            with nogil:
+                self.flush_dirty()
+            if self.core.retired:
+                self.core.retired = release_unread(self.core.retired)
+            if (
+                self.core.hand_off_count == 0 and not scans_have_turn(&self.core.scans)
+            ) or self.core.now_ns >= self.deadline_ns:
+                return pending
+
+    def complete(self, Pending pending not None, answer):
+        """Answer what was pending, with the next round: the result as MessagePack, or a `Refused`."""
+        cdef Connection* connection = self.core.find(pending.handle)
+        cdef bytes body = answer.error if isinstance(answer, Refused) else answer
+        cdef Py_ssize_t size = len(body)
+        cdef Request* waiting = NULL
+        self.core.check_thread()
+        if connection == NULL or connection.doomed:
+            self.core.count(REPLIES_DROPPED, 1)
+            return
+        if size <= self.core.room():
+            waiting = self.core.backlog.put(
+                pending.handle, pending.msgid, REFUSAL if isinstance(answer, Refused) else RESULT,
+                pending.received_ns, 0, size,
+            )
+        if waiting == NULL:
+            self.core.doom(connection, CLOSED_MEMORY)
+            self.core.flush_later(connection)
+            return
+        memcpy(request_bytes(waiting), <const uint8_t*><const char*>body, size)
+        if connection.shut:
+            park_request(self.core, connection)
 
     def wake(self):
         """Make the descriptor readable: there is `has_work` although nobody may send anything."""
         eventfd_write(self.waker, 1)
-
-    def flush(self):
-        """Send the replies that were given since the last time, one send for each connection."""
-        with nogil:
-            self.flush_dirty()
 
     def expire(self):
         """Close what is overdue, and accept again if that had paused.  To be called now and then."""
@@ -201,17 +233,13 @@ cdef class Loop:
             self.expire_all()
 
     def drain(self):
-        """Take no more connections and no more requests than have arrived; each connection ends once all is answered.
-
-        What those last requests hand off is returned, as by `step`.
-        """
+        """Take no more connections, and no more requests than have arrived; a connection ends once it is answered."""
         if self.listener_fd >= 0:
             self.watch(EPOLL_CTL_DEL, self.listener_fd, LISTENER, 0)
             self.listener_fd = -1
             self.listener.close()
             with nogil:
                 self.drain_all()
-        return self.core.collect()
 
     def close(self):
         """Close everything at once."""
@@ -221,39 +249,115 @@ cdef class Loop:
             self.epoll = -1
             self.listener_fd = -1
             self.listener.close()
+            self.core.retired = release_unread(self.core.retired)
 
     # Rounds -----------------------------------------------------------------------------------------------------
 
-    cdef void serve_ready(self, int64_t deadline_ns) noexcept nogil:
+    cdef void tell_time(self) noexcept nogil:
+        self.core.set_time(now_ns())
+
+    cdef void serve_ready(self) noexcept nogil:
+        """Until nothing is ready, the time is over, or Python has something to answer."""
         cdef Connection* connection
-        cdef int fetched
         cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
-        self.core.now_ms = now_ns() // 1000000
-        while left > 0 and self.core.has_work() and now_ns() < deadline_ns:
+        self.core.begin_step()
+        while left > 0 and self.core.has_work() and self.core.now_ns < self.deadline_ns:
             left -= 1
             connection = self.core.next_runnable()
             if connection != NULL:
                 self.core.resume(connection)
                 self.transmit(connection)
+                self.tell_time()
+                self.core.count_answered(connection)
                 self.settle(connection)
-        while True:
-            if self.event_at == self.event_count:
-                self.event_at = 0
-                self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
-            fetched = self.event_count
+        while self.event_at < self.event_count or (self.core.hand_off_count == 0 and self.fetch()):
             while self.event_at < self.event_count:
                 self.serve_event(&self.events[self.event_at])
                 self.event_at += 1
-                if self.event_at & 15 == 0 and now_ns() > deadline_ns:
+                if self.core.now_ns >= self.deadline_ns:
                     return
-            if fetched < LOOK_AGAIN or self.core.hand_off_count > 0 or now_ns() > deadline_ns:
-                return
+
+    cdef void serve_scans(self) noexcept nogil:
+        """One slice: a get that comes meanwhile waits for no more of it."""
+        cdef int64_t work = SLICE_WORK
+        cdef Connection* connection = take_turn(self.core, &work)
+        while connection != NULL:
+            self.transmit(connection)
+            self.settle(connection)
+            connection = take_turn(self.core, &work)
+        self.tell_time()
+
+    cdef bint fetch(self) noexcept nogil:
+        """Ask for events, and look out for them if that pays; whether there are any."""
+        self.event_at = 0
+        self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
+        if self.event_count == 0 and self.idle_ns == BUSY:
+            self.idle_ns = self.core.now_ns
+            if self.polls and not scans_have_turn(&self.core.scans) and poll_pays(&self.poll) and self.polled_ns < POLL_NS:
+                self.look_out()
+        self.tell_time()
+        if self.event_count == 0:
+            return False
+        if self.idle_ns > 0:
+            poll_slept(&self.poll, self.core.now_ns - self.idle_ns)
+        self.idle_ns = BUSY
+        return True
+
+    cdef void look_out(self) noexcept nogil:
+        """Ask again and again, for what is left of this round's time for it."""
+        cdef int64_t begin_ns = self.core.now_ns
+        cdef int64_t until_ns = begin_ns + POLL_NS - self.polled_ns
+        self.core.count(BUSY_POLLS, 1)
+        while self.event_count == 0 and self.core.now_ns < until_ns:
+            self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
+            self.tell_time()
+        self.polled_ns += self.core.now_ns - begin_ns
+        self.idle_ns = LOOKED_OUT
+        if self.event_count > 0:
+            self.core.count(BUSY_POLL_HITS, 1)
+            poll_hit(&self.poll)
+        else:
+            poll_missed(&self.poll)
+
+    cdef void answer_some(self, answer, int64_t budget_ns, list pending):
+        """The connections in turn, one request each, until the time is over."""
+        cdef int64_t deadline_ns = now_ns() + budget_ns
+        cdef Request* request = next_request(self.core)
+        while request != NULL:
+            try:
+                self.answer_one(answer, request, pending)
+            finally:
+                free(request)
+            request = next_request(self.core) if now_ns() < deadline_ns else NULL
+
+    cdef int answer_one(self, answer, Request* request, list pending) except -1:
+        cdef bytes method
+        cdef bytes body
+        if request.kind != ASKED:
+            self.give_answer(request, request_bytes(request), request.size, request.kind == REFUSAL)
+            return 0
+        method = method_of(request)
+        reply = answer(method, params_of(request))
+        if isinstance(reply, bytes):
+            body = <bytes>reply
+            self.give_answer(request, <const uint8_t*><const char*>body, len(body), False)
+        elif isinstance(reply, Refused):
+            body = (<Refused>reply).error
+            self.give_answer(request, <const uint8_t*><const char*>body, len(body), True)
+        else:
+            pending.append(make_pending(request, method, reply))
+        return 0
+
+    cdef void give_answer(self, Request* request, const uint8_t* body, Py_ssize_t size, bint refused) noexcept nogil:
+        if respond(self.core, request.handle, request.msgid, body, size, refused):
+            buffer_append(&self.given, <const uint8_t*>&request.received_ns, sizeof(int64_t))
 
     cdef void serve_event(self, const epoll_event* event) noexcept nogil:
         cdef Connection* connection
         cdef uint64_t ignored
         if event.data.u64 == LISTENER:
             self.accept_some()
+            self.tell_time()
             return
         if event.data.u64 == WAKER:
             eventfd_read(self.waker, &ignored)
@@ -273,21 +377,27 @@ cdef class Loop:
         self.settle(connection)
 
     cdef void flush_dirty(self) noexcept nogil:
+        """Send the answers of this round, one send for each connection."""
         cdef Connection* connection
+        cdef int64_t received_ns
         while buffer_size(&self.core.dirty) > 0:
             connection = self.core.find(pop_handle(&self.core.dirty))
             if connection != NULL:
                 connection.dirty = False
                 self.transmit_held(connection)
                 self.settle(connection)
+        self.tell_time()
+        while buffer_size(&self.given) > 0:
+            received_ns = <int64_t>pop_handle(&self.given)
+            histogram_record(&self.core.handed_off.histogram, <uint64_t>(self.core.now_ns - received_ns), 1)
 
     cdef void expire_all(self) noexcept nogil:
         cdef uint32_t i
-        self.core.now_ms = now_ns() // 1000000
-        for i in range(self.core.slot_count):
-            self.core.expire_one(self.core.slots[i])
-            if self.core.slots[i].state != FREE and self.core.slots[i].doomed:
-                self.settle(self.core.slots[i])
+        self.tell_time()
+        for i in range(self.core.slots.count):
+            self.core.expire_one(self.core.slots.at[i])
+            if self.core.slots.at[i].state != FREE and self.core.slots.at[i].doomed:
+                self.settle(self.core.slots.at[i])
         if self.listener_fd >= 0 and not self.accepting:
             self.accepting = self.watch(EPOLL_CTL_MOD, self.listener_fd, LISTENER, EPOLLIN) == 0
 
@@ -295,9 +405,9 @@ cdef class Loop:
         cdef Connection* connection
         cdef uint32_t i
         cdef int reads
-        self.core.now_ms = now_ns() // 1000000
-        for i in range(self.core.slot_count):
-            connection = self.core.slots[i]
+        self.tell_time()
+        for i in range(self.core.slots.count):
+            connection = self.core.slots.at[i]
             if connection.state != OPEN:
                 continue
             reads = DRAIN_READS
@@ -310,10 +420,10 @@ cdef class Loop:
 
     cdef void close_all(self, int reason) noexcept nogil:
         cdef uint32_t i
-        for i in range(self.core.slot_count):
-            if self.core.slots[i].state != FREE:
-                self.core.doom(self.core.slots[i], reason)
-                self.settle(self.core.slots[i])
+        for i in range(self.core.slots.count):
+            if self.core.slots.at[i].state != FREE:
+                self.core.doom(self.core.slots.at[i], reason)
+                self.settle(self.core.slots.at[i])
 
     # One connection ---------------------------------------------------------------------------------------------
 
@@ -321,10 +431,13 @@ cdef class Loop:
         cdef int left = ACCEPTS_PER_STEP
         cdef int one = 1
         cdef int fd
+        cdef sockaddr_storage peer
+        cdef socklen_t size
         cdef Connection* connection
         while left > 0 and self.listener_fd >= 0:
             left -= 1
-            fd = accept4(self.listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
+            size = sizeof(peer)
+            fd = accept4(self.listener_fd, <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
             if fd < 0:
                 if errno == ECONNABORTED or errno == EINTR or errno == EPROTO:
                     continue
@@ -332,9 +445,8 @@ cdef class Loop:
                     self.core.count(ACCEPT_PAUSES, 1)
                     self.accepting = self.watch(EPOLL_CTL_MOD, self.listener_fd, LISTENER, 0) < 0
                 return
-            connection = self.core.begin(fd)
+            connection = self.core.begin(fd, number_of(&peer))
             if connection == NULL:
-                self.core.count(CONNECTIONS_REFUSED, 1)
                 close(fd)
                 continue
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
@@ -349,6 +461,8 @@ cdef class Loop:
         if size > 0:
             self.core.receive_bytes(connection, self.inbox, size)
             self.transmit(connection)
+            self.tell_time()
+            self.core.count_answered(connection)
             return True
         if size == 0:
             self.core.finish(connection, CLOSED_BY_PEER)

@@ -15,6 +15,7 @@ from gossipkv.node.served import Served, serve
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
+from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,13 +25,20 @@ if TYPE_CHECKING:
 
 LIMITS = {
     "max_frame": 1 << 20,
+    "max_depth": MAX_DEPTH,
+    "max_elements": MAX_ELEMENTS,
     "max_key": 65_535,
+    "max_value": 1 << 24,
     "max_in_flight": 100,
+    "max_in_flight_total": 1 << 16,
     "max_queued": 1 << 20,
-    "max_connections": 100,
-    "frame_timeout_ms": 1_000,
-    "idle_timeout_ms": 0,
+    "scan_limit": 1000,
     "max_held": 1 << 24,
+    "max_connections": 100,
+    "max_connections_per_address": 0,
+    "frame_timeout_ms": 1_000,
+    "output_timeout_ms": 1_000,
+    "idle_timeout_ms": 0,
 }
 
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest
-from gossipkv.node.arguments import Arguments, Options
+from gossipkv.node.arguments import MAX_NAME_BYTES, Arguments, Options
 
 
 def arguments(*params: object) -> Arguments:
     """The arguments of a method `m`."""
-    return Arguments("m", msgpack.packb(params))
+    return Arguments(b"m", msgpack.packb(params))
 
 
 def options(**given: object) -> Options:
@@ -49,6 +49,28 @@ def test_wrong_text(value: object, message: str) -> None:
     with pytest.raises(BadRequest) as caught:
         arguments(value).text("database")
     assert caught.value.message == message
+
+
+def test_text_over_the_limit() -> None:
+    """What no name can be is refused before anybody looks for it, and is not sent back."""
+    assert arguments("x" * MAX_NAME_BYTES).text("database") == "x" * MAX_NAME_BYTES
+    with pytest.raises(
+        BadRequest, match="the database has 256 bytes, more than the 255 that a name may have"
+    ) as caught:
+        arguments("x" * 256).text("database")
+    assert caught.value.details == {"limit": 255, "size": 256}
+    with pytest.raises(BadRequest, match="the database has 256 bytes"):
+        arguments("x" * 256).text_or_nil("database")
+    with pytest.raises(BadRequest, match="the option x has 256 bytes"):
+        options(x="x" * 256).text("x")
+
+
+def test_long_names_of_options_cost_nothing() -> None:
+    """One of megabytes is not compared with the known ones (that took 3 s and 600 MB), nor sent back."""
+    with pytest.raises(BadRequest, match="an option's name has 16000000 bytes") as caught:
+        arguments({"version" * (16_000_000 // 7) + "vv": 1}).options("version")
+    assert len(caught.value.message) < 200
+    assert caught.value.details == {"limit": 255, "size": 16_000_000}
 
 
 def test_missing_and_further_parameters() -> None:
@@ -136,7 +158,7 @@ def test_options_come_last_and_are_a_map() -> None:
 def test_any_bytes_are_refused_or_read(data: bytes) -> None:
     """Parameters that are no MessagePack array of ours raise BadRequest and nothing else."""
     try:
-        taken = Arguments("m", data)
+        taken = Arguments(b"m", data)
         taken.text("a")
         taken.keys("b", 5)
         taken.options("c").number("c")

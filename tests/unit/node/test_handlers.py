@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gossipkv.errors import Corrupt, SourceError
+from gossipkv.node._serving import Refused
 from gossipkv.node.handlers import Handlers, Identity, Waiting
 from gossipkv.node.reads import Reads
 from gossipkv.node.served import serve
@@ -67,19 +68,30 @@ class MadeUpLibrary:
         return {name: versions for name, versions in self.names.items() if versions and database in {None, name}}
 
 
+def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
+    """As a client reads it, under the id 5."""
+    assert isinstance(answer, bytes | Refused)
+    if isinstance(answer, Refused):
+        return rpc.decode_response(b"\x94\x01\x05" + answer.error + b"\xc0")
+    return rpc.decode_response(b"\x94\x01\x05\xc0" + answer)
+
+
 class Node:
     """Handlers over a library that is made up."""
 
     def __init__(self, *held: tuple[BuiltVersion, bool], max_frame: int = 1 << 20, scan_limit: int = 10) -> None:
         self.library = MadeUpLibrary()
         self.counted: list[tuple[str, str, bool]] = []
-        self.reads = Reads(self.library, self.count, max_key=100, max_frame=max_frame, scan_limit=scan_limit)
+        self.reads = Reads(
+            self.library, self.count, max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit
+        )
         self.reads.served = serve(held)
         self.handlers = Handlers(
             self.library,
             self.reads,
             Identity(version="1.2.3", cluster="c", node="n", epoch=7),
             counters=lambda: {"gets": 3},
+            latency=lambda: {"answered": {"count": 3.0}},
             uptime_s=lambda: 1.23456,
             random=random.Random(1),
         )
@@ -90,19 +102,14 @@ class Node:
 
     def ask(self, method: str, *params: Value) -> Value:
         """The result of a method that answers at once; its error is raised."""
-        frame = self.handlers.answer(5, method.encode(), msgpack.packb(params))
-        assert isinstance(frame, bytes)
-        answer = rpc.decode_response(frame)
-        assert answer.msgid == 5
+        answer = decoded(self.handlers.answer(method.encode(), msgpack.packb(params)))
         if answer.error is not None:
             raise answer.error
         return answer.result
 
     def refusal(self, method: str, *params: Value) -> tuple[str, str]:
         """Code and message of the error."""
-        frame = self.handlers.answer(5, method.encode(), msgpack.packb(params))
-        assert isinstance(frame, bytes)
-        error = rpc.decode_response(frame).error
+        error = decoded(self.handlers.answer(method.encode(), msgpack.packb(params))).error
         assert error is not None
         return error.code, error.message
 
@@ -215,9 +222,7 @@ def test_refusals(node: Node, method: str, params: list[Value], code: str, words
 
 def test_not_ready_has_the_progress(node: Node) -> None:
     """A database with nothing yet says how far it is."""
-    frame = node.handlers.answer(1, b"get", msgpack.packb(["empty", b"k"]))
-    assert isinstance(frame, bytes)
-    error = rpc.decode_response(frame).error
+    error = decoded(node.handlers.answer(b"get", msgpack.packb(["empty", b"k"]))).error
     assert error is not None
     assert error.message == "empty has no version ready yet: half of empty is there"
     assert error.details == {"database": "empty", "status": {"empty": {"done": 0.5}}}
@@ -280,9 +285,9 @@ def test_info_and_lists(node: Node) -> None:
 
 async def refresh(node: Node, *params: Value) -> rpc.Response:
     """The answer of `refresh`, which takes time."""
-    waiting = node.handlers.answer(5, b"refresh", msgpack.packb(params))
+    waiting = node.handlers.answer(b"refresh", msgpack.packb(params))
     assert isinstance(waiting, Waiting)
-    return rpc.decode_response(await node.handlers.complete(5, b"refresh", waiting))
+    return decoded(await node.handlers.complete(b"refresh", waiting))
 
 
 async def test_refresh(node: Node) -> None:

@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from gossipkv.node import pump
+from gossipkv.node._serving import Refused
 from gossipkv.node.handlers import Waiting
 from gossipkv.node.pump import Pump
 from gossipkv.wire import rpc
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 20
 LARGE = b"x" * 200_000
+PACKED_LARGE = msgpack.packb(LARGE)
 
 
 class MadeUpAnswers:
@@ -38,8 +39,9 @@ class MadeUpAnswers:
         self.go = trio.Event()
         self.asked = trio.Event()
         self.heavy = 0
+        self.waiting = 0
 
-    def answer(self, msgid: int, method: bytes, params: bytes) -> bytes | Waiting:
+    def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting:
         """At once, or `slow`."""
         del params
         if method == b"heavy":
@@ -47,22 +49,26 @@ class MadeUpAnswers:
             time.sleep(0.002)  # As a page of a scan does.
         if method == b"large":
             self.large += 1
-            return rpc.response(msgid, LARGE)
-        if method != b"slow":
-            return rpc.response(msgid, method)
+            return PACKED_LARGE
+        if method == b"wrong":
+            return Refused(msgpack.packb(["BAD_REQUEST", "as asked", {}]))
+        if method not in {b"slow", b"slow large"}:
+            return msgpack.packb(method)
 
         self.asked.set()
+        self.waiting += 1
 
         async def wait() -> Value:
             await self.go.wait()
-            return method
+            self.waiting -= 1
+            return LARGE if method == b"slow large" else method
 
         return Waiting(wait)
 
-    async def complete(self, msgid: int, method: bytes, waiting: Waiting) -> bytes:
+    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
         """The name again."""
         del method
-        return rpc.response(msgid, await waiting.result())
+        return msgpack.packb(await waiting.result())
 
 
 class Running:
@@ -186,7 +192,7 @@ async def deaf(running: Running, requests: bytes) -> trio.SocketStream:
 
 async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None:
     """It holds `max_queued` and one answer, others go on, and all its answers come in order once it reads."""
-    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=60_000) as running:
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=60_000) as running:
         greedy = await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
         assert running.answers.large < 100  # What the sockets' buffers take, and max_queued.
         counters = running.core.counters()
@@ -196,11 +202,11 @@ async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None
 
 
 async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path: Path) -> None:
-    """After `frame_timeout`; nothing of what they have asked is answered after that."""
-    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=500) as running:
+    """After `output_timeout`; nothing of what they have asked is answered after that."""
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=500) as running:
         await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
         with trio.fail_after(PATIENCE_S):
-            while running.core.counters()["closed_read_timeout"] == 0:
+            while running.core.counters()["closed_output_timeout"] == 0:
                 await trio.sleep(0.05)
         await trio.testing.wait_all_tasks_blocked()
         assert running.answers.large < 100
@@ -208,15 +214,43 @@ async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path:
         assert (counters["held_bytes"], counters["in_flight"]) == (0, 0)
 
 
-async def test_what_parked_requests_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond, the connection that has most recently sent them is closed, and no other."""
-    monkeypatch.setattr(pump, "MAX_PARKED_BYTES", 100_000)
-    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, frame_timeout_ms=60_000) as running:
-        modest = await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
-        requests = b"".join(rpc.request(number, "large", ["x" * 2000]) for number in range(200))
-        await deaf(running, requests)
-        assert running.core.counters()["closed_memory"] == 1
-        assert len(await receive(modest, 200)) == 200
+async def ask_for_large_answers_that_take_time(running: Running, count: int) -> trio.SocketStream:
+    """A client that does not read them; returns when all are there."""
+    stream = await running.connect()
+    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+    await stream.send_all(b"".join(rpc.request(number, "slow large", []) for number in range(count)))
+    with trio.fail_after(PATIENCE_S):
+        while running.answers.waiting < count:
+            await trio.sleep(0.01)
+    running.answers.go.set()
+    with trio.fail_after(PATIENCE_S):
+        while running.answers.waiting:
+            await trio.sleep(0.01)
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    return stream
+
+
+async def test_answers_that_took_time_wait_for_a_peer_that_reads(tmp_path: Path) -> None:
+    """It holds `max_queued` and one answer, the others wait apart, and all come once it reads."""
+    async with serving(tmp_path, max_queued=1_000_000, output_timeout_ms=60_000) as running:
+        stream = await ask_for_large_answers_that_take_time(running, 60)
+        counters = running.core.counters()
+        assert 1_000_000 <= counters["held_bytes"] <= 1_000_000 + len(LARGE) + 100
+        assert counters["waiting_bytes"] > 0
+        assert sorted(answer[1] for answer in await receive(stream, 60)) == list(range(60))
+        counters = running.core.counters()
+        assert counters["held_bytes"] == counters["waiting_bytes"] == counters["in_flight"] == 0
+
+
+async def test_what_waits_for_a_peer_that_does_not_read_is_bounded(tmp_path: Path) -> None:
+    """Beyond 16 MiB its connection is closed, and no other."""
+    async with serving(tmp_path, max_queued=1_000_000, output_timeout_ms=60_000, max_held=1 << 26) as running:
+        other = await running.connect()
+        await ask_for_large_answers_that_take_time(running, 100)
+        await exchange(other, rpc.request(1, "info", []), 1)
+        counters = running.core.counters()
+        assert (counters["closed_memory"], counters["connections"]) == (1, 1)
+        assert counters["held_bytes"] == counters["waiting_bytes"] == counters["in_flight"] == 0
 
 
 async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:

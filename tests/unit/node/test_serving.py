@@ -10,13 +10,14 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 import pytest
 
-from gossipkv.node._serving import Loop
+from gossipkv.node._serving import Loop, Pending
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.oracle import connection
@@ -34,36 +35,63 @@ PONG = rpc.response(1, "pong")
 PATIENCE_S = 20.0
 
 
+class Asked(NamedTuple):
+    """What was handed off, instead of an answer."""
+
+    method: bytes
+    params: bytes
+
+
 class Served:
     """A loop, stepped whenever its test waits for something."""
 
-    def __init__(self, directory: Path, **limits: int) -> None:
+    def __init__(
+        self, directory: Path, family: socket.AddressFamily = socket.AF_INET, *, polls: bool = False, **limits: int
+    ) -> None:
         self.core = make_core(**{"max_in_flight": 1000, **limits})
         self.core.publish(one_database(directory, RECORDS, partitions=3).publish())
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
+        listener = socket.socket(family)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("127.0.0.1" if family == socket.AF_INET else "::", 0))
         listener.listen(512)
         listener.settimeout(0)
         self.address = listener.getsockname()
-        self.loop = Loop(self.core, listener)
-        self.hand_offs: list[tuple[int, int, bytes, bytes]] = []
+        self.loop = Loop(self.core, listener, polls=polls)
+        self.hand_offs: list[Pending] = []
         self.clients: list[socket.socket] = []
 
-    def connect(self, *, receive_buffer: int | None = None) -> socket.socket:
+    def connect(
+        self,
+        *,
+        receive_buffer: int | None = None,
+        source: str | None = None,
+        to: tuple[str, int] | None = None,
+    ) -> socket.socket:
         """A client's socket; it does not block."""
-        client = socket.socket()
+        client = socket.socket(socket.AF_INET6 if to and ":" in to[0] else socket.AF_INET)
         if receive_buffer is not None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        client.connect(self.address)
+        if source is not None:
+            client.bind((source, 0))
+        client.connect(to or self.address)
         client.settimeout(0)
         self.clients.append(client)
         return client
+
+    def step(self, serve_us: int = 1000) -> None:
+        """One round; what it hands off is kept, to be answered by hand."""
+        self.hand_offs += self.loop.round(Asked, serve_us, 1000)
+
+    def reply(self, pending: Pending, result: Value) -> None:
+        """Answer what was handed off, with the next round."""
+        self.loop.complete(pending, msgpack.packb(result))
 
     def until(self, done: Callable[[], bool]) -> None:
         """Step until something holds."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            self.hand_offs += self.loop.step(1000)
+            self.step()
             if done():
                 return
             assert time.monotonic() < deadline, "the loop never got there"
@@ -163,7 +191,7 @@ def test_answers_over_a_socket_are_the_oracle_s(served: Served) -> None:
 
     served.until(done)
     assert answers == expected.answers
-    assert [hand_off[1:] for hand_off in served.hand_offs] == expected.hand_offs
+    assert [(pending.msgid, *pending.waiting) for pending in served.hand_offs] == expected.hand_offs
 
 
 def test_no_python_call_per_request(served: Served) -> None:
@@ -183,10 +211,10 @@ def test_no_python_call_per_request(served: Served) -> None:
 
     received = 0
     portions = 1
-    step = served.loop.step
+    serve = served.loop.round
     while received < expected:
         sys.setprofile(watch)
-        handed_off = step(100_000)
+        handed_off = serve(Asked, 100_000, 1000)
         sys.setprofile(None)
         assert handed_off == []
         received += len(client.recv(1 << 20))
@@ -198,16 +226,16 @@ def test_no_python_call_per_request(served: Served) -> None:
 
 
 def test_hand_offs_and_corked_replies(served: Served) -> None:
-    """Hand-offs of several connections come back from one step; replies go out at the flush, all at once."""
+    """Answers to hand-offs of several connections go out with the next round, all of a connection at once."""
     clients = [served.connect() for _ in range(3)]
     for client in clients:
         client.sendall(rpc.request(1, "info", []) + rpc.request(2, "status", []))
     served.until(lambda: len(served.hand_offs) == 6)
-    for handle, msgid, _, _ in served.hand_offs:
-        served.core.reply(handle, msgid, rpc.response(msgid, "reply"))
+    for pending in served.hand_offs:
+        served.reply(pending, "reply")
     with pytest.raises(BlockingIOError):
         clients[0].recv(1)
-    served.loop.flush()
+    served.step()
     expected = rpc.response(1, "reply") + rpc.response(2, "reply")
     for client in clients:
         assert served.receive(client, len(expected)) == expected
@@ -253,7 +281,7 @@ def test_a_flood_does_not_starve_others(served: Served) -> None:
             flood.recv(1 << 20)
         except BlockingIOError:
             pass
-        served.loop.step(50)
+        served.step(50)
     assert other.recv(100) == PONG
 
 
@@ -264,8 +292,7 @@ def test_half_close(served: Served) -> None:
     client.shutdown(socket.SHUT_WR)
     served.until(lambda: len(served.hand_offs) == 1)
     assert served.receive(client, 3 * len(PONG)) == PONG * 3
-    served.core.reply(*served.hand_offs[0][:2], rpc.response(2, "late"))
-    served.loop.flush()
+    served.reply(served.hand_offs[0], "late")
     assert served.ends(client) == rpc.response(2, "late")
     assert served.loop.connections == 0
     assert served.counters("closed_by_peer") == 1
@@ -280,7 +307,8 @@ def test_a_reset_is_noticed(served: Served) -> None:
     client.close()
     served.until(lambda: served.loop.connections == 1)
     assert served.counters("closed_reset") == 1
-    assert not served.core.reply(*served.hand_offs[0][:2], rpc.response(1, None))
+    served.reply(served.hand_offs[0], None)
+    assert served.counters("replies_dropped") == 1
     other.sendall(PING)
     assert served.receive(other, len(PONG)) == PONG
     assert served.counters("held_bytes") == 0
@@ -368,7 +396,7 @@ def test_descriptors_run_out(served: Served) -> None:
     try:
         served.until(lambda: served.counters("accept_pauses") == 1)
         for _ in range(10):
-            served.loop.step(1000)
+            served.step()
         assert served.counters("accept_pauses") == 1
         early.sendall(PING)
         assert served.receive(early, len(PONG)) == PONG
@@ -386,17 +414,14 @@ def test_drain_answers_what_was_asked(served: Served) -> None:
     asking, idle = served.connect(), served.connect()
     served.until(lambda: served.loop.connections == 2)
     asking.sendall(PING * 10 + rpc.request(2, "info", []))
-    hand_offs: list[tuple[int, int, bytes, bytes]] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while served.counters("bytes_received") == 0 and not hand_offs and time.monotonic() < deadline:
-        hand_offs = served.loop.drain()
+    served.loop.drain()
+    assert served.counters("gets") + served.counters("pings") == 10
     with pytest.raises(OSError, match="refused") as refused:
         socket.create_connection(served.address)
     assert refused.value.errno == errno.ECONNREFUSED
     assert served.receive(asking, 10 * len(PONG)) == PONG * 10
-    ((handle, msgid, _, _),) = hand_offs
-    served.core.reply(handle, msgid, rpc.response(msgid, "info"))
-    served.loop.flush()
+    served.until(lambda: len(served.hand_offs) == 1)
+    served.reply(served.hand_offs[0], "info")
     assert served.ends(asking) == rpc.response(2, "info")
     assert served.ends(idle) == b""
     asking.close()
@@ -434,5 +459,101 @@ def test_the_descriptor_tells_of_work(served: Served) -> None:
     assert not readable()
     served.loop.wake()
     assert readable()
-    served.loop.step(1000)
+    served.step()
     assert not readable()
+
+
+def test_connections_of_one_address_beyond_the_limit(tmp_path: Path) -> None:
+    """They are closed; another address still has its own, and one that ends makes room."""
+    served = Served(tmp_path, max_connections_per_address=2)
+    greedy = [served.connect() for _ in range(3)]
+    served.until(lambda: served.counters("connections_refused_by_address") == 1)
+    assert served.ends(greedy[2]) == b""
+    modest = served.connect(source="127.0.0.2")
+    for client in (*greedy[:2], modest):
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    greedy[0].close()
+    served.until(lambda: served.loop.connections == 2)
+    late = served.connect()
+    late.sendall(PING)
+    assert served.receive(late, len(PONG)) == PONG
+    served.close()
+
+
+def test_one_address_under_both_families(tmp_path: Path) -> None:
+    """A socket for both shows IPv4 peers inside IPv6 ones: each still counts as the IPv4 address that it is."""
+    served = Served(tmp_path, family=socket.AF_INET6, max_connections_per_address=1)
+    port = served.address[1]
+    first, second = served.connect(to=("127.0.0.1", port)), served.connect(to=("127.0.0.1", port), source="127.0.0.2")
+    third, over = served.connect(to=("::1", port)), served.connect(to=("::1", port))
+    served.until(lambda: served.counters("connections_refused_by_address") == 1)
+    for client in (first, second, third):
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    assert served.ends(over) == b""
+    served.close()
+
+
+def test_a_peer_that_never_reads_is_closed(tmp_path: Path) -> None:
+    """After `output_timeout`, though the time for frames has not passed; who reads stays."""
+    served = Served(tmp_path, output_timeout_ms=50, frame_timeout_ms=60_000)
+    deaf, reading = served.connect(receive_buffer=4096), served.connect()
+    deaf.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(60)))
+    served.until(lambda: served.counters("paused_for_output") > 0)
+    time.sleep(0.1)
+    served.loop.expire()
+    assert served.counters("closed_output_timeout") == 1
+    reading.sendall(PING)
+    assert served.receive(reading, len(PONG)) == PONG
+    served.close()
+
+
+def test_a_loop_that_may_not_look_out_never_does(served: Served) -> None:
+    """However closely requests follow each other."""
+    client = served.connect()
+    for _ in range(200):
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    assert served.counters("busy_polls") == 0
+
+
+def test_looking_out_for_requests(tmp_path: Path) -> None:
+    """It happens while requests follow each other closely, meets some, and stops when nobody asks."""
+    served = Served(tmp_path, polls=True)
+    client = served.connect()
+    client.settimeout(PATIENCE_S)
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            client.sendall(PING)
+            assert client.recv(100) == PONG
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        served.until(lambda: served.counters("busy_poll_hits") > 20)
+    finally:
+        stop.set()
+        served.until(lambda: not asking.is_alive())
+        asking.join()
+    served.step()
+    before = served.counters("busy_polls")
+    for _ in range(1000):
+        served.step()
+    assert served.counters("busy_polls") == before
+    served.close()
+
+
+def test_how_long_answers_took(served: Served) -> None:
+    """Answered requests and handed-off ones are counted apart, each once, when its answer is sent."""
+    client = served.connect()
+    client.sendall(PING * 3 + rpc.request(2, "info", []) + rpc.request(3, "status", []) + b"\x93\x00\x09\xa1m")
+    served.until(lambda: len(served.hand_offs) == 2)
+    assert served.core.latency()["answered"]["count"] == 4
+    served.reply(served.hand_offs[0], "info")
+    assert served.core.latency()["handed_off"]["count"] == 0
+    served.step()
+    assert served.core.latency()["handed_off"]["count"] == 1
+    assert served.core.latency()["handed_off"]["max_us"] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gossipkv.config import Config
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
 
@@ -30,6 +31,9 @@ def test_the_drawn_frames() -> None:
 
 def test_the_stated_limits() -> None:
     """The table of limits has the scanner's numbers."""
-    assert f"| size of a frame | `max_frame`, {MAX_FRAME_BYTES >> 20} MiB |" in PAGE
-    assert f"| nesting | {MAX_DEPTH} |" in PAGE
-    assert f"each | {MAX_ELEMENTS:,} |" in PAGE
+    defaults = Config()
+    assert (defaults.max_depth, defaults.max_elements) == (MAX_DEPTH, MAX_ELEMENTS)
+    assert f"| size of a frame | `max_frame`, {defaults.max_frame >> 20} MiB |" in PAGE
+    assert f"| nesting | `max_depth`, {MAX_DEPTH} |" in PAGE
+    assert f"each | `max_elements`, {MAX_ELEMENTS:,} |" in PAGE
+    assert f"takes frames of {MAX_FRAME_BYTES >> 20} MiB" in PAGE

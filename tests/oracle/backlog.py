@@ -1,12 +1,4 @@
-"""Requests that Python has yet to answer: each connection's in order, the connections in turn.
-
-An answer may take milliseconds (a page of a scan), and a connection may have a thousand requests on their way.  So the
-pump answers for a moment at a time, and whoever asked for little waits for one answer of each other connection and not
-for all of them.
-
-The requests of a connection whose peer does not read its answers are parked: they keep their order, and come into
-turn again when the peer has read.
-"""
+"""The order in which requests are answered, in plain Python: each connection's in order, the connections in turn."""
 
 from __future__ import annotations
 
@@ -36,6 +28,9 @@ class Backlog:
         """They came in this order."""
         for hand_off in hand_offs:
             handle, size_bytes = hand_off[0], len(hand_off[3])
+            for earlier in {*self._waiting, *self._parked}:
+                if earlier % 2**32 == handle % 2**32 and earlier != handle:
+                    self.forget(earlier)
             if handle in self._parked:
                 self._parked[handle].append(hand_off)
                 self.parked_bytes += size_bytes
@@ -59,7 +54,9 @@ class Backlog:
         return hand_off
 
     def park(self, handle: int) -> None:
-        """Takes the requests of a connection out of turn.  Requires: it has some in turn."""
+        """Takes the requests of a connection out of turn."""
+        if handle not in self._waiting:
+            return
         parked = self._waiting.pop(handle)
         size_bytes = _size_bytes(parked)
         self._parked[handle] = parked

@@ -1,0 +1,66 @@
+"""Which request Python answers next, and what becomes of its answer."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from gossipkv.node._backlog cimport Request
+from gossipkv.node._buffer cimport buffer_reserve, buffer_size
+from gossipkv.node._connection cimport Core
+from gossipkv.node._counters cimport CLOSED_MEMORY, REPLIES_TOO_LARGE
+from gossipkv.node._message cimport (
+    ENVELOPE_BYTES, put, put_bytes, put_response, unsigned_size, write_too_large,
+)
+from gossipkv.node._state cimport Connection
+
+cdef enum:
+    # Parameters of requests whose peers do not read; beyond, a connection is closed rather than parked.
+    MAX_PARKED_BYTES = 16 * 1024 * 1024
+
+
+cdef inline void park_request(Core core, Connection* connection) noexcept nogil:
+    """After more was parked: the connection for which that is too much is closed with the next flush."""
+    if core.backlog.parked_bytes > MAX_PARKED_BYTES:
+        core.backlog.forget_queue(connection.handle)
+        core.doom(connection, CLOSED_MEMORY)
+        core.flush_later(connection)
+
+
+cdef inline Request* next_request(Core core) noexcept nogil:
+    """The next request that may be answered, to be freed; NULL: none.  Those of a peer that does not read wait."""
+    cdef Connection* connection
+    cdef uint64_t handle
+    while not core.backlog.is_empty():
+        handle = core.backlog.next_turn()
+        connection = core.find(handle)
+        if connection == NULL or connection.doomed:
+            core.backlog.forget_queue(handle)
+        elif buffer_size(&connection.output) < core.max_queued:
+            return core.backlog.pop()
+        else:
+            core.backlog.park_queue(handle)
+            connection.shut = True
+            park_request(core, connection)
+    return NULL
+
+
+cdef inline bint respond(
+    Core core, uint64_t handle, uint32_t msgid, const uint8_t* body, Py_ssize_t size, bint refused
+) noexcept nogil:
+    """Answer a hand-off with a result or an error, as MessagePack; False when nobody awaits it any more."""
+    cdef Connection* connection = core.claim(handle, msgid)
+    cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(msgid)
+    if connection == NULL:
+        return False
+    if frame_size > core.frame_limits.max_size:
+        core.counts[REPLIES_TOO_LARGE] += 1
+        write_too_large(&core.out, msgid, core.frame_limits.max_size, frame_size)
+    elif buffer_reserve(&core.out, frame_size) < 0:
+        core.doom(connection, CLOSED_MEMORY)
+    else:
+        put_response(&core.out, msgid)
+        if not refused:
+            put(&core.out, 0xC0)
+        put_bytes(&core.out, body, size)
+        if refused:
+            put(&core.out, 0xC0)
+    core.deliver(connection)
+    return True

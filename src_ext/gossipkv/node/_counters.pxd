@@ -1,0 +1,57 @@
+"""What a core counts, and the name of each counter in `info`."""
+
+from libc.stdint cimport uint64_t
+
+cdef enum:
+    CONNECTIONS_ACCEPTED
+    CONNECTIONS_REFUSED
+    CONNECTIONS_REFUSED_BY_ADDRESS
+    ACCEPT_PAUSES
+    BUSY_POLLS
+    BUSY_POLL_HITS
+    BYTES_RECEIVED
+    BYTES_SENT
+    PINGS
+    GETS
+    GET_MANYS
+    KEYS_READ
+    HANDED_OFF
+    REPLIES
+    REPLIES_DROPPED
+    REPLIES_TOO_LARGE
+    NOTIFICATIONS_IGNORED
+    DUPLICATE_IDS
+    BAD_REQUESTS
+    PAUSED_FOR_OUTPUT
+    PAUSED_FOR_HAND_OFFS
+    PAUSED_FOR_ALL_HAND_OFFS
+    FRAMES_TOO_LARGE
+    FRAMES_TOO_DEEP
+    FRAMES_TOO_MANY_ELEMENTS
+    FRAMES_MALFORMED
+    CLOSED_BY_PEER
+    CLOSED_RESET
+    CLOSED_BAD_FRAME
+    CLOSED_BAD_MESSAGE
+    CLOSED_UNASKED_RESPONSE
+    CLOSED_FRAME_TIMEOUT
+    CLOSED_OUTPUT_TIMEOUT
+    CLOSED_IDLE
+    CLOSED_MEMORY
+    CLOSED_DRAINED
+    CLOSED_CUT
+    COUNTERS
+
+
+cdef inline dict counters_by_name(const uint64_t* counts):
+    """In the order of the list above."""
+    names = """
+        connections_accepted connections_refused connections_refused_by_address accept_pauses
+        busy_polls busy_poll_hits bytes_received bytes_sent pings gets get_manys keys_read handed_off
+        replies replies_dropped replies_too_large notifications_ignored duplicate_ids bad_requests
+        paused_for_output paused_for_hand_offs paused_for_all_hand_offs
+        frames_too_large frames_too_deep frames_too_many_elements frames_malformed
+        closed_by_peer closed_reset closed_bad_frame closed_bad_message closed_unasked_response
+        closed_frame_timeout closed_output_timeout closed_idle closed_memory closed_drained closed_cut
+    """.split()
+    return {name: counts[i] for i, name in enumerate(names)}

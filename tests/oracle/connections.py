@@ -1,0 +1,382 @@
+"""All connections of a node in plain Python: what they answer, hold back, hold on to, time out and count.
+
+Written from docs/wire.md and the invariants that `_connection.pyx` opens with; a connection looks at its input anew
+from the first byte of a message, keeps everything in plain lists, and decides nothing before it must.  The bytes of an
+answer matter, because limits count them: results are packed by msgpack, and `wording` has what an error looks like.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from tests.oracle import msgpack_scanner
+from tests.oracle.connection import Conversation, Databases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Wording = dict[str, list[object]]  # By reason: `[code, message, details]`.
+
+
+# Why the scanner refuses, and what is counted then.
+FRAMES = {
+    "size": "frames_too_large",
+    "depth": "frames_too_deep",
+    "elements": "frames_too_many_elements",
+    "extension": "frames_malformed",
+    "reserved": "frames_malformed",
+}
+
+
+def pack(msgid: int, error: object, result: object) -> bytes:
+    """A response; names in it are text, and only values are bytes."""
+    return msgpack.packb([1, msgid, error, result])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """In the units of the settings."""
+
+    max_frame: int
+    max_depth: int
+    max_elements: int
+    max_in_flight: int
+    max_in_flight_total: int
+    max_queued: int
+    max_held: int
+    max_connections: int
+    max_connections_per_address: int
+    frame_timeout_ms: int
+    output_timeout_ms: int
+    idle_timeout_ms: int
+
+
+@dataclass
+class Connection(Conversation):
+    """One of them; `out` is what a turn has answered and not yet put behind what waits for the peer."""
+
+    node: Node = field(kw_only=True)
+    handle: int = field(kw_only=True)
+    address: bytes = field(kw_only=True)
+    input: bytes = b""
+    output: bytes = b""
+    out: bytes = b""
+    finishing: bool = False
+    reason: str = "by_peer"
+    doomed: bool = False
+    held: bool = False
+    runnable: bool = False
+    shut: bool = False
+    active_ms: int = 0
+    partial_ms: int | None = None
+    blocked_ms: int | None = None
+
+    # What a message leads to
+
+    def answer(self, msgid: int, result: object) -> None:
+        """Packed as the node does: the version is text."""
+        counts = self.node.counts
+        if isinstance(result, list):
+            values, version = result
+            many = isinstance(values, list)
+            counts["get_manys" if many else "gets"] += 1
+            counts["keys_read"] += len(values) if many else 1
+            result = [values, version.decode()]
+        else:
+            counts["pings"] += 1
+            result = result.decode()
+        self.out += pack(msgid, None, result)
+
+    def error(self, msgid: int, code: str, why: str) -> None:
+        """In the node's words; the code is this oracle's."""
+        words = self.node.wording[why]
+        assert words[0] == code
+        self.node.counts["duplicate_ids"] += why == "id in flight"
+        self.node.counts["bad_requests"] += why == "no request"
+        self.out += pack(msgid, words, None)
+
+    def hand_off(self, msgid: int, method: bytes, params: bytes) -> None:
+        """In flight until it is answered."""
+        self.in_flight.add(msgid)
+        self.node.counts["handed_off"] += 1
+        self.node.handed_off.append((self.handle, msgid, method, params))
+
+    # What may be done
+
+    def has_room(self) -> bool:
+        """For the consequences of one more message."""
+        limits = self.node.limits
+        return len(self.in_flight) < limits.max_in_flight and len(self.output) + len(self.out) < limits.max_queued
+
+    def reads(self) -> bool:
+        """Whether the transport should."""
+        return not (self.finishing or self.doomed or self.held) and self.has_room()
+
+    def over(self) -> bool:
+        """Whether it is to be closed."""
+        return self.doomed or (self.finishing and not (self.held or self.in_flight or self.output))
+
+    # What happens to it
+
+    def doom(self, reason: str) -> None:
+        """To be closed, whatever waits."""
+        if not self.doomed:
+            self.doomed, self.reason = True, reason
+
+    def finish(self, reason: str) -> None:
+        """What has arrived is still answered."""
+        if not self.finishing:
+            self.finishing, self.reason = True, reason
+
+    def keep(self, data: bytes) -> bool:
+        """More input, if the node has room for it."""
+        if len(data) > self.node.limits.max_held - self.node.held_bytes:
+            self.doom("memory")
+            return False
+        self.input += data
+        return True
+
+    def receive(self, data: bytes) -> None:
+        """Bytes arrived."""
+        self.node.counts["bytes_received"] += len(data)
+        self.active_ms = self.node.now_ms
+        if self.input:
+            if not self.keep(data):
+                return
+            consumed = self.look(self.input)
+            self.input = b"" if self.ended else self.input[consumed:]
+        else:
+            consumed = self.look(data)
+            if consumed < len(data) and not self.ended and not self.keep(data[consumed:]):
+                return
+        self.settle(consumed)
+
+    def resume(self) -> None:
+        """What was held back is looked at."""
+        consumed = self.look(self.input)
+        self.input = b"" if self.ended else self.input[consumed:]
+        self.settle(consumed)
+
+    def look(self, data: bytes) -> int:
+        """Takes whole messages while there is room; how many bytes they were."""
+        at, self.held = 0, False
+        while at < len(data) and self.ended is None:
+            if not self.has_room() or self.node.is_full():
+                self.held = True
+                break
+            size = msgpack_scanner.scan(data[at:], **self.limits)
+            if size is None:
+                break
+            before = self.notifications
+            if isinstance(size, tuple):
+                self.node.counts[FRAMES[size[0]]] += 1
+                self.refuse(data[at : at + size[1]], size[0])
+                break
+            self.message(data[at : at + size])
+            self.node.counts["notifications_ignored"] += self.notifications - before
+            at += size
+        if self.ended is not None:
+            self.finish(self.ended)
+        return at
+
+    def settle(self, consumed: int) -> None:
+        """Since when is a frame half-sent?"""
+        if self.held or self.ended or not self.input:
+            self.partial_ms = None
+        elif consumed or self.partial_ms is None:
+            self.partial_ms = self.node.now_ms
+        if self.held:
+            full = len(self.in_flight) >= self.node.limits.max_in_flight
+            own = "paused_for_hand_offs" if full else "paused_for_output"
+            self.node.counts["paused_for_all_hand_offs" if self.has_room() else own] += 1
+
+    def hold(self) -> None:
+        """What was answered waits for the peer, if the node has room for it."""
+        out, self.out = self.out, b""
+        if out and not self.doomed:
+            if len(out) > self.node.limits.max_held - self.node.held_bytes:
+                self.doom("memory")
+            else:
+                self.output += out
+                self.blocked_ms = self.node.now_ms if self.blocked_ms is None else self.blocked_ms
+        self.taken(0)
+
+    def taken(self, size: int) -> None:
+        """The peer has read so much."""
+        if size:
+            self.output = self.output[size:]
+            self.blocked_ms = self.node.now_ms
+        if not self.output:
+            self.blocked_ms = None
+        if self.held and self.has_room() and not self.runnable:
+            self.runnable = True
+            self.node.runnable.append(self)
+        if len(self.output) < self.node.limits.max_queued:
+            self.open_again()
+
+    def open_again(self) -> None:
+        """Its hand-offs may be answered, or nobody awaits that any more."""
+        if self.shut:
+            self.shut = False
+            self.node.opened_again.append(self.handle)
+
+    def expire(self) -> None:
+        """Is its time up?"""
+        limits, now = self.node.limits, self.node.now_ms
+        if self.partial_ms is not None and now - self.partial_ms > limits.frame_timeout_ms:
+            self.doom("frame_timeout")
+        elif self.blocked_ms is not None and now - self.blocked_ms > limits.output_timeout_ms:
+            self.doom("output_timeout")
+        elif limits.idle_timeout_ms and not self.in_flight and now - self.active_ms > limits.idle_timeout_ms:
+            self.doom("idle")
+
+
+@dataclass
+class Node:
+    """Connections by their handles, which whoever is compared with this has chosen."""
+
+    databases: Databases
+    limits: Limits
+    wording: Wording
+    now_ms: int = 0
+    connections: dict[int, Connection] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    handed_off: list[tuple[int, int, bytes, bytes]] = field(default_factory=list)
+    runnable: deque[Connection] = field(default_factory=deque)
+    opened_again: list[int] = field(default_factory=list)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of all inputs and outputs."""
+        return sum(len(one.input) + len(one.output) for one in self.connections.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for an answer."""
+        return sum(len(one.in_flight) for one in self.connections.values())
+
+    def is_full(self) -> bool:
+        """Whether nobody's hand-offs are taken."""
+        return self.in_flight >= self.limits.max_in_flight_total
+
+    def counters(self) -> dict[str, int]:
+        """Every counter that is not 0, and what there is now."""
+        now = {
+            "connections": len(self.connections),
+            "in_flight": self.in_flight,
+            "held_bytes": self.held_bytes,
+        }
+        return {name: count for name, count in {**self.counts, **now}.items() if count}
+
+    def may_open(self, address: bytes) -> bool:
+        """Whether one more is accepted from there."""
+        neighbours = sum(one.address == address for one in self.connections.values())
+        if neighbours >= self.limits.max_connections_per_address:
+            outcome = "connections_refused_by_address"
+        elif len(self.connections) >= self.limits.max_connections:
+            outcome = "connections_refused"
+        else:
+            outcome = "connections_accepted"
+        self.counts[outcome] += 1
+        return outcome == "connections_accepted"
+
+    def open(self, handle: int, address: bytes) -> None:
+        """It was accepted."""
+        limits = {
+            "max_size": self.limits.max_frame,
+            "max_depth": self.limits.max_depth,
+            "max_elements": self.limits.max_elements,
+        }
+        self.connections[handle] = Connection(
+            self.databases, limits, node=self, handle=handle, address=address, active_ms=self.now_ms
+        )
+
+    def take_hand_offs(self) -> list[tuple[int, int, bytes, bytes]]:
+        """Those since the last time."""
+        taken, self.handed_off = self.handed_off, []
+        return taken
+
+    def feed(self, handle: int, data: bytes) -> None:
+        """Bytes arrived there."""
+        one = self.connections[handle]
+        if data:
+            one.receive(data)
+            one.hold()
+
+    def run(self) -> None:
+        """Held input that may go on is looked at, each connection's once."""
+        for _ in range(len(self.runnable)):
+            one = None if self.is_full() else self.next_runnable()
+            if one is not None:
+                one.resume()
+                one.hold()
+
+    def next_runnable(self) -> Connection | None:
+        """The oldest that still wants it."""
+        while self.runnable:
+            one = self.runnable.popleft()
+            one.runnable = False
+            if self.connections.get(one.handle) is one and one.held and not one.doomed:
+                return one
+        return None
+
+    def take_output(self, handle: int, limit: int) -> bytes:
+        """The peer reads."""
+        one = self.connections[handle]
+        data = one.output[:limit]
+        self.counts["bytes_sent"] += len(data)
+        if data:
+            one.taken(len(data))
+        return data
+
+    def reply(self, handle: int, msgid: int, frame: bytes) -> bool:
+        """A hand-off is answered, if anybody waits for it."""
+        one = self.connections.get(handle)
+        if one is None or msgid not in one.in_flight:
+            self.counts["replies_dropped"] += 1
+            return False
+        one.in_flight.remove(msgid)
+        self.counts["replies"] += 1
+        one.active_ms = self.now_ms
+        if len(frame) > self.limits.max_frame:
+            code, message, _ = self.wording["reply too large"]
+            assert code == "TOO_LARGE"
+            self.counts["replies_too_large"] += 1
+            frame = pack(msgid, [code, message, {"limit": self.limits.max_frame, "size": len(frame)}], None)
+        one.out = frame
+        one.hold()
+        return True
+
+    def may_reply(self, handle: int) -> bool:
+        """Whether to answer now."""
+        one = self.connections.get(handle)
+        if one is None or one.doomed or len(one.output) < self.limits.max_queued:
+            return True
+        one.shut = True
+        return False
+
+    def reopened(self) -> list[int]:
+        """For whom that has changed."""
+        handles, self.opened_again = self.opened_again, []
+        return handles
+
+    def each(self, act: Callable[[Connection], None]) -> None:
+        """Of all connections."""
+        for one in self.connections.values():
+            act(one)
+
+    def close(self, handle: int) -> None:
+        """It is gone."""
+        one = self.connections.pop(handle)
+        one.open_again()
+        self.counts[f"closed_{one.reason}"] += 1
+
+    def publish(self, databases: Databases) -> None:
+        """Other records from the next message on."""
+        self.databases = databases
+        for one in self.connections.values():
+            one.databases = databases

@@ -1,0 +1,39 @@
+"""A histogram in plain Python: every duration is kept, and sorted when somebody asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+
+
+@dataclass
+class Durations:
+    """All of them, in nanoseconds."""
+
+    kept: list[int] = field(default_factory=list)
+
+    def record(self, ns: int, count: int = 1) -> None:
+        """Keep one `count` times."""
+        self.kept += [ns] * count
+
+    def add(self, other: Durations) -> None:
+        """Keep the other's, too."""
+        self.kept += other.kept
+
+    @property
+    def maximum(self) -> int:
+        """The longest."""
+        return max(self.kept, default=0)
+
+    @property
+    def mean(self) -> float:
+        """The exact mean, rounded once."""
+        return float(Fraction(sum(self.kept), len(self.kept))) if self.kept else 0.0
+
+    def quantile(self, share: float) -> int:
+        """The shortest in which that share of them was done."""
+        if not self.kept:
+            return 0
+        rank = max(1, ceil(share * len(self.kept)))
+        return sorted(self.kept)[rank - 1]

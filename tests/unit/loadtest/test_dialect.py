@@ -1,0 +1,156 @@
+"""What answers count as, against the oracle: any stream of bytes, cut anywhere."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gossipkv.loadtest._dialect import Dialect
+from gossipkv.loadtest._rpc import RpcDialect
+from tests.oracle import load_answers as oracle
+from tests.unit.loadtest.scripted import RECORDS, Scripted, answer
+
+RECORDS_WITH_HOLES = [*RECORDS, (b"absent", None), (b"", b""), (b"long", b"x" * 300), (b"k" * 300, b"y" * 70_000)]
+TEXTS = st.sampled_from(["", "BAD_REQUEST", "NOT_READY", "x" * 40, "x" * 41, "\udcff"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**33) | st.floats(allow_nan=False) | TEXTS | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.integers(0, 3), inner, max_size=2),
+    max_leaves=8,
+)
+
+
+def pack(value: object) -> bytes:
+    """As any server might."""
+    return msgpack.packb(value, unicode_errors="surrogateescape")
+
+
+@st.composite
+def replies(draw: st.DrawFn, values: list[bytes | None], message_id: int, *, batched: bool) -> bytes:
+    """One answer: mostly right, else wrong in one of many ways."""
+    kind = draw(st.sampled_from(["right"] * 6 + ["value", "type", "few", "many", "error", "shape", "id", "forms"]))
+    values = list(values)
+    at = draw(st.integers(0, len(values) - 1))
+    if kind == "value":
+        values[at] = draw(st.none() | st.binary(max_size=3) | st.just((values[at] or b"")[:-1]))
+    elif kind == "type":
+        values[at] = draw(ANYTHING)
+    elif kind == "few":
+        values = values[:at]
+    elif kind == "many":
+        values += draw(st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=3))
+    result: object = [values if batched else (values or [None])[0], draw(st.sampled_from(["1", "", "v" * 40, b"v", 3]))]
+    error = None
+    if kind == "error":
+        error, result = draw(st.lists(ANYTHING, max_size=3) | ANYTHING), draw(st.none() | st.just(result))
+    elif kind == "shape":
+        result = draw(ANYTHING)
+    elif kind == "id":
+        message_id = draw(st.integers(-2, 40) | st.integers(2**32 - 2, 2**32 + 2))
+    packed = pack([1, message_id, error, result])
+    if kind == "forms":  # The same number, and the same envelope, in longer forms.
+        packed = b"\xdc\x00\x04\xcc\x01\xd3" + message_id.to_bytes(8, "big") + pack(error) + pack(result)
+    return packed
+
+
+@given(st.data(), st.integers(1, 4), st.integers(1, 5), st.integers(0, 1000))
+def test_any_stream_counts_as_the_oracle_says(data: st.DataObject, in_flight: int, batch: int, seed: int) -> None:
+    """Right, wrong, refused, garbage, unasked, cut anywhere, with an end amid an answer: each is counted once."""
+    with Scripted(RECORDS_WITH_HOLES, in_flight=in_flight, batch=batch, seed=seed) as scripted:
+        scripted.generator.begin(requests=in_flight, now_ns=0)
+        values = dict(RECORDS_WITH_HOLES)
+        asked = {each.message_id: [values[key] for key in each.keys] for each in scripted.peer.asked()}
+        assert len(asked) == in_flight
+        order = data.draw(st.permutations(sorted(asked)))
+        stream = b"".join(data.draw(replies(asked[each], each, batched=batch > 1)) for each in order)
+        extra = data.draw(st.none() | st.binary(max_size=6) | st.sampled_from(order))
+        stream += b"" if extra is None else extra if isinstance(extra, bytes) else answer(extra, None)
+        stream = stream[: data.draw(st.just(len(stream)) | st.integers(0, len(stream)))]
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+        expected = oracle.count(stream, asked, batched=batch > 1)
+        feed(scripted, stream, cuts)
+        lost = len(asked) if expected.broken else 0
+        assert scripted.counted("answered", "wrong", "refused", "lost") == [
+            expected.answered,
+            expected.wrong,
+            expected.errors.total(),
+            lost,
+        ]
+        assert scripted.generator.tally.errors() == expected.errors
+        assert scripted.generator.tally.broken() == ({expected.broken: 1} if expected.broken else {})
+        if asked and not expected.broken:
+            scripted.peer.end()
+            scripted.turn()
+            assert scripted.counted("lost") == [len(asked)]
+            assert scripted.generator.tally.broken() == {"closed": 1}
+
+
+def feed(scripted: Scripted, stream: bytes, cuts: list[int]) -> None:
+    """Send in pieces, as long as there is somebody to take them."""
+    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        for small in range(begin, end, 50_000):  # What a socket takes at once.
+            if scripted.generator.connections:
+                scripted.peer.send(stream[small : min(end, small + 50_000)])
+                scripted.turn()
+
+
+@given(st.binary(max_size=40))
+@example(b"\x90" * 40)
+@example(bytes.fromhex("dd ffffffff"))
+@example(bytes.fromhex("94 01 00 c0 92 c6 ffffffff"))
+def test_any_bytes_count_as_the_oracle_says(stream: bytes) -> None:
+    """Bytes that mean nothing in particular break the connection exactly when they are not the protocol."""
+    with Scripted() as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        (asked,) = scripted.peer.asked()
+        expected = oracle.count(stream, {asked.message_id: [dict(RECORDS)[asked.keys[0]]]}, batched=False)
+        feed(scripted, stream, [])
+        assert scripted.generator.tally.broken() == ({expected.broken: 1} if expected.broken else {})
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 30))
+def test_keys_follow_from_the_seed(seed: int, number: int) -> None:
+    """The keys asked for are those of the oracle, in order, and each seed has its own."""
+    records = RECORDS[:number] if number <= len(RECORDS) else RECORDS
+    with Scripted(records, in_flight=10, batch=5, seed=seed) as scripted:
+        scripted.generator.begin(requests=10, now_ns=0)
+        keys = [key for each in scripted.peer.asked() for key in each.keys]
+    assert keys == [records[at][0] for at in oracle.draws(seed, len(records), 50)]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 15, 16, 17, 300])
+def test_requests_are_what_a_node_reads(batch: int) -> None:
+    """One key is a `get`, several are a `get_many`; keys of any length, ids that grow beyond a byte."""
+    with Scripted([(b"k" * size, b"") for size in (0, 255, 256, 70_000)], in_flight=300, batch=batch) as scripted:
+        scripted.generator.begin(requests=300 if batch == 1 else 2, now_ns=0)
+        found = []
+        while len(found) < scripted.counted("sent")[0]:
+            found += scripted.peer.asked()
+            scripted.turn()
+        assert {each.method for each in found} == {"get" if batch == 1 else "get_many"}
+        assert {len(each.keys) for each in found} == {batch}
+        assert len({each.message_id for each in found}) == len(found)
+
+
+@pytest.mark.parametrize("records", [[], [(b"k", "v")], [("k", b"v")], [(b"k",)], [None]])
+def test_records_are_bytes(records: list[object]) -> None:
+    """No record, or one that is not a key with a value or None, is refused."""
+    with pytest.raises((ValueError, TypeError)):
+        RpcDialect("db", records)
+
+
+def test_records_can_be_read_back() -> None:
+    """The dialect has copied what it was given."""
+    dialect = RpcDialect("db", RECORDS_WITH_HOLES)
+    assert isinstance(dialect, Dialect)
+    assert [dialect.record(at) for at in range(len(dialect))] == RECORDS_WITH_HOLES
+    for wrong in (-1, len(dialect)):
+        with pytest.raises(IndexError):
+            dialect.record(wrong)
+
+
+def test_a_long_name_is_refused() -> None:
+    """A database's name has to fit into its head."""
+    with pytest.raises(ValueError, match="255"):
+        RpcDialect("d" * 256, RECORDS)

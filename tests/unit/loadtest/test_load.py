@@ -1,0 +1,167 @@
+"""A load through its Python face, against servers in threads that behave in every way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.address import parse_address
+from gossipkv.errors import Unavailable
+from gossipkv.loadtest.load import Load, RpcDialect, Traffic, run
+from tests.unit.client.fake_node import FakeNode, store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.client.fake_node import Connection
+
+HELD = {b"key-%d" % number: b"value of %d" % number for number in range(100)}
+RECORDS = [*HELD.items(), (b"absent", None)]
+
+
+@pytest.mark.parametrize(("batch", "keys"), [(1, 500), (7, 3500)])
+def test_right_answers(batch: int, keys: int) -> None:
+    """Every value is there, absent keys are absent, and so the outcome is clean."""
+    with FakeNode(store(HELD)) as node:
+        load = Load(connections=4, in_flight=5, batch=batch, duration_s=None, requests=500)
+        outcome = run(node.address, "db", RECORDS, load)
+    assert outcome.is_clean
+    assert (outcome.requests, outcome.keys, outcome.latency.count, outcome.first_wrong) == (500, keys, 500, None)
+    assert outcome.rate == pytest.approx(500 / outcome.duration_s)
+    assert node.accepted == 4
+
+
+def test_wrong_answers_are_counted_and_told() -> None:
+    """One wrong value of two: about half of the requests find it, exactly as many as the server was asked for."""
+    asked = []
+
+    def serve(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            message_id, _, (_, key) = request
+            asked.append(key)
+            connection.answer(message_id, [b"right", "1"])
+
+    with FakeNode(serve) as node:
+        records = [(b"a", b"right"), (b"b", b"other")]
+        outcome = run(node.address, "db", records, Load(duration_s=None, requests=100))
+    assert outcome.requests == 100
+    assert outcome.wrong_values == asked.count(b"b") > 0
+    assert outcome.first_wrong == "b'b': expected b'other' of 5 bytes, got b'right' of 5 bytes"
+    assert not outcome.is_clean
+
+
+def dying(end: Callable[[Connection, int], None], after: int) -> Callable[[Connection], None]:
+    """A behaviour that answers so many requests of a connection rightly, and then does something else."""
+
+    def serve(connection: Connection) -> None:
+        answered = 0
+        while (request := connection.next_request()) is not None:
+            message_id, _, (_, key) = request
+            if answered == after:
+                end(connection, message_id)
+                return
+            connection.answer(message_id, [HELD[key], "1"])
+            answered += 1
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (lambda connection, _: connection.socket.shutdown(socket.SHUT_WR), "closed"),
+        (lambda connection, _: connection.raw(b"\x94\x01"), "closed"),
+        (lambda connection, _: connection.raw(b"HTTP/1.1 400 Bad Request\r\n"), "garbage"),
+        (lambda connection, message_id: connection.answer(message_id + 1, None), "unasked"),
+        (lambda connection, _: connection.socket.recv(1), "timeout"),
+    ],
+)
+def test_a_failing_server_is_reported(end: Callable[[Connection, int], None], reason: str) -> None:
+    """Closed, cut amid an answer, garbage, a wrong id, silence: each connection is told by its reason, none hangs."""
+    with FakeNode(dying(end, after=10)) as node:
+        load = Load(connections=3, duration_s=60, timeout_s=0.3)
+        outcome = run(node.address, "db", list(HELD.items()), load)
+    assert outcome.broken == {reason: 3}
+    assert (outcome.requests, outcome.lost, outcome.wrong_values) == (30, 3, 0)
+
+
+def test_errors_are_counted_by_code() -> None:
+    """A server that refuses all has no request answered, and its connections stay."""
+
+    def refuse(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            connection.answer(request[0], None, ["UNKNOWN_DATABASE", "no such database", {}])
+
+    with FakeNode(refuse) as node:
+        outcome = run(node.address, "db", RECORDS, Load(connections=2, duration_s=None, requests=50))
+    assert (outcome.requests, outcome.errors, outcome.broken) == (0, {"UNKNOWN_DATABASE": 50}, {})
+
+
+def test_a_warm_up_does_not_count_but_its_faults_do() -> None:
+    """Requests are those of the run itself; a connection lost before is told."""
+    with FakeNode(dying(lambda connection, _: None, after=5)) as node:
+        load = Load(duration_s=None, requests=10, warm_up_s=60)
+        outcome = run(node.address, "db", list(HELD.items()), load)
+    assert (outcome.requests, outcome.lost, outcome.broken) == (0, 1, {"closed": 1})
+
+
+def test_an_open_loop_runs() -> None:
+    """So many requests are sent as the rate and the time say."""
+    with FakeNode(store(HELD)) as node:
+        outcome = run(node.address, "db", RECORDS, Load(connections=2, rate=200, duration_s=0.25))
+    assert outcome.is_clean
+    assert outcome.requests == 50
+
+
+def test_one_run_after_another() -> None:
+    """Connections are kept between runs."""
+    with FakeNode(store(HELD)) as node:
+        load = Load(connections=3)
+        with Traffic(parse_address(node.address), RpcDialect("db", RECORDS), load) as traffic:
+            assert [traffic.run(requests=count).requests for count in (10, 20)] == [10, 20]
+    assert node.accepted == 3
+
+
+def test_nobody_there() -> None:
+    """A server that cannot be reached is an error, not an outcome."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(Unavailable, match=r"connection 1 of 2 to 127\.0\.0\.1:.* refused"):
+        run(f"127.0.0.1:{port}", "db", RECORDS, Load(connections=2))
+
+
+def test_an_interrupt_ends_a_run() -> None:
+    """Ctrl-C is heard while the loop runs without the GIL."""
+    with FakeNode(store(HELD)) as node:
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            run(node.address, "db", RECORDS, Load(duration_s=60))
+        timer.join()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"connections": 0},
+        {"in_flight": 0},
+        {"batch": -1},
+        {"rate": 0},
+        {"duration_s": 0},
+        {"requests": 0},
+        {"duration_s": None},
+        {"warm_up_s": -1},
+        {"timeout_s": 0},
+        {"timeout_s": float("nan")},
+        {"connections": 10_000, "in_flight": 10_000},
+    ],
+)
+def test_a_load_that_makes_no_sense(wrong: dict[str, float | None]) -> None:
+    """Each setting is checked when it is made, with a sentence that has the value."""
+    with pytest.raises(ValueError, match=r"got|in flight"):
+        Load(**wrong)

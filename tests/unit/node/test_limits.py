@@ -1,0 +1,251 @@
+"""Every limit of a connection core: what stays at it, and what goes one over."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.node._driver import Driver
+from gossipkv.wire import rpc
+from tests.oracle import addresses
+from tests.unit.node.driven import Peer, make_core, one_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gossipkv.wire.rpc import Value
+
+PING = rpc.request(1, "ping", [])
+PONG = rpc.response(1, "pong")
+
+
+def nested(depth: int) -> bytes:
+    """A request that is so deep; its parameters are the second level."""
+    value: Value = []
+    for _ in range(depth - 2):
+        value = [value]
+    assert isinstance(value, list)
+    return rpc.request(1, "m", value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "within", "beyond", "code", "counter"),
+    [
+        ({"max_frame": 100}, rpc.request(1, "m", [b"x" * 92]), rpc.request(1, "m", [b"x" * 93]), "TOO_LARGE", "large"),
+        ({"max_depth": 5}, nested(5), nested(6), "BAD_REQUEST", "deep"),
+        (
+            {"max_elements": 10},
+            rpc.request(1, "m", [None] * 6),
+            rpc.request(1, "m", [None] * 7),
+            "BAD_REQUEST",
+            "many_elements",
+        ),
+    ],
+)
+def test_frames(limit: dict[str, int], within: bytes, beyond: bytes, code: str, counter: str) -> None:
+    """Size, depth and elements: one more ends the connection, with a typed error, and is counted under its reason."""
+    peer = Peer(make_core(**limit))
+    assert len(peer.send(within)) == 1
+    assert peer.core.reply(peer.handle, 1, rpc.response(1, None))
+    peer.take()
+    peer.received = b""
+    assert peer.send(beyond) == []
+    ((_, msgid, error, _),) = peer.answers()
+    assert (msgid, error[0]) == (1, code)
+    assert peer.driver.should_close(peer.handle)
+    assert peer.core.counters()[f"frames_too_{counter}"] == 1
+
+
+def test_more_levels_than_the_scanner_has_room_for() -> None:
+    """A core that would promise them is not made."""
+    with pytest.raises(ValueError, match="room for 32 levels"):
+        make_core(max_depth=33)
+
+
+def test_keys(tmp_path: Path) -> None:
+    """One of `max_key` bytes is looked up; one byte more is Python's to refuse."""
+    core = make_core(max_key=10)
+    core.publish(one_database(tmp_path, {b"k" * 10: b"v"}).publish())
+    peer = Peer(core)
+    assert peer.ask("get", "db", b"k" * 10) == [None, [b"v", "v1"]]
+    assert peer.ask("get_many", "db", [b"k" * 10]) == [None, [[b"v"], "v1"]]
+    assert peer.hands_off("get", "db", b"k" * 11)
+    assert peer.hands_off("get_many", "db", [b"k", b"k" * 11])
+
+
+def test_values(tmp_path: Path) -> None:
+    """One of `max_value` bytes is sent; one byte more is TOO_LARGE with limit and size, alone or among others."""
+    core = make_core(max_value=1000)
+    core.publish(one_database(tmp_path, {b"fits": b"x" * 1000, b"over": b"x" * 1001}).publish())
+    peer = Peer(core)
+    assert peer.ask("get", "db", b"fits") == [None, [b"x" * 1000, "v1"]]
+    assert peer.ask("get_many", "db", [b"fits", b"none"]) == [None, [[b"x" * 1000, None], "v1"]]
+    for asked in (["get", "db", b"over"], ["get_many", "db", [b"fits", b"over"]]):
+        (code, _, details), result = peer.ask(*asked)
+        assert (code, details, result) == ("TOO_LARGE", {"limit": 1000, "size": 1001}, None)
+    assert core.counters()["replies_too_large"] == 2
+    assert peer.ask("ping") == [None, "pong"]
+
+
+PARTIES = st.sampled_from(
+    [
+        "10.0.0.1",
+        "10.0.0.2",
+        "::ffff:10.0.0.1",
+        "64:ff9b::10.0.0.1",
+        "64:ff9b::10.0.0.3",
+        "64:ff9b:0:1::1",
+        "::1",
+        "2001:db8::1",
+        "2001:db8::2:1",
+        "2001:db8:0:1::1",
+        "fe80::1",
+        "::fffe:10.0.0.1",
+    ]
+).map(lambda text: ipaddress.ip_address(text).packed)
+
+
+@given(st.lists(st.tuples(PARTIES, st.booleans()), max_size=60), st.integers(0, 3))
+def test_connections_of_one_address(steps: list[tuple[bytes, bool]], limit: int) -> None:
+    """Who is let in is what the oracle says, whoever came and went before."""
+    driver = Driver(make_core(max_connections_per_address=limit))
+    oracle = addresses.Doorkeeper(limit)
+    inside: list[tuple[int, bytes]] = []
+    for address, comes in steps:
+        if comes or not inside:
+            handle = driver.open(1, address)
+            assert (handle is not None) is oracle.enter(address)
+            if handle is not None:
+                inside.append((handle, address))
+        else:
+            handle, gone = inside.pop(len(inside) // 2)
+            driver.close(handle)
+            oracle.leave(gone)
+
+
+def test_thousands_of_addresses_come_and_go() -> None:
+    """The table grows, collides and shrinks, and never miscounts."""
+    draw = random.Random(11)
+    core = make_core(max_connections=5000, max_connections_per_address=2)
+    driver = Driver(core)
+    oracle = addresses.Doorkeeper(2)
+    inside: list[tuple[int, bytes]] = []
+    refused = 0
+    for _ in range(20_000):
+        if draw.random() < 0.55 and len(inside) < 5000:
+            address = draw.choice([b"\x0a\x00", b"\xff\x00"]) + draw.randrange(2000).to_bytes(2, "big")
+            handle = driver.open(1, address)
+            assert (handle is not None) is oracle.enter(address)
+            if handle is None:
+                refused += 1
+            else:
+                inside.append((handle, address))
+        elif inside:
+            at = draw.randrange(len(inside))
+            inside[at], inside[-1] = inside[-1], inside[at]
+            handle, gone = inside.pop()
+            driver.close(handle)
+            oracle.leave(gone)
+    assert refused > 100
+    counters = core.counters()
+    assert (counters["connections_refused_by_address"], counters["connections_refused"]) == (refused, 0)
+
+
+def test_an_address_has_four_bytes_or_sixteen() -> None:
+    """Anything else is the caller's mistake."""
+    with pytest.raises(ValueError, match="4 or 16 bytes"):
+        Driver(make_core()).open(1, b"12345")
+
+
+def test_connections_in_all() -> None:
+    """As many as allowed stay; one more is refused."""
+    core = make_core(max_connections=2)
+    driver = Driver(core)
+    assert None not in {driver.open(1), driver.open(1)}
+    assert driver.open(1) is None
+    assert core.counters()["connections_refused"] == 1
+
+
+def test_requests_in_flight_of_one_connection() -> None:
+    """As many as allowed are taken at once; one more waits."""
+    for count, taken in ((3, 3), (4, 3)):
+        peer = Peer(make_core(max_in_flight=3))
+        hand_offs = peer.send(b"".join(rpc.request(number, "info", []) for number in range(count)))
+        assert len(hand_offs) == taken
+        assert peer.core.counters()["paused_for_hand_offs"] == count - taken
+
+
+def test_requests_in_flight_of_all_connections() -> None:
+    """Over the limit of all, a request that must be handed off waits; an answer to another connection lets it go on."""
+    core = make_core(max_in_flight=100, max_in_flight_total=3)
+    first, second = Peer(core), Peer(core)
+    assert len(first.send(b"".join(rpc.request(number, "info", []) for number in range(3)))) == 3
+    assert second.send(rpc.request(7, "info", [])) == []
+    assert second.driver.run(1) == []
+    assert not second.driver.wants_input(second.handle)
+    assert core.counters()["paused_for_all_hand_offs"] == 1
+    assert core.reply(first.handle, 0, rpc.response(0, None))
+    ((_, msgid, _, _),) = second.driver.run(1)
+    assert msgid == 7
+    assert core.counters()["in_flight"] == 3
+
+
+def test_answers_that_one_peer_has_not_read() -> None:
+    """Below `max_queued` reading goes on; at it, it stops."""
+    for limit, reads in ((3 * len(PONG) + 1, True), (3 * len(PONG), False)):
+        peer = Peer(make_core(max_queued=limit))
+        peer.driver.feed(peer.handle, PING * 3, 1)
+        assert peer.driver.wants_input(peer.handle) is reads
+
+
+def test_what_all_connections_hold() -> None:
+    """Input of exactly `max_held` is kept; one byte more closes whoever sent it."""
+    half = rpc.request(1, "m", [b"x" * 1000])[:500]
+    for limit, closed in ((1000, False), (999, True)):
+        core = make_core(max_held=limit)
+        first, second = Peer(core), Peer(core)
+        first.send(half)
+        second.send(half)
+        assert second.driver.should_close(second.handle) is closed
+        assert not first.driver.should_close(first.handle)
+        second.driver.close(second.handle)
+        assert core.counters()["closed_memory"] == closed
+
+
+@pytest.mark.parametrize("name", ["frame", "output", "idle"])
+def test_times(name: str) -> None:
+    """Each of the three has its own setting: at its end a connection stays, a millisecond later it goes."""
+    limits = {"frame_timeout_ms": 9000, "output_timeout_ms": 9000, "idle_timeout_ms": 9000} | {
+        f"{name}_timeout_ms": 500
+    }
+    peer = Peer(make_core(**limits), now_ms=100)
+    if name == "frame":
+        peer.send(PING[:3])
+    elif name == "output":
+        peer.driver.feed(peer.handle, PING, 100)
+    peer.driver.expire(600)
+    assert not peer.driver.should_close(peer.handle)
+    peer.driver.expire(601)
+    assert peer.driver.should_close(peer.handle)
+    peer.driver.close(peer.handle)
+    assert peer.core.counters()[f"closed_{name}" + ("" if name == "idle" else "_timeout")] == 1
+
+
+def test_a_frame_of_nothing_but_arrays_costs_nothing() -> None:
+    """10 MB of 0x90, and of 0x91: refused or dropped at once, and nothing of it is kept."""
+    for byte in (b"\x90", b"\x91"):
+        peer = Peer(make_core())
+        for _ in range(160):
+            if not peer.driver.wants_input(peer.handle):
+                break
+            peer.send(byte * 65_536)
+        counters = peer.core.counters()
+        assert counters["bytes_received"] == 65_536
+        assert counters["held_bytes"] == 0
+        assert msgpack.unpackb(peer.received or b"\xc0") is None
