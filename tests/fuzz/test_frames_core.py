@@ -141,6 +141,10 @@ def test_mutated_frames_never_hurt_the_core(tmp_path: Path) -> None:
     assert counters["connections"] == 1
     assert counters["in_flight"] == counters["held_bytes"] == 0
     assert (
-        min(counters[name] for name in ("gets", "get_manys", "scans", "handed_off", "bad_requests", "notifications_ignored")) > 0
+        min(
+            counters[name]
+            for name in ("gets", "get_manys", "scans", "handed_off", "bad_requests", "notifications_ignored")
+        )
+        > 0
     )
     assert min(counters[f"closed_{reason}"] for reason in ("bad_frame", "bad_message", "unasked_response")) > 0

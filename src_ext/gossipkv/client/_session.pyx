@@ -243,7 +243,8 @@ cdef class Session:
     @property
     def is_full(self):
         """Whether requests should wait: the session itself takes any number."""
-        return len(self.requests) >= self.max_in_flight or <Py_ssize_t>(self.queued_bytes - self.sent_bytes) >= self.max_unsent
+        cdef Py_ssize_t unsent = <Py_ssize_t>(self.queued_bytes - self.sent_bytes)
+        return len(self.requests) >= self.max_in_flight or unsent >= self.max_unsent
 
     @property
     def is_clean(self):
