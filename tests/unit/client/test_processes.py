@@ -10,9 +10,9 @@ import threading
 import pytest
 
 from gossipkv.client import blocking
+from tests.tidy.source import ROOT
 from tests.unit.client.behaviours import RECORDS
 from tests.unit.client.fake_node import Connection, FakeNode, store
-from tests.tidy.source import ROOT
 
 HEAD = """
 import os, sys
