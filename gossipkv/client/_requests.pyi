@@ -11,6 +11,7 @@ _Result_co = TypeVar("_Result_co", covariant=True)
 
 @final
 class Request(Generic[_Result_co]):
+    def __init__(self, /, *args: object, **kwargs: object) -> None: ...
     def __class_getitem__(cls, item: object, /) -> GenericAlias: ...
     owner: object
     history: object

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+from math import inf
 from typing import TYPE_CHECKING, NoReturn, Self, final
 
 import trio
@@ -257,11 +258,10 @@ class Client:
         """Make a link whenever one is wanted; one attempt at a time, whoever waits."""
         while True:
             target = self._dispatcher.target(trio.current_time())
-            if target is None:
+            if target is None or isinstance(target, float):
                 self._wanted = trio.Event()
-                await self._wanted.wait()
-            elif isinstance(target, float):
-                await trio.sleep_until(target)
+                with trio.CancelScope(deadline=inf if target is None else target):
+                    await self._wanted.wait()
             else:
                 try:
                     link = await self._link(target, self._timeout_s / len(self._route))

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench import building, data, engines, goals, machine, reading, report, serving
-from tests.bench.datasets import restart, sequence_files, switching, two_lanes
 from tests.bench.clients import parts as clients
+from tests.bench.datasets import restart, sequence_files, switching, two_lanes
 from tests.bench.network import parts as network
 
 if TYPE_CHECKING:

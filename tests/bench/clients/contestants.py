@@ -1,8 +1,8 @@
 """The clients that are compared, each as its experts would set it up, and the same work for all.
 
 redis-py: one `Redis` (a pool, of which one thread uses one connection) with hiredis as its parser.  redis.asyncio: one
-`Redis` with a `BlockingConnectionPool` of as many connections as there are tasks, so that no task waits for another's and
-none is opened beyond them; hiredis; uvloop.  Every value is compared with what it should be, on every side.
+`Redis` with a `BlockingConnectionPool` of as many connections as there are tasks, so that no task waits for another's
+and none is opened beyond them; hiredis; uvloop.  Every value is compared with what it should be, on every side.
 """
 
 from __future__ import annotations

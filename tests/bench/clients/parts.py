@@ -136,7 +136,7 @@ def _setup() -> str:
     from tests.bench.clients import contestants  # noqa: PLC0415  # As above.
 
     return (
-        "clients: 100,000 keys of 16 bytes, values of 100, asked at random, every value compared; the client's process on "
-        f"one core and the servers on the other; redis-py with hiredis, one connection; redis.asyncio on uvloop with "
+        "clients: keys of 16 bytes, values of 100, asked at random, every value compared; the client's process on one "
+        "core and the servers on the other; redis-py with hiredis, one connection; redis.asyncio on uvloop with "
         f"hiredis, one client with a pool of as many connections as tasks; {contestants.versions()}"
     )

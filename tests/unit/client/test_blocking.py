@@ -267,7 +267,6 @@ def test_garbage_is_one_clear_error(raw):
 
 def test_an_answer_that_comes_twice():
     """The first of two answers to one request counts, the second ends the connection; the next request dials anew."""
-
     with FakeNode(twice) as node, blocking.connect(node.address) as client:
         for _ in range(3):
             assert client.dataset("geo").get("k") == b"v"

@@ -10,9 +10,9 @@ import threading
 import pytest
 
 from gossipkv.client import blocking
+from tests.tidy.source import ROOT
 from tests.unit.client.behaviours import RECORDS
 from tests.unit.client.fake_node import Connection, FakeNode, store
-from tests.tidy.source import ROOT
 
 HEAD = """
 import os, sys
@@ -41,7 +41,7 @@ def run(program: str, address: str) -> None:
 
 
 def test_a_child_reads_over_a_connection_of_its_own():
-    """After `fork` both go on with the client: the child dials, the parent's connection is unharmed, also by a close."""
+    """After `fork` both go on: the child dials, and the parent's connection is unharmed, also by a close."""
     program = """
         client = gossipkv.blocking.connect(address)
         data = client.dataset("geo")
@@ -206,6 +206,9 @@ def attempt(act, *arguments) -> list[BaseException]:
 
 def test_a_client_cannot_be_pickled():
     """Pools and Spark get a clear sentence instead of a broken client."""
-    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address) as client:
-        with pytest.raises(TypeError, match="connect where it is used"):
-            client.__reduce__()
+    with (
+        FakeNode(store(RECORDS)) as node,
+        blocking.connect(node.address) as client,
+        pytest.raises(TypeError, match="connect where it is used"),
+    ):
+        client.__reduce__()

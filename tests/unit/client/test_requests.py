@@ -64,7 +64,7 @@ def test_a_request_is_done_once():
     assert (request.is_done, request.is_repeatable, request.method) == (False, False, "put")
     request.fail(TimedOut("late"))
     request.fail(TimedOut("later"))
-    with pytest.raises(TimedOut, match="late$"):
+    with pytest.raises(TimedOut, match=r"late$"):
         request.take()
     assert "done" in repr(request)
     assert call_request("scan", ["geo"]).is_repeatable

@@ -57,7 +57,7 @@ def test_a_request_is_messagepack_rpc(first_id, length):
         (get_request(GEO, bytes(length)), "get", ["geo", bytes(length)]),
         (get_request(GEO, "ü" * 3, options), "get", ["geo", "ü".encode() * 3, {"version": "v1"}]),
         (get_many_request(GEO, [b"k"] * length), "get_many", ["geo", [b"k"] * length]),
-        (get_many_request(GEO, [bytes(length), "b"], options), "get_many", ["geo", [bytes(length), b"b"], {"version": "v1"}]),
+        (get_many_request(GEO, [bytes(length)], options), "get_many", ["geo", [bytes(length)], {"version": "v1"}]),
         (call_request("scan", ["geo", {"limit": length}]), "scan", ["geo", {"limit": length}]),
     ]:  # fmt: skip
         session = Session(first_id=first_id)
