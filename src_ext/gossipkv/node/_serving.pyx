@@ -43,10 +43,10 @@ from gossipkv.node._backlog cimport (
 )
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
-from gossipkv.node._connection cimport Core, pop_handle
+from gossipkv.node._connection cimport Core, next_runnable, pop_handle
 from gossipkv.node._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
-    CLOSED_RESET, REPLIES_DROPPED,
+    CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
 )
 from gossipkv.node._scan_turns cimport take_turn
 from gossipkv.node._scans cimport SLICE_WORK, release_unread, scans_have_turn
@@ -224,6 +224,11 @@ cdef class Loop:
         if connection.shut:
             park_request(self.core, connection)
 
+    def refuse(self, Pending pending not None, Refused error not None):
+        """The same, when too much is pending."""
+        self.core.count(OVERLOADED, 1)
+        self.complete(pending, error)
+
     def wake(self):
         """Make the descriptor readable: there is `has_work` although nobody may send anything."""
         eventfd_write(self.waker, 1)
@@ -264,7 +269,7 @@ cdef class Loop:
         self.core.begin_step()
         while left > 0 and buffer_size(&self.core.runnable) > 0 and self.core.now_ns < self.deadline_ns:
             left -= 1
-            connection = self.core.next_runnable()
+            connection = next_runnable(self.core)
             if connection != NULL:
                 self.core.resume(connection)
                 self.transmit(connection)
