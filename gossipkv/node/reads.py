@@ -135,9 +135,7 @@ class Reads:
         file = version.file_of(key)
         value = None if file is None else file.get(key)
         if value is not None and len(value) > self._max_value:
-            raise TooLarge(
-                "the value is longer than the node sends", {"limit": self._max_value, "size": len(value)}
-            )
+            raise TooLarge("the value is longer than the node sends", {"limit": self._max_value, "size": len(value)})
         return value
 
     def _choose(self, database: str, options: Options) -> ServedVersion:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench import building, data, engines, goals, machine, reading, report, serving
+from tests.bench.clients import parts as clients
 from tests.bench.datasets import restart, sequence_files, switching, two_lanes
 from tests.bench.network import parts as network
 
@@ -44,6 +45,7 @@ class Sizes:
     restart: restart.Load = field(default_factory=restart.Load)
     switching: switching.Load = field(default_factory=switching.Load)
     network: network.Load = field(default_factory=network.Load)
+    clients: clients.Load = field(default_factory=clients.Load)
 
 
 QUICK = Sizes(
@@ -56,6 +58,7 @@ QUICK = Sizes(
     lanes=two_lanes.Load(records=400_000, loop=2_000_000, rounds=1),  # Enough for lanes to be started at all.
     restart=restart.Load(databases=2, total_bytes=8 * MIB, rounds=1),
     switching=switching.Load(keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
+    clients=clients.Load(keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1),
     network=network.Load(
         keys=1_000,
         cold_keys=2_000,
@@ -169,6 +172,12 @@ class Run:
         notes = self.notes[report.NETWORK]
         yield from self._apart(part, lambda place: network.measure(part, place, self.sizes.network, notes))
 
+    def clients(self) -> Iterator[Measurement]:
+        """Clients beside the peers' clients."""
+        yield from self._apart(
+            "clients", lambda place: clients.measure(place, self.sizes.clients, self.notes[report.CLIENTS])
+        )
+
     def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
         """In a directory of its own, of which nothing is left."""
         place = self.place(name)
@@ -184,8 +193,9 @@ DATASETS = {
     "switching": Run.switching,
 }
 NETWORK = {part: partial(Run.network, part=part) for part in network.PARTS}
-GROUPS = {"engines": ENGINES, "datasets": DATASETS, "network": NETWORK}
-PARTS = ENGINES | DATASETS | NETWORK
+CLIENTS = {"clients": Run.clients}
+GROUPS = {"engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS}
+PARTS = ENGINES | DATASETS | NETWORK | CLIENTS
 PLACES = {part: place for place, parts in zip(report.PLACES, GROUPS.values(), strict=True) for part in parts}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 
@@ -198,7 +208,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each reading row, after one that does not count")
     parser.add_argument("--queries", type=int, help="keys asked of each engine in a round of a reading row")
     parser.add_argument(
-        "--only", choices=[*GROUPS, *PARTS], action="append", help="this part or group of parts; may be given again"
+        "--only",
+        choices=[*dict.fromkeys([*GROUPS, *PARTS])],
+        action="append",
+        help="this part or group of parts; may be given again",
     )
     parser.add_argument("--peers", help="comma-separated names; default: all that are installed")
     parser.add_argument("--core", type=int, help="the core to run on; default: the last")
@@ -252,7 +265,7 @@ def main() -> None:
     texts = {}
     if measured[report.ENGINES]:
         texts[report.ENGINES] = engines_text(sizes, entrants, measured[report.ENGINES])
-    for place in (report.DATASETS, report.NETWORK):
+    for place in (report.DATASETS, report.NETWORK, report.CLIENTS):
         if measured[place]:
             texts[place] = noted_text(measured[place], run.notes[place])
     print("\n\n".join(texts.values()))

@@ -38,6 +38,10 @@ SWITCH_CROWDED_P50 = "the same with more clients than cores, p50"
 SWITCH_CROWDED_P999 = "the same with more clients than cores, p99.9"
 SWITCH_FAILED = "gets that failed meanwhile"
 SWITCH_BACK = "gets that stepped back meanwhile"
+CLIENT_GET = "blocking get, time"
+CLIENT_GET_MANY = "blocking get_many of 100, time"
+CLIENT_TASKS = "get under Trio, 64 tasks, CPU"
+CLIENT_TASK = "get under Trio, one task, time"
 NETWORK_ONE = "get, 64 connections, CPU"
 NETWORK_PIPELINED = "get, 64 connections, 16 in flight, CPU"
 NETWORK_BATCHED = "get_many of 100, 16 connections, CPU"
@@ -65,6 +69,7 @@ IDLE = "idle"
 ORACLE = "oracle's reader"
 ONE_CORE = "one core"
 BEFORE = "before"
+REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
 REDIS = "redis-server"
 WITHOUT = "without"
 
@@ -111,6 +116,10 @@ GOALS = (
     Goal(SWITCH_CROWDED_P99, BEFORE, 2.0),
     Goal(SWITCH_FAILED, ITSELF, 0.0),
     Goal(SWITCH_BACK, ITSELF, 0.0),
+    Goal(CLIENT_GET, REDIS_PY, 0.75),
+    Goal(CLIENT_GET_MANY, REDIS_PY, 0.50),
+    Goal(CLIENT_TASKS, REDIS_ASYNCIO, 0.167),  # Six times its operations for the same processor time.
+    Goal(CLIENT_TASK, REDIS_ASYNCIO, 0.9),
     Goal(NETWORK_ONE, REDIS, 0.88),
     Goal(NETWORK_PIPELINED, REDIS, 0.60),
     Goal(NETWORK_BATCHED, REDIS, 0.40),

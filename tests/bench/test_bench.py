@@ -30,7 +30,8 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     printed = run("--peers", "dict", "--only", "small", "--only", "large", "--only", "memory", "--json", str(path))
     rows = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
     network = {value for name, value in vars(goals).items() if name.startswith("NETWORK_") and isinstance(value, str)}
-    apart = {goals.SERVING, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS}
+    clients = {value for name, value in vars(goals).items() if name.startswith("CLIENT_")}
+    apart = {goals.SERVING, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *clients}
     expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
     assert all(figure > 0 for row in rows.values() for figure in row["samples"][row["ours"]])
@@ -73,6 +74,7 @@ def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> Non
         ("network-connections", {goals.NETWORK_MEMORY, *goals.NETWORK_CONNECTIONS}),
         ("network-round-trip", {goals.NETWORK_ROUND_TRIP, goals.NETWORK_BUSY_POLL}),
         ("network-tasks", {goals.NETWORK_TASKS}),
+        ("clients", {goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_TASKS, goals.CLIENT_TASK}),
         ("network-handed-off", {goals.NETWORK_HANDED_OFF, goals.NETWORK_DATABASES}),
     ],
 )

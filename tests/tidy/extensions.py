@@ -47,6 +47,8 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.dataset.formats._tab_separated": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
     ),
+    "gossipkv.client._requests": Proof("tests/unit/client/test_requests.py", "tests.oracle.deadlines"),
+    "gossipkv.client._session": Proof("tests/unit/client/test_session.py", "tests.oracle.session"),
     "gossipkv.dataset._assigner": Proof("tests/unit/dataset/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
     "gossipkv.latency._histogram": Proof("tests/unit/latency/test_histogram.py", "tests.oracle.histogram"),

@@ -52,8 +52,8 @@ class Load:
     keys: int = 100_000
     cold_keys: int = 2_000_000
     connections: tuple[int, int, int] = (256, 1_000, 10_000)
-    chunks: int = 20  # Of one run of the single connection.
-    chunk_requests: int = 500
+    chunks: int = 200  # Of one run of the single connection.
+    chunk_requests: int = 50
     run_s: float = 1.0
     rounds: int = 7
 
@@ -128,7 +128,7 @@ def _memory(stage: Stage, peers: list[Server]) -> Measurement:
         with rows.open_traffic(server, few):  # What a server allocates once for all.
             sleep(SETTLE_S)
             before_bytes = server.resident_bytes()
-        with rows.open_traffic(server, many):
+        with rows.opened_for_once(server, many):
             sleep(SETTLE_S)
             samples[server.name] = [(server.resident_bytes() - before_bytes) / KIB / many.connections]
     return Measurement(goals.NETWORK_MEMORY, "KiB", servers.NODE, samples)

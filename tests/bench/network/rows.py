@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from tests.bench import data, machine
 from tests.bench.measurement import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gossipkv.loadtest._dialect import Dialect
     from gossipkv.loadtest.load import Outcome
@@ -102,6 +102,14 @@ def open_traffic(server: Server, shape: Shape, dialect: Dialect | None = None) -
     return traffic
 
 
+@contextmanager
+def opened_for_once(server: Server, shape: Shape) -> Iterator[Traffic]:
+    """Connections that leave no port behind."""
+    with open_traffic(server, shape) as traffic:
+        yield traffic
+        traffic.close(reset=True)
+
+
 def interleaved(
     shape: Shape, servers: list[Server], rounds: int, figure_of: Callable[[Figure], float], unit: str = "us"
 ) -> Measurement:
@@ -118,7 +126,7 @@ def interleaved(
                 if server.name in kept:
                     figure = run(server, kept[server.name], shape.run_s)
                 else:
-                    with open_traffic(server, shape) as traffic:
+                    with opened_for_once(server, shape) as traffic:
                         figure = run(server, traffic, shape.run_s)
                 if number > 0:
                     samples[server.name].append(figure_of(figure))

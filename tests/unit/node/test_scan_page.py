@@ -94,7 +94,9 @@ def expect(split: Split, *asked: object) -> tuple[list[list[bytes]], bytes | Non
     return [[key, value] for key, value in found], found[-1][0] if more else None
 
 
-def made(split: Split, *asked: object, max_value: int = 1 << 30, **slices: int) -> tuple[list[list[bytes]], bytes | None]:
+def made(
+    split: Split, *asked: object, max_value: int = 1 << 30, **slices: int
+) -> tuple[list[list[bytes]], bytes | None]:
     """What the merge makes, decoded; it is msgpack's own encoding."""
     start, end, reverse, limit, max_bytes = asked
     packed, last = page(split.files, start, end, reverse, limit, max_bytes, max_value, **slices)  # type: ignore[arg-type]
