@@ -12,18 +12,42 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final, final
 
+import outcome
 import trio
 
 from gossipkv.client._session import Session
 from gossipkv.client.route import reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
+    from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
 
+    _Yield = TypeVar("_Yield")
+    _Return = TypeVar("_Return")
+
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
+
+
+@final
+class _Woken(outcome.Outcome[None]):
+    """What a parked task wakes up with.  Nothing, so that one will do for all; Trio's own is made anew each time."""
+
+    def unwrap(self) -> None:
+        """Nothing: the request has the answer."""
+
+    def send(self, gen: Generator[_Yield, None, _Return]) -> _Yield:
+        """Go on with a generator."""
+        return gen.send(None)
+
+    async def asend(self, agen: AsyncGenerator[_Yield, None]) -> _Yield:
+        """Go on with an asynchronous generator."""
+        return await agen.asend(None)
+
+
+WOKEN: Final = _Woken()
 
 
 async def dial(address: Address, timeout_s: float) -> socket.socket:
@@ -61,6 +85,7 @@ class Link:
 
     __slots__ = (
         "_is_closed",
+        "_is_quiet",
         "_on_broken",
         "_on_received",
         "_rest",
@@ -88,16 +113,17 @@ class Link:
         self._scope = trio.CancelScope()
         self._rest = memoryview(b"")  # Of what was taken from the session to be sent.
         self._sender: trio.lowlevel.Task | None = None  # While it is parked.
+        self._is_quiet = True  # The last receive woke one task at most: with several, one send for all is cheaper.
         self._is_closed = False
 
     def send(self, request: Request[object]) -> None:
-        """Queue a request; its bytes go out when this task waits, or now if it is alone."""
+        """Queue a request; its bytes go out when this task waits, or now if no other is likely to follow."""
         session = self.session
         session.send(request)
         sender = self._sender
-        if sender is not None and not (session.in_flight == 1 and self._send_now()):
+        if sender is not None and not (self._is_quiet and session.in_flight == 1 and self._send_now()):
             self._sender = None
-            trio.lowlevel.reschedule(sender)
+            trio.lowlevel.reschedule(sender, WOKEN)
 
     def _send_now(self) -> bool:
         """Send the only request there is without waking the sender; whether all of it was taken."""
@@ -143,11 +169,13 @@ class Link:
                 return self._break(reason_of(error))
             if not data:
                 return self._break("the node closed the connection" + ("" if session.is_clean else " amid an answer"))
-            for request in session.receive(data):
+            done = session.receive(data)
+            self._is_quiet = len(done) <= 1
+            for request in done:
                 owner = request.owner
                 if isinstance(owner, task):
                     request.owner = None
-                    reschedule(owner)
+                    reschedule(owner, WOKEN)
             if session.failure is not None:
                 return self._break(session.failure.message)
             self._on_received(self)

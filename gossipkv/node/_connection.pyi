@@ -1,7 +1,5 @@
 from typing import Self, final
 
-from _typeshed import ReadableBuffer
-
 from gossipkv.node._published import Published
 
 @final

@@ -6,8 +6,8 @@ that are gone; time passes; tables change.  The limits are so low that every run
 """
 
 import functools
-import random
 import operator
+import random
 from collections import Counter
 from typing import ClassVar
 
