@@ -39,7 +39,7 @@ from posix.unistd cimport close
 from gossipkv.latency._histogram cimport histogram_record
 from gossipkv.node._answering cimport next_request, park_request, respond
 from gossipkv.node._backlog cimport (
-    ASKED, REFUSAL, RESULT, Request, method_of, params_of, request_bytes,
+    ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
@@ -50,6 +50,7 @@ from gossipkv.node._counters cimport (
 )
 from gossipkv.node._scan_turns cimport take_turn
 from gossipkv.node._scans cimport SLICE_WORK, release_unread, scans_have_turn
+from gossipkv.node._slots cimport slots_fetch
 from gossipkv.node._sockets cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
     EPOLLOUT, IPPROTO_TCP, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
@@ -120,6 +121,7 @@ cdef class Loop:
     cdef PollCredit poll
     cdef int64_t polled_ns  # in this round
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
+    cdef bytes method  # of the latest request that was answered by Python
     cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
 
     def __cinit__(self, Core core not None, listener, *, bint polls):
@@ -273,6 +275,8 @@ cdef class Loop:
                 self.settle(connection)
         while self.event_at < self.event_count or (self.core.hand_off_count == 0 and self.fetch()):
             while self.event_at < self.event_count:
+                if self.event_at + 1 < self.event_count:
+                    slots_fetch(&self.core.slots, self.events[self.event_at + 1].data.u64)
                 self.serve_event(&self.events[self.event_at])
                 self.event_at += 1
                 if self.core.now_ns >= self.deadline_ns:
@@ -337,7 +341,9 @@ cdef class Loop:
         if request.kind != ASKED:
             self.give_answer(request, request_bytes(request), request.size, request.kind == REFUSAL)
             return 0
-        method = method_of(request)
+        if self.method is None or not is_method(request, self.method):
+            self.method = method_of(request)  # Kept: most requests ask the same, and its hash is known by then.
+        method = self.method
         reply = answer(method, params_of(request))
         if isinstance(reply, bytes):
             body = <bytes>reply
