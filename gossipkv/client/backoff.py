@@ -1,7 +1,7 @@
 """When to try an address again that could not be reached: later each time, and not when everybody else does.
 
-The pause before the n-th attempt in a row is drawn from the upper half of 10 ms * 2^(n-1), at most one second: a node that
-restarts is found soon, and a node that comes back is not met by all its clients in the same millisecond.
+The pause before the n-th attempt in a row is drawn from the upper half of 10 ms * 2^(n-1), at most one second: a
+node that restarts is found soon, and one that comes back is not met by all its clients in the same millisecond.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S: Final = 0.010  # A refused connection costs a node nothing; ten a second or so is nothing to a network.
 LONGEST_PAUSE_S: Final = 1.0  # The default timeout of a request: one that waits sees at least one attempt.
+MOST_DOUBLINGS: Final = 7  # More change nothing, and a number that grows for ever is one that overflows.
 
 
 @final
@@ -33,7 +34,7 @@ class Backoff:
     def failed(self, address: Address, now: float) -> None:
         """It could not be reached, or ended the connection without an answer."""
         count = self._failed.get(address, (0, 0.0))[0] + 1
-        longest_s = LONGEST_PAUSE_S if count > 10 else min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (count - 1))
+        longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(count - 1, MOST_DOUBLINGS))
         self._failed[address] = count, now + longest_s * (1 + self._draw()) / 2
 
     def worked(self, address: Address) -> None:

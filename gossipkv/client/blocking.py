@@ -97,7 +97,7 @@ class Client:
     def address(self) -> Address | None:
         """The node in use, or None while there is no connection."""
         link = self._dialler.held
-        return link.address if link is not None and link.is_open else None
+        return None if link is None or not link.is_open else link.address
 
     def close(self) -> None:
         """End the connection.  A closed client answers every request with `Unavailable`."""
@@ -245,7 +245,8 @@ class Dataset:
     ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, all from one version.
 
-        Any number of keys: what does not fit into one frame is asked for in parts (`docs/client.md`), within one timeout.
+        Any number of keys: what does not fit into one frame is asked for in parts (`docs/client.md`), within one
+        timeout.
         """
         return self.get_many_with_version(keys, version=version, min_version=min_version, timeout_ms=timeout_ms)[0]
 
@@ -276,7 +277,8 @@ class Dataset:
                 with contextlib.suppress(TooLarge, UnknownVersion):  # The generator's business.
                     self._client.ask(request, deadline)
         except StopIteration as end:
-            return end.value
+            found: tuple[list[bytes | None], str] = end.value
+            return found
 
     def scan(
         self,

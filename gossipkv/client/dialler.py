@@ -31,7 +31,9 @@ class Dialler:
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._route = Route(addresses)
         self._is_closed = False
-        self._start_anew()
+        self._generation = forks.generation
+        self._lock = threading.Lock()
+        self.held: Link | None = None
 
     def acquire(self) -> None:
         """Begin to use the link; `release` follows.
@@ -42,7 +44,9 @@ class Dialler:
         if self._generation != forks.generation:
             if self.held is not None:
                 self.held.close()
-            self._start_anew()
+            self._generation = forks.generation
+            self._lock = threading.Lock()  # The parent's may have been taken at that moment.
+            self.held = None
         if not self._lock.acquire(blocking=False):
             raise RuntimeError(
                 "the client is in use: one thread at a time, and no requests from a signal handler amid another; "
@@ -96,8 +100,3 @@ class Dialler:
     def prefer_another(self, link: Link) -> None:
         """Let the next link go to the next address."""
         self._route.prefer_another(link.address)
-
-    def _start_anew(self) -> None:
-        self._generation = forks.generation
-        self._lock = threading.Lock()
-        self.held: Link | None = None

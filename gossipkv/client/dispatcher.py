@@ -5,8 +5,8 @@ A request is in one of these places, and leaves with an answer or an error:
     line        waits for a connection, or for room on it; first come, first served
     in flight   on the link, or on one that was left and only finishes what may not be repeated
 
-What moves it: the link has room (to the link); the link breaks or falls silent (back to the front of the line, if it may
-be repeated or nothing of it was sent; else `Unknown`); an answer, its deadline, its task's cancellation (out).
+What moves it: the link has room (to the link); the link breaks or falls silent (back to the front of the line, if it
+may be repeated or nothing of it was sent; else `Unknown`); an answer, its deadline, its task's cancellation (out).
 
 What waits unsent and what is in flight is bounded by the session, what waits in the line by the number of tasks; a
 request that is cancelled leaves the line at once.  So a slow node cannot make a client grow.

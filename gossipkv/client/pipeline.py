@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from gossipkv.client.link import Link, LinkError
 from gossipkv.errors import TimedOut
@@ -23,27 +23,30 @@ if TYPE_CHECKING:
     from gossipkv.client.route import Failures
 
 
+_Result = TypeVar("_Result")
+
+
 @final
-class Pipeline:
+class Pipeline(Generic[_Result]):
     """Repeatable requests, of which at most `in_flight` are open.
 
     Each has `timeout_s` from the moment it is the oldest.
     """
 
     def __init__(
-        self, dialler: Dialler, requests: Iterator[Request[object]], *, in_flight: int, timeout_s: float
+        self, dialler: Dialler, requests: Iterator[Request[_Result]], *, in_flight: int, timeout_s: float
     ) -> None:
         self._dialler = dialler
         self._requests = requests
         self._in_flight = in_flight
         self._timeout_s = timeout_s
-        self._open: deque[Request[object]] = deque()
-        self._unsent: list[Request[object]] = []  # Those of `_open` that `_link` has not been given.
+        self._open: deque[Request[_Result]] = deque()
+        self._unsent: list[Request[_Result]] = []  # Those of `_open` that `_link` has not been given.
         self._link: Link | None = None
         self._proven = dialler.held  # Links that break are held against their address until they answered once.
         self._failures: Failures = {}
 
-    def results(self) -> Iterator[object]:
+    def results(self) -> Iterator[_Result]:
         """The results in order.
 
         Raises:
@@ -69,14 +72,14 @@ class Pipeline:
             self._unsent.extend(more)
         return bool(self._open)
 
-    def _oldest(self) -> Request[object]:
+    def _oldest(self) -> Request[_Result]:
         """The oldest request, done and no longer open."""
         deadline = monotonic() + self._timeout_s
         while not self._open[0].is_done:
-            if self._link is None:
-                self._link = self._dialler.link(deadline, self._failures)
-                self._unsent = [request for request in self._open if not request.is_done]
             link = self._link
+            if link is None:
+                link = self._link = self._dialler.link(deadline, self._failures)
+                self._unsent = [request for request in self._open if not request.is_done]
             try:
                 if self._unsent:
                     link.send(self._unsent, deadline)

@@ -19,9 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import random
+from math import inf
+from threading import get_ident
 from typing import TYPE_CHECKING, NoReturn, Self, final
 
 import trio
+from trio.lowlevel import current_task, wait_task_rescheduled
 
 from gossipkv.client import forks, parts, reads
 from gossipkv.client._requests import call_request, get_request
@@ -30,7 +33,7 @@ from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.pages import Pages
 from gossipkv.client.reads import TIMEOUT_MS
 from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
-from gossipkv.client.trio_link import Link, dial
+from gossipkv.client.trio_link import WOKEN, Link, dial
 from gossipkv.errors import ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
@@ -78,15 +81,17 @@ class Client:
         self._timeout_s = reads.positive(timeout_ms) / 1000
         self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
         self._generation = forks.generation
-        self._token: trio.lowlevel.TrioToken | None = None
+        self._thread: int | None = None
+        self._now: Callable[[], float] = trio.current_time
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._wanted = trio.Event()
 
     async def __aenter__(self) -> Self:
-        if self._token is not None:
+        if self._thread is not None:
             raise RuntimeError("a client is entered once; connect again")
-        self._token = trio.lowlevel.current_trio_token()
+        self._thread = get_ident()
+        self._now = trio.lowlevel.current_clock().current_time  # Without looking up the clock each time.
         link = await self._first_link()
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
@@ -160,23 +165,30 @@ class Client:
         Raises:
             RuntimeError: the client is used where it does not belong.
         """
-        try:
-            if trio.lowlevel.current_trio_token() is self._token and self._generation == forks.generation:
-                return trio.current_time() + (
-                    self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000
-                )
-        except RuntimeError:
-            pass  # Not in a task of Trio at all.
+        # A thread is in one `trio.run` at a time, and this client is closed before its own ends.
+        if self._thread != get_ident() or self._generation != forks.generation:
+            raise self._misplaced()
+        return self._now() + (self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000)
+
+    def _misplaced(self) -> RuntimeError:
         if self._generation != forks.generation:
-            raise RuntimeError("the client belongs to the process that this one was forked from; connect again")
-        if self._token is None:
-            raise RuntimeError("enter the client first: async with gossipkv.connect(...) as client")
-        raise RuntimeError("the client belongs to another thread or another trio.run; connect in each")
+            return RuntimeError("the client belongs to the process that this one was forked from; connect again")
+        if self._thread is None:
+            return RuntimeError("enter the client first: async with gossipkv.connect(...) as client")
+        return RuntimeError("the client belongs to another thread and its trio.run; connect in each")
 
     async def ask(self, request: Request[_Result], due: float) -> _Result:
         """The result of `request`.  Raises as `call` does."""
+        # `answer`, written out: this is the path of every read, and a coroutine more is felt.
+        request.owner = current_task()
         self._dispatcher.submit(request, due)
-        return await self.answer(request)
+
+        def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
+            self.abandon(request)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await wait_task_rescheduled(abort)
+        return request.take()
 
     def submit(self, request: Request[object], due: float) -> None:
         """Send `request`; `answer` waits for it.  One that nobody waits for does no harm."""
@@ -192,8 +204,8 @@ class Client:
             self.abandon(request)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        request.owner = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        request.owner = current_task()
+        await wait_task_rescheduled(abort)
         return request.take()
 
     def abandon(self, request: Request[object]) -> None:
@@ -205,7 +217,7 @@ class Client:
     def wake(self, owner: object) -> None:
         """A request of this task is done (the dispatcher calls)."""
         assert isinstance(owner, trio.lowlevel.Task)
-        trio.lowlevel.reschedule(owner)
+        trio.lowlevel.reschedule(owner, WOKEN)
 
     def want_link(self) -> None:
         """A link is needed (the dispatcher calls)."""
@@ -247,11 +259,10 @@ class Client:
         """Make a link whenever one is wanted; one attempt at a time, whoever waits."""
         while True:
             target = self._dispatcher.target(trio.current_time())
-            if target is None:
+            if target is None or isinstance(target, float):
                 self._wanted = trio.Event()
-                await self._wanted.wait()
-            elif isinstance(target, float):
-                await trio.sleep_until(target)
+                with trio.CancelScope(deadline=inf if target is None else target):
+                    await self._wanted.wait()
             else:
                 try:
                     link = await self._link(target, self._timeout_s / len(self._route))
@@ -311,7 +322,8 @@ class Dataset:
     ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, all from one version.
 
-        Any number of keys: what does not fit into one frame is asked for in parts (`docs/client.md`), within one timeout.
+        Any number of keys: what does not fit into one frame is asked for in parts (`docs/client.md`), within one
+        timeout.
         """
         found, _ = await self.get_many_with_version(
             keys, version=version, min_version=min_version, timeout_ms=timeout_ms
@@ -372,8 +384,8 @@ class Dataset:
 class Scan:
     """The records of a scan, in order; `Dataset.scan` makes one.
 
-    No generator and no task stands behind it, so leaving the loop early leaves nothing behind: at most the answer to one
-    request, which is dropped.  `aclose` or `async with` spare the client even that.
+    No generator and no task stands behind it, so leaving the loop early leaves nothing behind but the answer to one
+    request, which is dropped when it comes.  `aclose` and `async with` say at once that nobody waits for it.
     """
 
     __slots__ = ("_ahead", "_client", "_pages", "_records", "_timeout_ms")

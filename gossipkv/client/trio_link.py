@@ -12,18 +12,42 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final, final
 
+import outcome
 import trio
 
 from gossipkv.client._session import Session
 from gossipkv.client.route import reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
+    from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
 
+    _Yield = TypeVar("_Yield")
+    _Return = TypeVar("_Return")
+
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
+
+
+@final
+class _Woken(outcome.Outcome[None]):
+    """What a parked task wakes up with.  Nothing, so that one will do for all; Trio's own is made anew each time."""
+
+    def unwrap(self) -> None:
+        """Nothing: the request has the answer."""
+
+    def send(self, gen: Generator[_Yield, None, _Return]) -> _Yield:
+        """Go on with a generator."""
+        return gen.send(None)
+
+    async def asend(self, agen: AsyncGenerator[_Yield, None]) -> _Yield:
+        """Go on with an asynchronous generator."""
+        return await agen.asend(None)
+
+
+WOKEN: Final = _Woken()
 
 
 async def dial(address: Address, timeout_s: float) -> socket.socket:
@@ -59,7 +83,17 @@ class Link:
     `on_received` is called after answers came or bytes went out, `on_broken` with a reason when it ends by itself.
     """
 
-    __slots__ = ("_is_closed", "_on_broken", "_on_received", "_scope", "_sender", "_socket", "address", "session")
+    __slots__ = (
+        "_is_closed",
+        "_on_broken",
+        "_on_received",
+        "_rest",
+        "_scope",
+        "_sender",
+        "_socket",
+        "address",
+        "session",
+    )
 
     def __init__(
         self,
@@ -69,23 +103,36 @@ class Link:
         on_received: Callable[[Link], None],
         on_broken: Callable[[Link, str], None],
     ) -> None:
-        connection.setblocking(False)
+        connection.settimeout(0)
         self.address = address
         self.session = Session()
         self._socket = connection
         self._on_received = on_received
         self._on_broken = on_broken
         self._scope = trio.CancelScope()
+        self._rest = memoryview(b"")  # Of what was taken from the session to be sent.
         self._sender: trio.lowlevel.Task | None = None  # While it is parked.
         self._is_closed = False
 
     def send(self, request: Request[object]) -> None:
-        """Queue a request; its bytes go out when this task waits."""
-        self.session.send(request)
+        """Queue a request; its bytes go out when this task waits, or now if it is alone."""
+        session = self.session
+        session.send(request)
         sender = self._sender
-        if sender is not None:
+        if sender is not None and not (session.in_flight == 1 and self._send_now()):
             self._sender = None
-            trio.lowlevel.reschedule(sender)
+            trio.lowlevel.reschedule(sender, WOKEN)
+
+    def _send_now(self) -> bool:
+        """Send the only request there is without waking the sender; whether all of it was taken."""
+        output = self.session.take_output()
+        try:
+            count = self._socket.send(output)
+        except OSError:  # Blocked, or broken: the sender meets it again.
+            count = 0
+        self.session.sent(count)
+        self._rest = memoryview(output)[count:]
+        return not self._rest
 
     def close(self) -> None:
         """End both tasks, and with them the connection."""
@@ -106,6 +153,7 @@ class Link:
 
     async def _receive(self) -> None:
         session = self.session
+        task = trio.lowlevel.Task
         reschedule = trio.lowlevel.reschedule
         wait_readable = trio.lowlevel.wait_readable
         receive = self._socket.recv
@@ -121,9 +169,9 @@ class Link:
                 return self._break("the node closed the connection" + ("" if session.is_clean else " amid an answer"))
             for request in session.receive(data):
                 owner = request.owner
-                if owner is not None:
+                if isinstance(owner, task):
                     request.owner = None
-                    reschedule(owner)
+                    reschedule(owner, WOKEN)
             if session.failure is not None:
                 return self._break(session.failure.message)
             self._on_received(self)
@@ -131,7 +179,8 @@ class Link:
     async def _send(self) -> None:
         session = self.session
         while True:
-            output = memoryview(session.take_output())
+            output = self._rest or memoryview(session.take_output())
+            self._rest = output[:0]
             while output:
                 try:
                     count = self._socket.send(output)

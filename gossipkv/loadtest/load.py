@@ -145,9 +145,14 @@ class Traffic:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """End the connections."""
-        self._generator.close()
+    def close(self, *, reset: bool = False) -> None:
+        """End the connections.
+
+        Args:
+            reset: Without a farewell, which would hold a port of this machine for a minute: for those who open
+                thousands, time and again.
+        """
+        self._generator.close(reset=reset)
 
     def run(self, *, duration_s: float | None = None, requests: int | None = None) -> Outcome:
         """One run; it has ended when the last request was answered or lost.

@@ -1,7 +1,5 @@
 from typing import Self, final
 
-from _typeshed import ReadableBuffer
-
 from gossipkv.node._published import Published
 
 @final
@@ -23,6 +21,7 @@ class Core:
         frame_timeout_ms: int,
         output_timeout_ms: int,
         idle_timeout_ms: int,
+        scan_limit: int,
     ) -> Self: ...
     def publish(self, published: Published) -> None: ...
     def latency(self) -> dict[str, dict[str, float]]: ...

@@ -127,6 +127,7 @@ def make_core(config: Config) -> Core:
         frame_timeout_ms=config.frame_timeout,
         output_timeout_ms=config.output_timeout,
         idle_timeout_ms=config.idle_timeout,
+        scan_limit=config.scan_limit,
     )
 
 
@@ -184,6 +185,7 @@ class _Node:
             self._library,
             self._count,
             max_key=config.max_key,
+            max_value=config.max_value,
             max_frame=config.max_frame,
             scan_limit=config.scan_limit,
         )

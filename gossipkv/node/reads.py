@@ -1,8 +1,8 @@
 """`get`, `get_many` and `scan` in Python: what the serving loop hands off.
 
-The loop answers plain reads of local records itself; what comes here is a scan, or a read about which something is
-to be said: an error, a damaged page, an option that only Python knows.  So this decides from the beginning, by the
-same rules, and is the one place that has the errors.
+The loop answers plain reads of local records itself; what comes here is a read about which something is to be said:
+an error, a damaged page, an option that only Python knows.  So this decides from the beginning, by the same rules,
+and is the one place that has the errors.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Reads:
         count: Count,
         *,
         max_key: int,
+        max_value: int,
         max_frame: int,
         scan_limit: int,
     ) -> None:
@@ -71,6 +72,7 @@ class Reads:
         self._holdings = holdings
         self._count = count
         self._max_key = max_key
+        self._max_value = max_value
         self._max_frame = max_frame
         self._scan_limit = scan_limit
 
@@ -80,8 +82,7 @@ class Reads:
         key = arguments.key("key", self._max_key)
         version = self._choose(database, arguments.options(*READ_OPTIONS))
         try:
-            file = version.file_of(key)
-            return [None if file is None else file.get(key), version.name]
+            return [self._value(version, key), version.name]
         except Corrupt as error:
             self._holdings.damaged(database, version.name, error)
             raise
@@ -95,8 +96,7 @@ class Reads:
         room = self._max_frame - _ENVELOPE_BYTES
         try:
             for key in keys:
-                file = version.file_of(key)
-                value = None if file is None else file.get(key)
+                value = self._value(version, key)
                 values.append(value)
                 room -= _HEAD_BYTES + len(value or b"")
                 if room < 0:
@@ -117,6 +117,7 @@ class Reads:
             version = self._choose(database, options)
         else:
             pinned, last = decode_cursor(cursor)
+            options.text("min_version"), options.number("timeout_ms")  # Not needed, but they must be right.
             if options.text("version") not in {None, pinned}:
                 raise BadRequest(f"scan: the cursor belongs to version {pinned}")
             version = self._count_choice(self._database(database).choose(pinned, None), by_name=True)
@@ -124,12 +125,18 @@ class Reads:
         limit = self._scan_limit if limit is None else min(limit, self._scan_limit)
         page_bytes = min(PAGE_BYTES, (self._max_frame - _ENVELOPE_BYTES) // 2)
         try:
-            records, following = page(version, bounds, limit, page_bytes)
+            records, following = page(version, bounds, limit, page_bytes, self._max_value)
         except Corrupt as error:
             self._holdings.damaged(database, version.name, error)
             raise
-        pairs: list[Value] = [[key, value] for key, value in records]
-        return [pairs, following, version.name]
+        return [records, following, version.name]
+
+    def _value(self, version: ServedVersion, key: bytes) -> bytes | None:
+        file = version.file_of(key)
+        value = None if file is None else file.get(key)
+        if value is not None and len(value) > self._max_value:
+            raise TooLarge("the value is longer than the node sends", {"limit": self._max_value, "size": len(value)})
+        return value
 
     def _choose(self, database: str, options: Options) -> ServedVersion:
         version, min_version = options.text("version"), options.text("min_version")

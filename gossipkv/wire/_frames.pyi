@@ -2,9 +2,13 @@ from typing import Self, final
 
 from _typeshed import ReadableBuffer
 
+from gossipkv.errors import ProtocolError
+
 MAX_DEPTH: int
 MAX_ELEMENTS: int
 MAX_FRAME_BYTES: int
+
+def refusal(result: int, offset: int, limits: dict[str, int]) -> ProtocolError: ...
 
 @final
 class FrameReader:

@@ -13,6 +13,6 @@ Usage::
         ...
 """
 
-from gossipkv.wire._frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES, FrameReader
+from gossipkv.wire._frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES, FrameReader, refusal
 
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_FRAME_BYTES", "FrameReader"]
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_FRAME_BYTES", "FrameReader", "refusal"]

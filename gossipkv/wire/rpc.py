@@ -106,7 +106,7 @@ def decode_response(frame: bytes) -> Response:
     except ValueError as error:
         raise ProtocolError(f"the answer cannot be decoded: {error}") from error
     match message:
-        case [1, bool(), _, _]:  # Python's booleans are integers; MessagePack's are not.
+        case [bool() | float(), _, _, _] | [_, bool(), _, _]:  # Equal to a number in Python, not in MessagePack.
             pass
         case [1, int(msgid), None, result]:
             return Response(msgid, None, result)

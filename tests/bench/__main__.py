@@ -9,12 +9,16 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench import building, data, engines, goals, machine, reading, report, serving
+from tests.bench.clients import parts as clients
 from tests.bench.datasets import restart, sequence_files, switching, two_lanes
+from tests.bench.network import parts as network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +44,8 @@ class Sizes:
     lanes: two_lanes.Load = field(default_factory=two_lanes.Load)
     restart: restart.Load = field(default_factory=restart.Load)
     switching: switching.Load = field(default_factory=switching.Load)
+    network: network.Load = field(default_factory=network.Load)
+    clients: clients.Load = field(default_factory=clients.Load)
 
 
 QUICK = Sizes(
@@ -52,6 +58,16 @@ QUICK = Sizes(
     lanes=two_lanes.Load(records=400_000, loop=2_000_000, rounds=1),  # Enough for lanes to be started at all.
     restart=restart.Load(databases=2, total_bytes=8 * MIB, rounds=1),
     switching=switching.Load(keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
+    clients=clients.Load(keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1),
+    network=network.Load(
+        keys=1_000,
+        cold_keys=2_000,
+        connections=(20, 30, 40),
+        chunks=2,
+        chunk_requests=20,
+        run_s=0.05,
+        rounds=1,
+    ),
 )
 LARGE_BUILD_ROUNDS = 3  # Each engine writes a gigabyte a round.
 
@@ -63,7 +79,8 @@ class Run:
     sizes: Sizes
     entrants: engines.Field
     directory: Path
-    notes: list[str] = field(default_factory=list)  # What the rows about datasets have to say beside their figures.
+    # What the rows of a group have to say beside their figures.
+    notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def place(self, name: str) -> Path:
         """A new directory of its own for one part."""
@@ -128,19 +145,38 @@ class Run:
 
     def sequence(self) -> Iterator[Measurement]:
         """SequenceFiles: a build against reading alone."""
-        yield from self._apart("sequence", lambda place: sequence_files.measure(place, self.sizes.sequence, self.notes))
+        yield from self._apart(
+            "sequence", lambda place: sequence_files.measure(place, self.sizes.sequence, self.notes[report.DATASETS])
+        )
 
     def lanes(self) -> Iterator[Measurement]:
         """A large build on two cores and on one."""
-        yield from self._apart("lanes", lambda place: two_lanes.measure(place, self.sizes.lanes, self.notes))
+        yield from self._apart(
+            "lanes", lambda place: two_lanes.measure(place, self.sizes.lanes, self.notes[report.DATASETS])
+        )
 
     def restart(self) -> Iterator[Measurement]:
         """A node that serves much, killed and started again."""
-        yield from self._apart("restart", lambda place: restart.measure(place, self.sizes.restart, self.notes))
+        yield from self._apart(
+            "restart", lambda place: restart.measure(place, self.sizes.restart, self.notes[report.DATASETS])
+        )
 
     def switching(self) -> Iterator[Measurement]:
         """Ten databases under load, each of which gets a new version."""
-        yield from self._apart("switching", lambda place: switching.measure(place, self.sizes.switching, self.notes))
+        yield from self._apart(
+            "switching", lambda place: switching.measure(place, self.sizes.switching, self.notes[report.DATASETS])
+        )
+
+    def network(self, part: str) -> Iterator[Measurement]:
+        """One part of the rows about a server on one core."""
+        notes = self.notes[report.NETWORK]
+        yield from self._apart(part, lambda place: network.measure(part, place, self.sizes.network, notes))
+
+    def clients(self) -> Iterator[Measurement]:
+        """Clients beside the peers' clients."""
+        yield from self._apart(
+            "clients", lambda place: clients.measure(place, self.sizes.clients, self.notes[report.CLIENTS])
+        )
 
     def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
         """In a directory of its own, of which nothing is left."""
@@ -156,8 +192,11 @@ DATASETS = {
     "restart": Run.restart,
     "switching": Run.switching,
 }
-PARTS = ENGINES | DATASETS
-GROUPS = {"engines": ENGINES, "datasets": DATASETS}
+NETWORK = {part: partial(Run.network, part=part) for part in network.PARTS}
+CLIENTS = {"clients": Run.clients}
+GROUPS = {"engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS}
+PARTS = ENGINES | DATASETS | NETWORK | CLIENTS
+PLACES = {part: place for place, parts in zip(report.PLACES, GROUPS.values(), strict=True) for part in parts}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 
 
@@ -169,7 +208,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each reading row, after one that does not count")
     parser.add_argument("--queries", type=int, help="keys asked of each engine in a round of a reading row")
     parser.add_argument(
-        "--only", choices=[*GROUPS, *PARTS], action="append", help="this part or group of parts; may be given again"
+        "--only",
+        choices=[*dict.fromkeys([*GROUPS, *PARTS])],
+        action="append",
+        help="this part or group of parts; may be given again",
     )
     parser.add_argument("--peers", help="comma-separated names; default: all that are installed")
     parser.add_argument("--core", type=int, help="the core to run on; default: the last")
@@ -196,8 +238,8 @@ def engines_text(sizes: Sizes, entrants: engines.Field, measurements: list[Measu
     return f"{machine.describe()}.\n\n{method}.\n\n{report.table(measurements)}\n\n{settings}"
 
 
-def datasets_text(measurements: list[Measurement], notes: list[str]) -> str:
-    """The table about datasets, and how much of what it is about."""
+def noted_text(measurements: list[Measurement], notes: list[str]) -> str:
+    """A table, and how much of what it is about."""
     told = "\n".join(f"- {note}." if not note.endswith("\n") else f"- {note}" for note in notes)
     return f"{machine.describe()}.\n\n{report.table(measurements)}\n\n{told}"
 
@@ -209,12 +251,12 @@ def main() -> None:
     given = {name: getattr(options, name) for name in ("keys", "rounds", "queries")}
     sizes = replace(sizes, **{name: value for name, value in given.items() if value is not None})
     entrants = engines.Field(None if options.peers is None else frozenset(options.peers.split(",")))
-    measured: dict[str, list[Measurement]] = {report.ENGINES: [], report.DATASETS: []}
+    measured: dict[str, list[Measurement]] = {place: [] for place in report.PLACES}
     with tempfile.TemporaryDirectory(prefix="gossipkv-bench-", dir=options.directory) as directory:
         run = Run(sizes, entrants, Path(directory))
         for part in chosen(options.only):
             machine.say(f"{part}:")
-            found = measured[report.DATASETS if part in DATASETS else report.ENGINES]
+            found = measured[PLACES[part]]
             if part in PINNED:
                 with machine.pinned(options.core), machine.uncollected():
                     found += PARTS[part](run)
@@ -223,8 +265,9 @@ def main() -> None:
     texts = {}
     if measured[report.ENGINES]:
         texts[report.ENGINES] = engines_text(sizes, entrants, measured[report.ENGINES])
-    if measured[report.DATASETS]:
-        texts[report.DATASETS] = datasets_text(measured[report.DATASETS], run.notes)
+    for place in (report.DATASETS, report.NETWORK, report.CLIENTS):
+        if measured[place]:
+            texts[place] = noted_text(measured[place], run.notes[place])
     print("\n\n".join(texts.values()))
     if options.document is not None:
         for place, text in texts.items():

@@ -38,6 +38,22 @@ SWITCH_CROWDED_P50 = "the same with more clients than cores, p50"
 SWITCH_CROWDED_P999 = "the same with more clients than cores, p99.9"
 SWITCH_FAILED = "gets that failed meanwhile"
 SWITCH_BACK = "gets that stepped back meanwhile"
+CLIENT_GET = "blocking get, time"
+CLIENT_GET_MANY = "blocking get_many of 100, time"
+CLIENT_TASKS = "get under Trio, 64 tasks, CPU"
+CLIENT_TASK = "get under Trio, one task, time"
+NETWORK_ONE = "get, 64 connections, CPU"
+NETWORK_PIPELINED = "get, 64 connections, 16 in flight, CPU"
+NETWORK_BATCHED = "get_many of 100, 16 connections, CPU"
+NETWORK_COLD_PIPELINED = "get, 2M keys, 64 connections, 16 in flight, CPU"
+NETWORK_COLD_BATCHED = "get_many of 100, 2M keys, 16 connections, CPU"
+NETWORK_CONNECTIONS = ("get, 256 connections, CPU", "get, 1,000 connections, CPU", "get, 10,000 connections, CPU")
+NETWORK_MEMORY = "memory of an idle connection"
+NETWORK_ROUND_TRIP = "get, one connection, no busy-poll, time"
+NETWORK_BUSY_POLL = "get, one connection, busy-poll, time"
+NETWORK_TASKS = "get, 64 connections, 100 tasks beside, time"
+NETWORK_HANDED_OFF = "answered by Python, 64 connections, 16 in flight, CPU"
+NETWORK_DATABASES = "`databases`, 64 connections, 16 in flight, CPU"
 DATASETS = (
     SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
     SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK,
@@ -53,6 +69,9 @@ IDLE = "idle"
 ORACLE = "oracle's reader"
 ONE_CORE = "one core"
 BEFORE = "before"
+REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
+REDIS = "redis-server"
+WITHOUT = "without"
 
 
 @dataclass(frozen=True)
@@ -97,6 +116,21 @@ GOALS = (
     Goal(SWITCH_CROWDED_P99, BEFORE, 2.0),
     Goal(SWITCH_FAILED, ITSELF, 0.0),
     Goal(SWITCH_BACK, ITSELF, 0.0),
+    Goal(CLIENT_GET, REDIS_PY, 0.75),
+    Goal(CLIENT_GET_MANY, REDIS_PY, 0.50),
+    Goal(CLIENT_TASKS, REDIS_ASYNCIO, 0.167),  # Six times its operations for the same processor time.
+    Goal(CLIENT_TASK, REDIS_ASYNCIO, 0.9),
+    Goal(NETWORK_ONE, REDIS, 0.88),
+    Goal(NETWORK_PIPELINED, REDIS, 0.60),
+    Goal(NETWORK_BATCHED, REDIS, 0.40),
+    Goal(NETWORK_COLD_PIPELINED, REDIS, 0.5),
+    Goal(NETWORK_COLD_BATCHED, REDIS, 0.3),
+    *(Goal(row, REDIS, 0.9) for row in NETWORK_CONNECTIONS),
+    Goal(NETWORK_MEMORY, ITSELF, 4.0),
+    Goal(NETWORK_ROUND_TRIP, REDIS, 1.05),
+    Goal(NETWORK_BUSY_POLL, REDIS, 0.50),
+    Goal(NETWORK_TASKS, WITHOUT, 1.075),  # 0.93 of the throughput.
+    Goal(NETWORK_HANDED_OFF, ITSELF, 1.3),
 )
 
 

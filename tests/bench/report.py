@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Measurement
     from tests.bench.peers.base import Engine
 
-ENGINES, DATASETS = "figures", "datasets"  # The marked places of the page.
+ENGINES, DATASETS, NETWORK, CLIENTS = "figures", "datasets", "network", "clients"  # The marked places of the page.
+PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS)
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 

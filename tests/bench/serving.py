@@ -122,8 +122,8 @@ def redis_value(reply: bytes) -> object:
 def process(command: list[str], *, ready: Callable[[str], bool]) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server that says on its standard output when it is ready; ended with SIGTERM."""
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
     try:
-        assert server.stdout is not None
         deadline = monotonic() + READY_TIMEOUT_S
         line = ""
         while not ready(line):
@@ -138,6 +138,7 @@ def process(command: list[str], *, ready: Callable[[str], bool]) -> Iterator[tup
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+        server.stdout.close()
 
 
 @contextmanager

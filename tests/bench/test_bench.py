@@ -29,7 +29,9 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     printed = run("--peers", "dict", "--only", "small", "--only", "large", "--only", "memory", "--json", str(path))
     rows = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
-    apart = {goals.SERVING, *goals.DATASETS}
+    network = {value for name, value in vars(goals).items() if name.startswith("NETWORK_") and isinstance(value, str)}
+    clients = {value for name, value in vars(goals).items() if name.startswith("CLIENT_")}
+    apart = {goals.SERVING, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *clients}
     expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
     assert all(figure > 0 for row in rows.values() for figure in row["samples"][row["ours"]])
@@ -62,6 +64,28 @@ def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> Non
     assert rows <= found.keys()
     for row in {goals.SWITCH_FAILED, goals.SWITCH_BACK} & found.keys():
         assert found[row]["samples"]["GossipKV"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("part", "rows"),
+    [
+        ("network-hot", {goals.NETWORK_ONE, goals.NETWORK_PIPELINED, goals.NETWORK_BATCHED}),
+        ("network-cold", {goals.NETWORK_COLD_PIPELINED, goals.NETWORK_COLD_BATCHED}),
+        ("network-connections", {goals.NETWORK_MEMORY, *goals.NETWORK_CONNECTIONS}),
+        ("network-round-trip", {goals.NETWORK_ROUND_TRIP, goals.NETWORK_BUSY_POLL}),
+        ("network-tasks", {goals.NETWORK_TASKS}),
+        ("clients", {goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_TASKS, goals.CLIENT_TASK}),
+        ("network-handed-off", {goals.NETWORK_HANDED_OFF, goals.NETWORK_DATABASES}),
+    ],
+)
+def test_quick_run_of_the_network(part: str, rows: set[str], tmp_path: Path) -> None:
+    """Each part has its rows, every answer of every server was right, and processor time was used."""
+    path = tmp_path / "figures.json"
+    run("--only", part, "--json", str(path))
+    found = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
+    assert found.keys() == rows
+    measured = [row for name, row in found.items() if name != goals.NETWORK_MEMORY]
+    assert all(figure > 0 for row in measured for samples in row["samples"].values() for figure in samples)
 
 
 def test_a_client_counts_what_is_wrong() -> None:
@@ -134,4 +158,5 @@ def test_document_is_replaced_between_its_marks(tmp_path: Path) -> None:
 def test_every_goal_names_a_known_row() -> None:
     """No goal hangs in the air because a row was renamed."""
     rows = {value for name, value in vars(goals).items() if name.isupper() and isinstance(value, str)}
+    rows |= set(goals.NETWORK_CONNECTIONS)
     assert {goal.row for goal in goals.GOALS} <= rows

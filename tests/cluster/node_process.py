@@ -20,13 +20,23 @@ PATIENCE_S = 60
 
 
 class NodeProcess:
-    """`gossipkv serve`, started and ready, with its address; killed at the end at the latest."""
+    """`gossipkv serve`, started and ready, with its address; killed at the end at the latest.
+
+    `changed` is Python that runs in it first, to change a constant.
+    """
 
     def __init__(
-        self, place: Path, *options: str, source: Path | None = None, soft_descriptors: int | None = None
+        self,
+        place: Path,
+        *options: str,
+        source: Path | None = None,
+        soft_descriptors: int | None = None,
+        changed: str = "",
     ) -> None:
         self.log = place / "node.log"
-        command = [sys.executable, "-m", "gossipkv", "serve", "--data", str(place / "data"), "--listen", "127.0.0.1:0"]
+        program = ["-c", f"import sys\n{changed}\nfrom gossipkv import cli\nsys.exit(cli.run(sys.argv[1:]))"]
+        command = [sys.executable, *(program if changed else ["-m", "gossipkv"])]
+        command += ["serve", "--data", str(place / "data"), "--listen", "127.0.0.1:0"]
         command += [*(["--source", str(source)] if source else []), *options]
         if soft_descriptors is not None:  # As of a shell; this process may have more open already.
             command = ["sh", "-c", f'ulimit -Sn {soft_descriptors}; exec "$@"', "sh", *command]

@@ -14,7 +14,7 @@ from gossipkv.node.served import serve
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.fuzz.test_frames_mutated import SEEDS, mutate
-from tests.oracle import connection
+from tests.oracle import connection, scan
 from tests.unit.node.driven import Peer, make_core, make_version, one_database
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ REQUESTS = [
     rpc.request(14, "get", ["db", b"key1", {"min_version": "v2"}]),
     rpc.request(15, "get", [b"db", "only", {"version": "v2"}]),
     rpc.request(13, "scan", ["db", {"prefix": b"k"}]),
+    rpc.request(17, "scan", ["db", {"start": b"key2", "end": b"key4", "reverse": True, "limit": 5}]),
+    rpc.request(18, "scan", ["db", {"cursor": scan.cursor("v1", b"key30"), "version": "v1", "limit": None}]),
+    rpc.request(19, "scan", [b"db", {b"min_version": "v2", "timeout_ms": 5}]),
 ]
 PING = rpc.request(0xABCDEF, "ping", [])
 
@@ -90,8 +93,11 @@ def check_answers(output: bytes) -> None:
             assert isinstance(details, dict)
             assert result is None
         elif result != "pong":
-            values, version = result
+            values, version = result[0], result[-1]
             assert version == "v1"
+            if len(result) == 3:
+                assert all(KEYS[key] == value for key, value in values)
+                continue
             for value in values if isinstance(values, list) else [values]:
                 assert value is None or value in KEYS.values()
     assert unpacker.tell() == len(output)
@@ -135,6 +141,10 @@ def test_mutated_frames_never_hurt_the_core(tmp_path: Path) -> None:
     assert counters["connections"] == 1
     assert counters["in_flight"] == counters["held_bytes"] == 0
     assert (
-        min(counters[name] for name in ("gets", "get_manys", "handed_off", "bad_requests", "notifications_ignored")) > 0
+        min(
+            counters[name]
+            for name in ("gets", "get_manys", "scans", "handed_off", "bad_requests", "notifications_ignored")
+        )
+        > 0
     )
     assert min(counters[f"closed_{reason}"] for reason in ("bad_frame", "bad_message", "unasked_response")) > 0

@@ -1,7 +1,8 @@
 """A node's end of a connection in plain Python: what a stream of bytes must lead to.
 
-Written from docs/wire.md, with the slow scanner and msgpack's own decoder.  A `Conversation` is one pass over the whole
-stream; nothing is held back, and hand-offs are never answered.  Limits, time and replies: `tests.oracle.connections`.
+Written from docs/wire.md, with the slow scanner and msgpack's own decoder.  A `Conversation` is one pass over the
+whole stream; nothing is held back, each scan ends in its first slice, and hand-offs are never answered.  Limits, time
+and replies: `tests.oracle.connections`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from tests.oracle import msgpack_scanner
+from tests.oracle import msgpack_scanner, scan
 
 # database -> (active version, version -> records)
 Databases = dict[bytes, tuple[bytes | None, dict[bytes, dict[bytes, bytes]]]]
@@ -35,6 +36,21 @@ def is_bytes(value: object) -> bool:
     return isinstance(value, bytes)
 
 
+def is_name(value: object) -> bool:
+    """What a version may be called."""
+    return isinstance(value, bytes) and value.isascii() and len(value) <= 255
+
+
+def is_limit(value: object) -> bool:
+    """At least 1."""
+    return is_number(value) and value != 0
+
+
+def is_flag(value: object) -> bool:
+    """True or false."""
+    return isinstance(value, bool)
+
+
 def is_nothing(value: object) -> bool:
     """No value will do."""
     del value
@@ -43,6 +59,17 @@ def is_nothing(value: object) -> bool:
 
 NO_OPTIONS = Pairs()
 READ_OPTIONS = {b"version": is_bytes, b"min_version": is_bytes, b"timeout_ms": is_number}
+SCAN_OPTIONS = {
+    b"version": is_bytes,
+    b"min_version": is_name,
+    b"timeout_ms": is_number,
+    b"start": is_bytes,
+    b"end": is_bytes,
+    b"prefix": is_bytes,
+    b"cursor": is_bytes,
+    b"reverse": is_flag,
+    b"limit": is_limit,
+}
 
 
 @dataclass
@@ -52,6 +79,7 @@ class Conversation:
     databases: Databases
     limits: dict[str, int]
     max_key: int = 65_535
+    scan_limit: int = 1000
     answers: list[tuple[int, str | None, object]] = field(default_factory=list)
     hand_offs: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     in_flight: set[int] = field(default_factory=set)
@@ -138,6 +166,8 @@ class Conversation:
             result = b"pong"
         elif method in {b"get", b"get_many"} and len(params) in {2, 3}:
             result = self.read(method, *params)
+        elif method == b"scan" and len(params) in {1, 2}:
+            result = self.scan(*params)
         if result is None:
             self.hand_off(msgid, method, raw)
         else:
@@ -161,6 +191,30 @@ class Conversation:
         records = self.databases[database][1][version]
         values = [records.get(key) for key in keys]
         return [values if many else values[0], version]
+
+    def scan(self, database: object, pairs: object = NO_OPTIONS) -> list[object] | None:
+        """The result of a plain scan; None when it is not plain."""
+        if not isinstance(database, bytes) or database not in self.databases or not isinstance(pairs, Pairs):
+            return None
+        for name, value in pairs:
+            if not isinstance(name, bytes) or name not in SCAN_OPTIONS:
+                return None
+            if value is not None and not SCAN_OPTIONS[name](value):
+                return None
+        given = {name: value for name, value in dict(pairs).items() if value is not None}
+        chosen = given
+        if b"cursor" in given:
+            cursor = scan.read_cursor(given[b"cursor"])
+            if cursor is None or given.get(b"version", cursor[0].encode()) != cursor[0].encode():
+                return None
+            chosen = {b"version": cursor[0].encode()}
+        version = self.choose(*self.databases[database], chosen)
+        if version is None:
+            return None
+        records = sorted(self.databases[database][1][version].items())
+        options = {name.decode(): value for name, value in given.items()}
+        limits = {"scan_limit": self.scan_limit, "max_frame": self.limits["max_size"]}
+        return [*scan.result(records, version.decode(), options, **limits)[:2], version]
 
     @staticmethod
     def choose(

@@ -80,11 +80,14 @@ class Connection(Conversation):
         """Packed as the node does: the version is text."""
         counts = self.node.counts
         if isinstance(result, list):
-            values, version = result
-            many = isinstance(values, list)
-            counts["get_manys" if many else "gets"] += 1
-            counts["keys_read"] += len(values) if many else 1
-            result = [values, version.decode()]
+            *found, version = result
+            many = isinstance(found[0], list)
+            if len(found) == 2:
+                counts.update(scans=1, scan_slices=1, partitions_searched=1, records_scanned=len(found[0]))
+            else:
+                counts["get_manys" if many else "gets"] += 1
+                counts["keys_read"] += len(found[0]) if many else 1
+            result = [*found, version.decode()]
         else:
             counts["pings"] += 1
             result = result.decode()

@@ -25,6 +25,9 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.node._connection": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
+    "gossipkv.node._scan_page": Proof("tests/unit/node/test_scan_page.py", "tests.oracle.scan"),
+    "gossipkv.node._scan_plan": Proof("tests/unit/node/test_scans.py", "tests.oracle.scan"),
+    "gossipkv.node._scans": Proof("tests/unit/node/test_scans.py", "tests.oracle.scan"),
     "gossipkv.node._serving": Proof("tests/unit/node/test_serving.py", "tests.oracle.connection"),
     "gossipkv.dataset.formats._columns": Proof("tests/unit/dataset/formats/test_columns.py", "tests.oracle.columns"),
     "gossipkv.dataset.formats._json_lines": Proof(
@@ -45,6 +48,8 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.dataset.formats._tab_separated": Proof(
         "tests/unit/dataset/formats/test_tab_separated.py", "tests.oracle.tab_separated"
     ),
+    "gossipkv.client._requests": Proof("tests/unit/client/test_requests.py", "tests.oracle.deadlines"),
+    "gossipkv.client._session": Proof("tests/unit/client/test_session.py", "tests.oracle.session"),
     "gossipkv.dataset._assigner": Proof("tests/unit/dataset/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
     "gossipkv.latency._histogram": Proof("tests/unit/latency/test_histogram.py", "tests.oracle.histogram"),

@@ -51,10 +51,24 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
     "gossipkv.node.pump": "waits until the epoll descriptor of the serving loop is readable",
     "gossipkv.cli.serve": "runs a node",
+    "gossipkv.client.trio_client": "the client for Trio: parks the tasks that ask, owns the nursery",
+    "gossipkv.client.trio_link": "one connection of that client: a task that reads and one that sends",
 }
 
 # The cores import nothing that can tell the time, draw a number, wait or touch the world.
-CORES = ("gossipkv.keyspace", "gossipkv.wire", "gossipkv.client.session", "gossipkv.dataset.lifecycle")
+CORES = (
+    "gossipkv.keyspace",
+    "gossipkv.wire",
+    "gossipkv.client._session",
+    "gossipkv.client._requests",
+    "gossipkv.client.backoff",
+    "gossipkv.client.dispatcher",
+    "gossipkv.client.pages",
+    "gossipkv.client.parts",
+    "gossipkv.client.reads",
+    "gossipkv.client.route",
+    "gossipkv.dataset.lifecycle",
+)
 WORLD = {
     "trio",
     "time",

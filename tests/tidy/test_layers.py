@@ -127,5 +127,5 @@ def test_trio_outside_a_shell_is_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("world", sorted(layers.WORLD))
 def test_a_core_that_reaches_the_world_is_seen(tmp_path: Path, world: str) -> None:
     """Each module that reaches the world is reported in a core."""
-    tree = plant(tmp_path, {"gossipkv/client/session.py": f"def f():\n    from {world} import something\n"})
+    tree = plant(tmp_path, {"gossipkv/client/route.py": f"def f():\n    from {world} import something\n"})
     assert len(layers.check_cores(tree)) == 1

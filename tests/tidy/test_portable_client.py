@@ -36,7 +36,7 @@ def run_alone(statement: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "statement", ["import gossipkv; gossipkv.blocking.connect", "from gossipkv.client import blocking, session"]
+    "statement", ["import gossipkv; gossipkv.blocking.connect", "from gossipkv.client import blocking, dispatcher"]
 )
 def test_a_client_needs_only_its_own(statement: str) -> None:
     """Importing the client works where there is no fcntl, no Trio and no part of a node."""

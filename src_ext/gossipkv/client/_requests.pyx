@@ -12,21 +12,22 @@ answered until its deadline).
 cimport cython
 from cpython.bytes cimport PyBytes_Check, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
+from libc.math cimport INFINITY
 
-from math import inf
+from gossipkv.wire._frames cimport FRAME_BYTES
+
 from types import GenericAlias
 
 import msgpack
 
 from gossipkv.client import reads
 from gossipkv.errors import BadRequest, TooLarge
-from gossipkv.wire._frames import MAX_FRAME_BYTES
 
 cdef enum:
     FIXED_BYTES = 32  # of a frame: what is not the database, the keys and the options
     KEY_HEAD_BYTES = 5
 
-cdef Py_ssize_t MOST_BYTES = MAX_FRAME_BYTES
+cdef Py_ssize_t MOST_BYTES = FRAME_BYTES
 
 
 @cython.final
@@ -130,7 +131,7 @@ def get_many_request(bytes database not None, keys, bytes options=None):
 
 
 def call_request(str method not None, params):
-    """Any method, its parameters a sequence.
+    """A request of whatever method, its parameters a sequence.
 
     Raises:
         BadRequest: a parameter is of a type, or a number of a size, that MessagePack cannot say.
@@ -163,7 +164,7 @@ cdef class Deadlines:
     def next(self):
         """The earliest deadline; infinity if there is none."""
         if not self.heap:
-            return inf
+            return INFINITY
         return (<Request>self.heap[0]).due
 
     def add(self, Request request not None, double due):

@@ -36,13 +36,13 @@ from gossipkv.wire._frames cimport (
     FrameState,
     frame_begin,
     frame_length,
-    frame_refusal,
     frame_scan,
 )
 
 from gossipkv.client import reads
 from gossipkv.errors import ProtocolError
 from gossipkv.wire import rpc
+from gossipkv.wire.frames import refusal
 
 # Ids of requests whose answers nobody awaits; a node that never answers them is left before they pile up.
 MAX_ABANDONED = 10_000
@@ -243,7 +243,8 @@ cdef class Session:
     @property
     def is_full(self):
         """Whether requests should wait: the session itself takes any number."""
-        return len(self.requests) >= self.max_in_flight or <Py_ssize_t>(self.queued_bytes - self.sent_bytes) >= self.max_unsent
+        cdef Py_ssize_t unsent = <Py_ssize_t>(self.queued_bytes - self.sent_bytes)
+        return len(self.requests) >= self.max_in_flight or unsent >= self.max_unsent
 
     @property
     def is_clean(self):
@@ -350,7 +351,7 @@ cdef class Session:
             if result == FRAME_PARTIAL:
                 break
             if result < 0:
-                self.failure = frame_refusal(result, self.offset + self.state.position, &self.limits)
+                self.failure = refusal(result, self.offset + self.state.position, self.limits)
                 break
             try:
                 self.answer(<const uint8_t*>data + taken, self.state.position, done)

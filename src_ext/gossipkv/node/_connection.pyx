@@ -33,7 +33,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
+from gossipkv.latency._histogram cimport LatencyHistogram
 from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.node._backlog cimport ASKED, Backlog, Request, request_bytes
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_size
@@ -41,10 +41,10 @@ from gossipkv.node._counters cimport (
     BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
     CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS, DUPLICATE_IDS,
     GET_MANYS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT,
-    REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE, counters_by_name, frame_fault,
+    REPLIES_TOO_LARGE, counters_by_name, frame_fault,
 )
 from gossipkv.node._holdings cimport held_by, largest_holder
-from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
+from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release
 from gossipkv.node._local cimport GATHERED_MOST, Gathered, answer_ping, end_get, gather_get, prefetch_gathered
 from gossipkv.node._message cimport (
     BAD_REQUEST, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope, blob_is, read_envelope,
@@ -52,6 +52,9 @@ from gossipkv.node._message cimport (
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
 from gossipkv.node._refusals cimport (
     refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_size,
+)
+from gossipkv.node._scans cimport (
+    UNDER_WAY, release_unread, scans_ask, scans_counters, scans_drop, scans_new_step, scans_release, scans_unpark,
 )
 from gossipkv.node._slots cimport slots_find, slots_give_back, slots_grow, slots_take
 from gossipkv.node._state cimport FINISHING, OPEN, Connection, time_is_up
@@ -76,6 +79,7 @@ cdef enum:
 
 
 @cython.final
+@cython.no_gc_clear  # Scans that are under way hold their table until the end.
 cdef class Core:
     """All connections of a node, and what they ask."""
 
@@ -96,21 +100,26 @@ cdef class Core:
         int64_t frame_timeout_ms,
         int64_t output_timeout_ms,
         int64_t idle_timeout_ms,
+        Py_ssize_t scan_limit,
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
-            max_in_flight, max_in_flight_total, max_connections
+            max_in_flight, max_in_flight_total, max_connections, scan_limit
         ) < 1:
             raise ValueError("every limit of a core must be positive")
         if max_depth > FRAME_DEPTH:
             raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
         self.thread = <long>PyThread_get_thread_ident()
         self.published = Published(())
+        self.retired = []
         self.frame_limits.max_size = max_frame
         self.frame_limits.max_depth = max_depth
         self.frame_limits.max_elements = max_elements
         self.read_limits.max_frame = max_frame
         self.read_limits.max_key = max_key
         self.read_limits.max_value = max_value
+        self.scans.limits = self.read_limits
+        self.scans.scan_limit = scan_limit
+        self.begin_step()
         self.max_in_flight = max_in_flight
         self.max_in_flight_total = max_in_flight_total
         self.max_queued = max_queued
@@ -127,10 +136,12 @@ cdef class Core:
     def __dealloc__(self):
         cdef uint32_t i
         for i in range(self.slots.count):
+            scans_drop(&self.scans, &self.slots.at[i].scanner)
             buffer_release(&self.slots.at[i].input)
             buffer_release(&self.slots.at[i].output)
             ids_release(&self.slots.at[i].in_flight)
             free(self.slots.at[i])
+        scans_release(&self.scans)
         free(self.slots.at)
         free(self.slots.free)
         free(self.addresses.entries)
@@ -183,6 +194,7 @@ cdef class Core:
         buffer_release(&connection.output)
         ids_release(&connection.in_flight)
         self.backlog.forget_queue(connection.handle)
+        scans_drop(&self.scans, &connection.scanner)
         self.connection_count -= 1
         slots_give_back(&self.slots, connection)
 
@@ -240,22 +252,10 @@ cdef class Core:
         if not connection.dirty:
             connection.dirty = push_handle(&self.dirty, connection.handle)
 
-    cdef Connection* next_runnable(self) noexcept nogil:
-        """The next connection whose held input may go on; NULL after the last."""
-        cdef Connection* connection
-        cdef uint64_t handle
-        while buffer_size(&self.runnable) > 0:
-            handle = pop_handle(&self.runnable)
-            connection = self.find(handle)
-            if connection != NULL:
-                connection.runnable = False
-                if connection.held and not connection.doomed:
-                    return connection
-        return NULL
-
     cdef Py_ssize_t room(self) noexcept nogil:
         """How much more may be held for all connections."""
-        return self.max_held - self.held_bytes - self.backlog.size_bytes - self.backlog.parked_bytes
+        cdef Py_ssize_t requests = self.backlog.size_bytes + self.backlog.parked_bytes
+        return self.max_held - self.held_bytes - self.scans.held_bytes - requests
 
     cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil:
         """Whether a connection may hold so much more.
@@ -274,6 +274,7 @@ cdef class Core:
             buffer_release(&largest.input)
             buffer_release(&largest.output)
             self.backlog.forget_queue(largest.handle)
+            scans_drop(&self.scans, &largest.scanner)
             self.doom(largest, CLOSED_MEMORY)
             self.flush_later(largest)
         return True
@@ -441,6 +442,11 @@ cdef class Core:
                 request.msgid, request.params, &self.read_limits, &self.out, &self.counts[KEYS_READ]
             )
             self.counts[GET_MANYS] += outcome > 0
+        elif blob_is(&request.method, b"scan", 4):
+            outcome = scans_ask(
+                &self.scans, &connection.scanner, self.published, request, connection.received_ns,
+                self.in_flight_count < self.max_in_flight_total, &self.out,
+            )
         elif blob_is(&request.method, b"ping", 4):
             outcome = answer_ping(request, &self.out, self.counts)
         self.conclude(connection, request, outcome)
@@ -449,12 +455,16 @@ cdef class Core:
         """What is left to do for a request."""
         if outcome == HAND_OFF and not self.may_hand_off(request):
             outcome = ANSWERED
-        self.fresh_answers += outcome > 0
+        self.fresh_answers += 0 < outcome < UNDER_WAY
         if outcome == HAND_OFF:
             self.hand_off(connection, request)
         elif outcome == REFUSED_SIZE:
             self.counts[REPLIES_TOO_LARGE] += 1
-        elif outcome == OUT_OF_MEMORY:
+        elif outcome == UNDER_WAY and self.make_room(connection, 0) and ids_add(
+            &connection.in_flight, request.msgid
+        ) == 0:
+            self.in_flight_count += 1
+        elif outcome == OUT_OF_MEMORY or outcome == UNDER_WAY:
             self.doom(connection, CLOSED_MEMORY)
 
     cdef bint may_hand_off(self, const Envelope* request) noexcept nogil:
@@ -522,28 +532,13 @@ cdef class Core:
             connection.blocked_ms = 0
         if connection.held and self.has_room(connection):
             self.run_later(connection)
-        if connection.shut and buffer_size(&connection.output) < self.max_queued:
-            connection.shut = False
-            self.backlog.resume_queue(connection.handle)
+        if buffer_size(&connection.output) < self.max_queued:
+            scans_unpark(&self.scans, &connection.scanner)
+            if connection.shut:
+                connection.shut = False
+                self.backlog.resume_queue(connection.handle)
 
     # Hand-offs --------------------------------------------------------------------------------------------------
-
-    cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil:
-        """The connection that awaits this answer, from now on no more; NULL: none does."""
-        cdef Connection* connection = self.find(handle)
-        if connection == NULL or not ids_remove(&connection.in_flight, msgid):
-            self.counts[REPLIES_DROPPED] += 1
-            return NULL
-        self.in_flight_count -= 1
-        self.counts[REPLIES] += 1
-        connection.active_ms = self.now_ms
-        return connection
-
-    cdef void deliver(self, Connection* connection) noexcept nogil:
-        """Put the answer in `out` behind what waits; it is sent with all others of its connection."""
-        self.hold_output(connection, 0)
-        self.flush_later(connection)
-        self.sent(connection, 0)
 
     # Time -------------------------------------------------------------------------------------------------------
 
@@ -554,14 +549,7 @@ cdef class Core:
     cdef void begin_step(self) noexcept nogil:
         self.hand_off_count = 0
         self.hand_off_bytes = 0
-
-    cdef void count_answered(self, const Connection* connection) noexcept nogil:
-        """The answers that were in `out` have been given to the socket, now."""
-        if self.fresh_answers > 0:
-            histogram_record(
-                &self.answered.histogram, <uint64_t>(self.now_ns - connection.received_ns), self.fresh_answers
-            )
-            self.fresh_answers = 0
+        scans_new_step(&self.scans)
 
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""
@@ -578,13 +566,16 @@ cdef class Core:
     # The way in from Python -------------------------------------------------------------------------------------
 
     def publish(self, Published published not None):
-        """Serve this table from the next message on; counting goes on, and the older table's files are released."""
+        """Serve this table from the next message on; counting goes on.
+
+        The older table's files are released when the last scan that reads from them has ended.
+        """
         cdef Published older = self.published
         self.check_thread()
         if published is not older:
             published.inherit(older)
             self.published = published
-            older.release()
+            self.retired = release_unread([*self.retired, older])
 
     def latency(self):
         """How long answers took, from the receive that brought the request until the answer was given to the socket."""
@@ -595,6 +586,7 @@ cdef class Core:
         result = counters_by_name(self.counts)
         result["connections"] = self.connection_count
         result["in_flight"] = self.in_flight_count
-        result["held_bytes"] = self.held_bytes
+        result["held_bytes"] = self.held_bytes + self.scans.held_bytes
+        result |= scans_counters(&self.scans)
         result["waiting_bytes"] = self.backlog.size_bytes + self.backlog.parked_bytes
         return result

@@ -1,4 +1,4 @@
-"""Who holds how much: its input, its output, and what waits in the backlog."""
+"""Who holds how much: its input, its output, its scans, and what waits in the backlog."""
 
 from libc.stdint cimport uint32_t
 
@@ -10,7 +10,10 @@ from gossipkv.node._state cimport FREE, Connection
 
 cdef inline Py_ssize_t held_by(const Connection* connection, Backlog backlog) noexcept nogil:
     return (
-        buffer_size(&connection.input) + buffer_size(&connection.output) + backlog.bytes_of(connection.handle)
+        buffer_size(&connection.input)
+        + buffer_size(&connection.output)
+        + connection.scanner.held_bytes
+        + backlog.bytes_of(connection.handle)
     )
 
 

@@ -193,7 +193,7 @@ cdef inline void put_bytes(Buffer* out, const uint8_t* data, Py_ssize_t size) no
     out.end += size
 
 
-cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+cdef inline void put_bin_head(Buffer* out, Py_ssize_t size) noexcept nogil:
     if size <= 0xFF:
         put(out, 0xC4)
         put_number(out, <uint64_t>size, 1)
@@ -203,7 +203,22 @@ cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noex
     else:
         put(out, 0xC6)
         put_number(out, <uint64_t>size, 4)
+
+
+cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    put_bin_head(out, size)
     put_bytes(out, data, size)
+
+
+cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
+    if count < 16:
+        put(out, <uint8_t>(0x90 | count))
+    elif count <= 0xFFFF:
+        put(out, 0xDC)
+        put_number(out, <uint64_t>count, 2)
+    else:
+        put(out, 0xDD)
+        put_number(out, <uint64_t>count, 4)
 
 
 cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:

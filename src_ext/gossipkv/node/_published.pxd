@@ -23,6 +23,7 @@ cdef struct PublishedVersion:
     int function  # code of the partition function
     Py_ssize_t partitions
     bint long_values  # worth a prefetch of their own
+    bint complete  # every partition is here
     PyObject** files  # borrowed from `Published.owned`; NULL where the partition is not here
     uint64_t requests
     uint64_t requests_by_name
@@ -49,6 +50,10 @@ cdef struct Lookup:
     uint32_t place
     bint by_name
 
+
+cdef PublishedVersion* choose_version(PublishedDatabase* database, const ReadOptions* options) noexcept nogil
+
+
 cdef class Published:
     cdef list owned  # the files and the encoded names, so that the pointers stay good
     cdef PublishedDatabase* databases
@@ -56,6 +61,7 @@ cdef class Published:
     cdef Py_ssize_t* slots
     cdef Py_ssize_t slot_mask
     cdef bint pinned
+    cdef Py_ssize_t readers  # scans under way, which need the files also when this is no longer what is served
 
     cdef int hold(self, bytes text, Blob* blob) except -1
     cdef int add_database(self, str name, object active, object versions) except -1

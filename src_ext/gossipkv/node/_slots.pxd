@@ -50,6 +50,7 @@ cdef inline Connection* slots_take(Slots* slots) noexcept nogil:
     handle = connection.handle
     memset(connection, 0, sizeof(Connection))
     connection.handle = handle + (<uint64_t>1 << 32)
+    connection.scanner.handle = connection.handle
     return connection
 
 

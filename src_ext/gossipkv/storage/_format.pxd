@@ -12,6 +12,7 @@ cdef extern from "gossipkv/storage/bits.h" nogil:
     uint64_t load64_big_endian "gkv_load64_big_endian"(const void* at)
     uint64_t multiply "gkv_multiply"(uint64_t a, uint64_t b, uint64_t* high)
     int lowest_bit "gkv_lowest_bit"(uint32_t mask)
+    int highest_bit "gkv_last_bit"(uint64_t word)
     void prefetch "gkv_prefetch"(const void* at)
     uint32_t match12 "gkv_match12"(const uint8_t* bucket, uint8_t fingerprint)
     int bit "gkv_bit"(const uint8_t* bits, uint64_t at)

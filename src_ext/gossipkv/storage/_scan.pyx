@@ -1,15 +1,18 @@
-"""Order: where a key's place is, and walks over the records from there, forward and backward."""
+"""Order: where a key's place is, and walks over the records from there, forward and backward.
+
+A `Walk` is a struct, for those who read many files at once without Python; whoever holds one holds the file, pinned.
+`Scan` is the same walk for Python.  Backwards, records are found from the anchor before them, a stretch at a time.
+"""
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memset
 
 from gossipkv.storage._format cimport (
-    COMPRESSION_NONE, HEADER_SIZE, PAGE_SIZE, compare_keys, load32, load64, prefetch, word_of,
+    COMPRESSION_NONE, HEADER_SIZE, PAGE_SIZE, compare_keys, highest_bit, load32, load64, prefetch, word_of,
 )
 from gossipkv.storage._mapped_file cimport FAULT_ANCHOR, check_range, fault
 from gossipkv.storage._records cimport Record, RecordReader, read_record
@@ -88,18 +91,70 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
     return 0
 
 
+cdef void walk_begin(RecordReader file, Walk* walk, uint64_t at, uint64_t end, bint reverse) noexcept nogil:
+    """Walk over the records from position `at` up to `end`, or back."""
+    walk.at = at
+    walk.end = end
+    walk.reverse = reverse
+    walk.last_word = -1
+    walk.anchor = file.anchor_count
+
+
+cdef int walk_back(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil:
+    """`walk_next`, backwards.  Requires: the walk has not ended."""
+    if walk.last_word < 0 and find_stretch(file, walk) < 0:
+        return WALK_DAMAGED
+    position[0] = take_last(walk)
+    walk.end = position[0]
+    return WALK_RECORD if read_record(file, position[0], record) == 0 else WALK_DAMAGED
+
+
+cdef inline uint64_t take_last(Walk* walk) noexcept nogil:
+    """The last of the record's places that are noted, which is forgotten.  Requires: there is one."""
+    cdef int word = walk.last_word
+    cdef int bit = highest_bit(walk.starts[word])
+    walk.starts[word] ^= <uint64_t> 1 << bit
+    while walk.last_word >= 0 and walk.starts[walk.last_word] == 0:
+        walk.last_word -= 1
+    return walk.stretch + 8 * (64 * <uint64_t> word + <uint64_t> bit)
+
+
+cdef int find_stretch(RecordReader file, Walk* walk) noexcept nogil:
+    """Note where the records begin from the last anchor below `end` up to it: there is at least one."""
+    cdef uint64_t at, low = 0, high = walk.anchor, middle, place
+    cdef Record record
+    while low < high:
+        middle = (low + high) // 2
+        if anchor_position(file, middle, &at) < 0:
+            return -1
+        if at < walk.end:
+            low = middle + 1
+        else:
+            high = middle
+    if low == 0:
+        return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base))
+    walk.anchor = low - 1
+    if anchor_position(file, low - 1, &at) < 0:
+        return -1
+    walk.stretch = at - at % PAGE_SIZE
+    memset(walk.starts, 0, sizeof(walk.starts))
+    while at < walk.end:
+        place = (at - walk.stretch) // 8
+        if place >= PAGE_SIZE // 8:
+            return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base) + 4 * (low - 1))
+        if read_record(file, at, &record) < 0:
+            return -1
+        walk.starts[place // 64] |= <uint64_t> 1 << place % 64
+        walk.last_word = <int> (place // 64)
+        at = record.next
+    return 0
+
+
 cdef Scan open_scan(RecordReader file, uint64_t at, uint64_t end, bint reverse, int64_t limit):
     """A walk over the records from position `at` up to `end`, or back; `limit` -1: over all of them."""
     cdef Scan scan = Scan.__new__(Scan)
-    scan.at = at
-    scan.end = end
+    walk_begin(file, &scan.walk, at, end, reverse)
     scan.left = limit
-    scan.reverse = reverse
-    if reverse:
-        scan.stretch = <uint64_t*> malloc(PAGE_SIZE // 8 * sizeof(uint64_t))
-        if scan.stretch == NULL:
-            raise MemoryError
-        scan.anchor = file.anchor_count
     scan.file = file
     file.pins += 1
     return scan
@@ -111,7 +166,6 @@ cdef class Scan:
 
     def __dealloc__(self):
         self.close()
-        free(self.stretch)
 
     cpdef close(self):
         """Let go of the file; the walk ends."""
@@ -126,23 +180,16 @@ cdef class Scan:
         cdef Record record
         cdef uint64_t position
         cdef object key, value, pair
+        cdef int result = WALK_ENDED
         if self.file is None:
             raise StopIteration
-        if self.left == 0 or self.at >= self.end:
+        if self.left != 0:
+            result = walk_next(self.file, &self.walk, &record, &position)
+        if result == WALK_ENDED:
             self.close()
             raise StopIteration
-        if self.reverse:
-            if self.waiting == 0 and self.fill() < 0:
-                self.fail()
-            self.waiting -= 1
-            position = self.stretch[self.waiting]
-            self.end = position
-        else:
-            position = self.at
-        if read_record(self.file, position, &record) < 0:
+        if result < 0:
             self.fail()
-        if not self.reverse:
-            self.at = record.next
         self.left -= self.left > 0
         key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
         value = PyBytes_FromStringAndSize(<const char*> record.value.data, record.value.size)
@@ -157,31 +204,3 @@ cdef class Scan:
         cdef object error = self.file.damage()
         self.close()
         raise error
-
-    cdef int fill(self) noexcept:
-        """Collect the records from the last anchor below `end` up to it: there is at least one."""
-        cdef RecordReader file = self.file
-        cdef uint64_t at, low = 0, high = self.anchor, middle
-        cdef Record record
-        while low < high:
-            middle = (low + high) // 2
-            if anchor_position(file, middle, &at) < 0:
-                return -1
-            if at < self.end:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
-            return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base))
-        self.anchor = low - 1
-        if anchor_position(file, low - 1, &at) < 0:
-            return -1
-        while at < self.end:
-            if self.waiting >= PAGE_SIZE // 8:
-                return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base) + 4 * (low - 1))
-            if read_record(file, at, &record) < 0:
-                return -1
-            self.stretch[self.waiting] = at
-            self.waiting += 1
-            at = record.next
-        return 0

@@ -71,6 +71,17 @@ static inline int gkv_lowest_bit(uint32_t mask) {
 #endif
 }
 
+/* Of a word that is not zero. */
+static inline int gkv_last_bit(uint64_t word) {
+#if defined(_MSC_VER)
+    unsigned long at;
+    _BitScanReverse64(&at, word);
+    return (int)at;
+#else
+    return 63 - __builtin_clzll(word);
+#endif
+}
+
 /* Volatile assembly, not __builtin_prefetch: to GCC a function that only prefetches has no effect, and it drops calls
  * to it. */
 static inline void gkv_prefetch(const void *at) {

@@ -167,6 +167,3 @@ cdef inline int frame_scan(
         else:
             frame_close(state)
     return FRAME_COMPLETE if state.position <= size else FRAME_PARTIAL
-
-
-cdef object frame_refusal(int result, object offset, const FrameLimits* limits)

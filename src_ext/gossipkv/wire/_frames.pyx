@@ -30,11 +30,10 @@ cdef dict REASONS = {
 }
 
 
-cdef object frame_refusal(int result, object offset, const FrameLimits* limits):
-    """The error for a result below 0; `offset` is that of the refused head in the stream."""
+def refusal(int result, offset, dict limits):
+    """The error for a result of the scanner below 0; `offset` is that of the refused head in the stream."""
     reason, text = REASONS[result]
-    bounds = limits[0]
-    message = f"refused at byte {offset} of the stream: {text.format(**bounds)}"
+    message = f"refused at byte {offset} of the stream: {text.format(**limits)}"
     return ProtocolError(message, {"reason": reason, "offset": offset})
 
 
@@ -98,7 +97,7 @@ cdef class FrameReader:
         if result == FRAME_PARTIAL:
             return None
         if result < 0:
-            self.failure = frame_refusal(result, self.offset + self.state.position, &self.limits)
+            self.failure = refusal(result, self.offset + self.state.position, self.limits)
             raise self.failure
         frame = PyBytes_FromStringAndSize(data, self.state.position)
         self.start += self.state.position

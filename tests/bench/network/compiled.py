@@ -44,9 +44,21 @@ def protocols() -> ModuleType:
         target.parent.mkdir(parents=True, exist_ok=True)
         c_file = target.with_name("_protocols.c")
         headers = sysconfig.get_paths()["include"]
+        include = str(ROOT / "src_ext")
         _run(
-            [sys.executable, "-m", "cython", "-3", "-X", "cdivision=True", "-I", str(ROOT / "src_ext"), str(source)]
-            + ["-o", str(c_file)],
+            [
+                sys.executable,
+                "-m",
+                "cython",
+                "-3",
+                "-X",
+                "cdivision=True",
+                "-I",
+                include,
+                str(source),
+                "-o",
+                str(c_file),
+            ],
             [*_compiler(), "-shared", "-fPIC", f"-I{headers}", str(c_file), "-o", str(target)],
         )
     spec = importlib.util.spec_from_file_location("_protocols", target)

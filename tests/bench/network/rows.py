@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from tests.bench import data, machine
 from tests.bench.measurement import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gossipkv.loadtest._dialect import Dialect
     from gossipkv.loadtest.load import Outcome
@@ -102,6 +102,14 @@ def open_traffic(server: Server, shape: Shape, dialect: Dialect | None = None) -
     return traffic
 
 
+@contextmanager
+def opened_for_once(server: Server, shape: Shape) -> Iterator[Traffic]:
+    """Connections that leave no port behind."""
+    with open_traffic(server, shape) as traffic:
+        yield traffic
+        traffic.close(reset=True)
+
+
 def interleaved(
     shape: Shape, servers: list[Server], rounds: int, figure_of: Callable[[Figure], float], unit: str = "us"
 ) -> Measurement:
@@ -118,7 +126,7 @@ def interleaved(
                 if server.name in kept:
                     figure = run(server, kept[server.name], shape.run_s)
                 else:
-                    with open_traffic(server, shape) as traffic:
+                    with opened_for_once(server, shape) as traffic:
                         figure = run(server, traffic, shape.run_s)
                 if number > 0:
                     samples[server.name].append(figure_of(figure))
@@ -130,8 +138,11 @@ def interleaved(
 
 def say(name: str, figures: list[Figure]) -> None:
     """One server's medians, for whoever waits."""
+    cpu_us, wall_us, busy, p50_us, p99_us = (
+        median(getattr(figure, what) for figure in figures)
+        for what in ("cpu_us", "wall_us", "busy", "p50_us", "p99_us")
+    )
     machine.say(
-        f"    {name:14} CPU {median(each.cpu_us for each in figures):8.3f} us, "
-        f"{median(1e6 / each.wall_us for each in figures):11,.0f}/s, busy {median(each.busy for each in figures):4.0%}, "
-        f"p50 {median(each.p50_us for each in figures):8.1f} us, p99 {median(each.p99_us for each in figures):8.1f} us"
+        f"    {name:14} CPU {cpu_us:8.3f} us, {MICROSECONDS / wall_us:11,.0f}/s, busy {busy:4.0%}, "
+        f"p50 {p50_us:8.1f} us, p99 {p99_us:8.1f} us"
     )

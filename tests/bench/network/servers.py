@@ -11,7 +11,6 @@ import os
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from tests.bench.serving import Client, node_get, node_value, process, redis_set
 from tests.bench.sources import write_database
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
     from gossipkv.loadtest._dialect import Dialect

@@ -47,11 +47,11 @@ class Connection:
 class FakeNode:
     """Listens; runs `behaviour(connection)` for each connection in a thread of its own."""
 
-    def __init__(self, behaviour: Callable[[Connection], None], *, host: str = "127.0.0.1") -> None:
+    def __init__(self, behaviour: Callable[[Connection], None], *, host: str = "127.0.0.1", port: int = 0) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.listener = socket.socket(family, socket.SOCK_STREAM)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((host, 0))
+        self.listener.bind((host, port))
         self.listener.listen(16)
         self.port = self.listener.getsockname()[1]
         self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"

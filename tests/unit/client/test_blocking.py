@@ -16,34 +16,18 @@ from hypothesis import strategies as st
 import gossipkv
 from gossipkv.client import blocking
 from gossipkv.errors import BadRequest, NotReady, ProtocolError, TimedOut, Unavailable, Unknown
+from tests.unit.client.behaviours import (
+    GARBAGE,
+    RECORDS,
+    hang_up,
+    hang_up_amid_an_answer,
+    hang_up_on_request,
+    one_answer,
+    refused_address,
+    silent,
+    twice,
+)
 from tests.unit.client.fake_node import Connection, FakeNode, store
-
-RECORDS = {f"key{number:03}".encode(): f"value {number}".encode() for number in range(50)} | {
-    b"": b"",
-    b"\xff\x00": b"\x00",
-}
-
-
-def refused_address() -> str:
-    """An address at which nothing listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
-
-
-def hang_up(connection: Connection) -> None:
-    """Accept and close at once."""
-
-
-def hang_up_on_request(connection: Connection) -> None:
-    """Take one request and close without a word."""
-    connection.next_request()
-
-
-def silent(connection: Connection) -> None:
-    """Read for ever, answer nothing."""
-    while connection.next_request() is not None:
-        pass
 
 
 def test_reads():
@@ -172,7 +156,7 @@ def test_refused_everywhere_lists_each_address():
     assert str(caught.value).count("refused") == 2
 
 
-@pytest.mark.parametrize("first", [hang_up, hang_up_on_request])
+@pytest.mark.parametrize("first", [hang_up, hang_up_on_request, hang_up_amid_an_answer])
 def test_a_broken_connection_is_repeated_elsewhere(first):
     """A read whose node dies is answered by the next address, without the caller noticing."""
     with FakeNode(first) as dying, FakeNode(store(RECORDS)) as living:
@@ -184,11 +168,6 @@ def test_a_broken_connection_is_repeated_elsewhere(first):
 
 def test_an_idle_connection_that_was_closed_is_dialled_again():
     """One address: its node closed the idle connection; the next request dials anew."""
-
-    def one_answer(connection: Connection) -> None:
-        message_id, _, _ = connection.next_request()
-        connection.answer(message_id, [b"v", "v1"])
-
     with FakeNode(one_answer) as node, blocking.connect(node.address) as client:
         for _ in range(3):
             assert client.dataset("geo").get("k") == b"v"
@@ -271,10 +250,7 @@ def test_a_pipeline_times_out():
         list(client.dataset("geo").iter_get(["a", "b"]))
 
 
-@pytest.mark.parametrize("raw", [
-    b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xc1", msgpack.packb([1, 4_000_000, None, [b"v", "v1"]]),
-    msgpack.packb([2, "hello", []]), msgpack.packb([0, 0, "get", []]), msgpack.packb([1, 0, None, "x" * 40])[:9] + b"\xc1",
-])  # fmt: skip
+@pytest.mark.parametrize("raw", GARBAGE)
 def test_garbage_is_one_clear_error(raw):
     """A peer that is no node: `ProtocolError` that names it, and the connection is closed."""
 
@@ -291,11 +267,6 @@ def test_garbage_is_one_clear_error(raw):
 
 def test_an_answer_that_comes_twice():
     """The first of two answers to one request counts, the second ends the connection; the next request dials anew."""
-
-    def twice(connection: Connection) -> None:
-        while (request := connection.next_request()) is not None:
-            connection.raw(msgpack.packb([1, request[0], None, [b"v", "v1"]]) * 2)
-
     with FakeNode(twice) as node, blocking.connect(node.address) as client:
         for _ in range(3):
             assert client.dataset("geo").get("k") == b"v"

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipkv.client.session import MAX_ABANDONED, Session
-from gossipkv.errors import BadRequest, Corrupt, GossipKVError, NotReady, ProtocolError, UnknownDatabase
+from gossipkv.client._requests import Request, call_request, get_many_request, get_request
+from gossipkv.client._session import MAX_ABANDONED, Session
+from gossipkv.client.reads import read_options
+from gossipkv.errors import Corrupt, NotReady, ProtocolError, UnknownDatabase
+from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
+from tests.oracle import session as oracle
+
+GEO = msgpack.packb("geo")
+LIMITS = {"max_size": MAX_FRAME_BYTES, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS}
+LENGTHS = [0, 1, 15, 16, 31, 32, 255, 256, 65_535, 65_536]
 
 
 def answer(message_id: int, result: object, error: object = None) -> bytes:
@@ -24,58 +32,180 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
-def test_a_request_is_messagepack_rpc():
-    """The bytes of a request are `[0, id, method, params]` and nothing else."""
-    session = Session()
-    message_id, frame = session.request("get", ["geo", b"paris", {"version": "1"}])
-    assert msgpack.unpackb(frame) == [0, message_id, "get", ["geo", b"paris", {"version": "1"}]]
-    assert session.in_flight == 1
+def sent(session: Session) -> list[list[object]]:
+    """The messages that wait to be sent."""
+    unpacker = msgpack.Unpacker(raw=False)
+    output = session.take_output()
+    session.sent(len(output))
+    unpacker.feed(output)
+    return list(unpacker)
 
 
-@given(
-    results=st.lists(
-        st.one_of(st.none(), st.binary(max_size=40), st.text(max_size=10), st.integers(0, 2**63)), max_size=8
-    ),
-    order=st.randoms(use_true_random=False),
-    cuts=st.lists(st.integers(0, 10_000), max_size=12),
+def ask(session: Session, request: Request | None = None) -> Request:
+    """Send a request; by default a get."""
+    request = get_request(GEO, b"k") if request is None else request
+    session.send(request)
+    return request
+
+
+@pytest.mark.parametrize("first_id", [0, 127, 128, 255, 256, 65_535, 65_536, 0xFFFF_FFFF])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_request_is_messagepack_rpc(first_id, length):
+    """The bytes of every kind of request are those that msgpack makes, for ids and keys of every width."""
+    options = read_options("v1", None)
+    for request, method, params in [
+        (get_request(GEO, bytes(length)), "get", ["geo", bytes(length)]),
+        (get_request(GEO, "ü" * 3, options), "get", ["geo", "ü".encode() * 3, {"version": "v1"}]),
+        (get_many_request(GEO, [b"k"] * length), "get_many", ["geo", [b"k"] * length]),
+        (get_many_request(GEO, [bytes(length)], options), "get_many", ["geo", [bytes(length)], {"version": "v1"}]),
+        (call_request("scan", ["geo", {"limit": length}]), "scan", ["geo", {"limit": length}]),
+    ]:  # fmt: skip
+        session = Session(first_id=first_id)
+        ask(session, request)
+        output = session.take_output()
+        assert output == oracle.encode(first_id, method, params)
+        assert session.queued_bytes == session.unsent_bytes == len(output) <= request.size_bytes
+        assert (session.in_flight, session.awaited, session.outstanding()) == (1, 1, [request])
+
+
+VALUES = st.one_of(st.none(), st.binary(max_size=40), st.sampled_from([bytes(length) for length in LENGTHS]))
+VERSIONS = st.sampled_from(["v1", "", "2024-05-01", "é" * 20, "x" * 300])
+ODD = st.one_of(st.none(), st.booleans(), st.integers(-9, 2**40), st.text(max_size=5), st.lists(st.binary(max_size=3)))
+ERRORS = st.sampled_from(
+    [["NOT_READY", "why", {}], ["NOT_READY", "why"], ["X", "y", 3], "text", 0, [], {"a": 1}, ["A"]]
 )
-def test_every_split_and_order_gives_every_answer_once(results, order, cuts):
-    """However the stream is cut and the answers ordered, each request gets its own result, once."""
+
+
+@st.composite
+def conversations(draw):
+    """Requests, what each is answered with, and which are abandoned before."""
+    asked = []
+    for _ in range(draw(st.integers(0, 8))):
+        kind = draw(st.sampled_from(["get", "get_many", "ping"]))
+        keys = draw(st.lists(st.binary(max_size=3), max_size=20))
+        version = draw(VERSIONS)
+        result = {
+            "get": [draw(VALUES), version],
+            "get_many": [[draw(VALUES) for _ in keys], version],
+            "ping": draw(ODD),
+        }[kind]
+        error = None
+        match draw(st.integers(0, 9)):
+            case 0:
+                result = draw(st.one_of(ODD, st.lists(ODD, max_size=3), st.tuples(ODD, VERSIONS)))
+            case 1:
+                error = draw(ERRORS)
+        asked.append((kind, keys, result, error, draw(st.integers(0, 4)) == 0))
+    return asked
+
+
+def check_against_oracle(session: Session, requests: dict[int, Request], slow: oracle.Conversation, pieces) -> None:
+    """Feed the pieces; each request has the oracle's outcome, in its order, and the session its end."""
+    names = {id(request): message_id for message_id, request in requests.items()}
+    slow.hear(b"".join(pieces))
+    found = []
+    for piece in pieces:
+        for request in session.receive(piece):
+            assert request.is_done
+            assert request.session is None
+            found.append(names[id(request)])
+    assert found == [message_id for message_id, _, _ in slow.answers]
+    for message_id, kind, result in slow.answers:
+        request = requests[message_id]
+        if kind == "result":
+            wanted = tuple(result) if request.method in {"get", "get_many"} else result
+            assert request.take() == wanted
+        elif kind == "odd":
+            assert isinstance(request.error, ProtocolError)
+        else:
+            assert not isinstance(request.error, ProtocolError)
+            assert request.error is not None
+    assert (session.failure is None) == (slow.failure is None)
+    assert session.answered >= len(slow.answers)
+    assert session.in_flight - session.abandoned == len(session.outstanding())
+    if slow.failure is None:
+        assert session.in_flight == len(slow.requests)
+        assert session.abandoned == len(slow.abandoned)
+
+
+@settings(max_examples=400)
+@given(
+    asked=conversations(),
+    order=st.randoms(use_true_random=False),
+    cuts=st.lists(st.integers(0, 300_000), max_size=12),
+    junk=st.binary(max_size=6),
+    first_id=st.sampled_from([0, 120, 250, 65_530, 0xFFFF_FFFC]),
+)
+def test_every_split_and_order_gives_every_answer_once(asked, order, cuts, junk, first_id):
+    """However the stream is cut and the answers ordered, each request gets its own result, once, as the oracle says."""
+    session = Session(first_id=first_id)
+    requests, slow, frames = {}, oracle.Conversation({}, limits=LIMITS), []
+    for number, (kind, keys, result, error, is_abandoned) in enumerate(asked):
+        message_id = (first_id + number) & 0xFFFF_FFFF
+        request = {
+            "get": lambda: get_request(GEO, b"key"),
+            "get_many": lambda keys=keys: get_many_request(GEO, keys),
+            "ping": lambda: call_request("ping", []),
+        }[kind]()
+        requests[message_id] = ask(session, request)
+        slow.requests[message_id] = (kind, ["geo", keys])
+        frames.append(answer(message_id, result, error))
+        if is_abandoned:
+            request.fail(None)
+            slow.abandoned.add(message_id)
+    order.shuffle(frames)
+    check_against_oracle(session, requests, slow, split(b"".join(frames) + junk, cuts))
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_a_stream_cut_anywhere_is_clean_only_between_answers(cut):
+    """`is_clean` tells an end of the stream between two answers from one amid an answer."""
     session = Session()
-    wanted = {session.request("m", [])[0]: result for result in results}
-    shuffled = list(wanted.items())
-    order.shuffle(shuffled)
-    stream = b"".join(answer(message_id, result) for message_id, result in shuffled)
-    got = [found for piece in split(stream, cuts) for found in session.receive(piece)]
-    assert [(found.msgid, found.result) for found in got] == shuffled
-    assert all(found.error is None for found in got)
-    assert session.in_flight == 0
+    frames = [answer(number, [b"some value", "v1"]) for number in range(3)]
+    for _ in frames:
+        ask(session)
+    stream = b"".join(frames)
+    session.receive(stream[:cut])
+    assert session.is_clean is (cut % len(frames[0]) == 0)
+    session.receive(stream[cut:])
     assert session.is_clean
+    assert session.answered == len(frames)
+
+
+def test_byte_by_byte_costs_linear_time_and_the_buffer_is_given_back():
+    """A large answer in small pieces arrives whole, and what follows it as well."""
+    session = Session()
+    first, second = ask(session), ask(session)
+    stream = answer(0, [b"x" * 3_000_000, "v1"]) + answer(1, [b"y", "v1"])
+    done = [request for begin in range(0, len(stream), 997) for request in session.receive(stream[begin : begin + 997])]
+    assert done == [first, second]
+    assert (len(first.take()[0]), second.take()) == (3_000_000, (b"y", "v1"))
 
 
 def test_errors_come_back_as_their_classes():
-    """An error on the wire is returned as the class that stands for its code, with message and details."""
+    """An error on the wire becomes the class that stands for its code, with message and details."""
     session = Session()
-    for code, kind in (("UNKNOWN_DATABASE", UnknownDatabase), ("NOT_READY", NotReady)):
-        message_id, _ = session.request("get", ["x", b"k"])
-        (found,) = session.receive(answer(message_id, None, [code, "why", {"progress": 0.5}]))
-        assert type(found.error) is kind
-        assert (found.error.message, found.error.details) == ("why", {"progress": 0.5})
-    message_id, _ = session.request("get", ["x", b"k"])
-    details = {"file": "a.gkv", "offset": 4096, "reason": "checksum"}
-    (found,) = session.receive(answer(message_id, None, ["CORRUPT", "damaged", details]))
-    assert isinstance(found.error, Corrupt)
-    assert (found.error.file, found.error.offset) == ("a.gkv", 4096)
+    for number, (code, kind) in enumerate((("UNKNOWN_DATABASE", UnknownDatabase), ("NOT_READY", NotReady))):
+        request = ask(session)
+        session.receive(answer(number, None, [code, "why", {"progress": 0.5}]))
+        assert type(request.error) is kind
+        assert (request.error.message, request.error.details) == ("why", {"progress": 0.5})
+    request = ask(session)
+    session.receive(answer(2, None, ["CORRUPT", "damaged", {"file": "a.gkv", "offset": 4096, "reason": "checksum"}]))
+    assert isinstance(request.error, Corrupt)
+    assert (request.error.file, request.error.offset) == ("a.gkv", 4096)
 
 
-@pytest.mark.parametrize("again", [answer(0, b"x"), answer(7, b"x")])
-def test_an_answer_without_a_request_is_refused(again):
-    """An id that is not in flight, made up or answered already, ends the session."""
+@pytest.mark.parametrize("again", [answer(0, [b"x", "v"]), answer(7, [b"x", "v"])])
+def test_an_answer_without_a_request_ends_the_session(again):
+    """An id that is not in flight, made up or answered already, is a failure; what came before it counts."""
     session = Session()
-    session.request("get", ["geo", b"k"])
-    assert len(session.receive(answer(0, b"v"))) == 1
-    with pytest.raises(ProtocolError, match=r"made up, or answered twice"):
-        session.receive(again)
+    first, second = ask(session), ask(session)
+    assert session.receive(answer(0, [b"v", "v1"]) + again + answer(1, [b"w", "v1"])) == [first]
+    assert isinstance(session.failure, ProtocolError)
+    assert "made up, or answered twice" in session.failure.message
+    assert session.receive(answer(1, [b"w", "v1"])) == []
+    assert session.outstanding() == [second]
 
 
 @pytest.mark.parametrize(
@@ -86,93 +216,133 @@ def test_an_answer_without_a_request_is_refused(again):
         msgpack.packb(None),
         msgpack.packb([1, 0, None]),
         msgpack.packb([0, 0, "get", []]),
+        msgpack.packb([2, "hello", []]),
         msgpack.packb([1, "0", None, None]),
         msgpack.packb([1, -1, None, None]),
+        msgpack.packb([1, True, None, None]),
+        msgpack.packb([True, 0, None, None]),
+        msgpack.packb([1, 2**32, None, [b"v", "v1"]]),
         msgpack.packb([1, 0, None, msgpack.ExtType(5, b"x")]),
         b"\x94\x01\x00\xc0\xa2\xff\xfe",
+        b"\x94\x01\x00\xc0\x92\xc0\xa2\xff\xfe",
         b"\xdd\xff\xff\xff\xff",
         b"\x91" * 500,
     ],
 )
-def test_garbage_is_a_protocol_error(garbage):
-    """What is not an answer raises `ProtocolError`, whatever it is instead."""
-    session = Session()
-    session.request("get", ["geo", b"k"])
-    with pytest.raises(ProtocolError):
-        session.receive(garbage)
+def test_garbage_ends_the_session(garbage):
+    """What is not an answer is a failure, whatever it is instead, however it arrives; the request stays open."""
+    for pieces in ([garbage], [garbage[number : number + 1] for number in range(len(garbage))]):
+        session = Session()
+        request = ask(session)
+        for piece in pieces:
+            assert session.receive(piece) == []
+        assert isinstance(session.failure, ProtocolError)
+        assert not request.is_done
 
 
 def test_an_answer_over_the_limit_is_refused_at_its_head():
     """A length over the limit is refused when it is read, not when it has arrived."""
     session = Session(max_frame=1000)
-    session.request("get", ["geo", b"k"])
-    with pytest.raises(ProtocolError):
-        session.receive(b"\x94\x01\x00\xc0\xc6\x7f\xff\xff\xff")
-
-
-@settings(max_examples=300)
-@given(data=st.data())
-def test_mutated_answers_never_surprise(data):
-    """A flipped, cut or doubled byte gives answers of the right form or `ProtocolError`, never another exception."""
-    session = Session()
-    ids = [session.request("get", ["geo", b"k"])[0] for _ in range(3)]
-    stream = bytearray(b"".join(answer(message_id, [b"value", "v1"]) for message_id in ids))
-    position = data.draw(st.integers(0, len(stream) - 1))
-    match data.draw(st.sampled_from(["flip", "cut", "double"])):
-        case "flip":
-            stream[position] ^= data.draw(st.integers(1, 255))
-        case "cut":
-            del stream[position]
-        case "double":
-            stream.insert(position, stream[position])
-    try:
-        found = session.receive(bytes(stream))
-    except ProtocolError:
-        return
-    assert len({one.msgid for one in found}) == len(found) <= 3
-    assert all(one.msgid in ids and (one.error is None or isinstance(one.error, GossipKVError)) for one in found)
+    ask(session)
+    session.receive(b"\x94\x01\x00\xc0\xc6\x7f\xff\xff\xff")
+    assert session.failure.details["reason"] == "size"
 
 
 def test_abandoned_answers_are_dropped():
     """Nobody gets the answer to an abandoned request, and its id is free only after it came."""
     session = Session()
-    first, _ = session.request("get", ["geo", b"a"])
-    second, _ = session.request("get", ["geo", b"b"])
-    session.abandon(first)
-    assert session.in_flight == 2
-    assert [one.msgid for one in session.receive(answer(second, 2) + answer(first, 1))] == [second]
-    assert session.in_flight == 0
-    session.abandon(first)  # It came already: nothing to do.
-    with pytest.raises(ProtocolError):
-        session.receive(answer(first, 1))
+    first, second = ask(session), ask(session)
+    first.fail(None)
+    assert (session.in_flight, session.awaited, session.abandoned) == (2, 1, 1)
+    assert session.receive(answer(1, [b"2", "v"]) + answer(0, [b"1", "v"])) == [second]
+    assert first.result is None
+    assert (session.in_flight, session.abandoned) == (0, 0)
+    first.fail(None)  # It came already: nothing to do.
+    session.receive(answer(0, [b"1", "v"]))
+    assert session.failure is not None
 
 
-def test_a_node_that_owes_too_much_is_refused():
+def test_a_request_may_go_on_elsewhere():
+    """A request that was withdrawn is sent on another session, and the late answer of the first is dropped."""
+    left, taken = Session(), Session(first_id=9)
+    request = ask(left)
+    with pytest.raises(ValueError, match="elsewhere"):
+        taken.send(request)
+    left.withdraw(request)
+    with pytest.raises(ValueError, match="not in flight here"):
+        left.withdraw(request)
+    taken.send(request)
+    assert left.receive(answer(0, [b"late", "v"])) == []
+    assert not request.is_done
+    assert taken.receive(answer(9, [b"right", "v"])) == [request]
+    assert request.take() == (b"right", "v")
+    with pytest.raises(ValueError, match="is done"):
+        taken.send(request)
+
+
+def test_a_node_that_owes_too_much_is_left():
     """Abandoned requests that are never answered are bounded."""
     session = Session()
-    ids = [session.request("ping", [])[0] for _ in range(MAX_ABANDONED + 1)]
-    for message_id in ids[:-1]:
-        session.abandon(message_id)
-    with pytest.raises(ProtocolError, match="unanswered"):
-        session.abandon(ids[-1])
+    requests = [ask(session) for _ in range(MAX_ABANDONED + 1)]
+    for request in requests[:-1]:
+        request.fail(None)
+    assert session.failure is None
+    requests[-1].fail(None)
+    assert "unanswered" in session.failure.message
 
 
 def test_ids_wrap_and_skip_those_in_flight():
     """After the last 32-bit id comes 0, and an id that is still open is not given twice."""
     session = Session(first_id=0xFFFF_FFFE)
-    first = [session.request("ping", [])[0] for _ in range(4)]
-    assert first == [0xFFFF_FFFE, 0xFFFF_FFFF, 0, 1]
-    wrapped = Session(first_id=5)
-    assert wrapped.request("ping", [])[0] == 5
-    wrapped._next_id = 5
-    assert wrapped.request("ping", [])[0] == 6
+    for _ in range(3):
+        ask(session)
+    assert [message[1] for message in sent(session)] == [0xFFFF_FFFE, 0xFFFF_FFFF, 0]
+    wrapped = Session(first_id=0xFFFF_FFFF)
+    ask(wrapped)
+    oldest = ask(wrapped)
+    for _ in range(70_000):  # No need to wait for all four thousand million.
+        ask(wrapped)
+        wrapped.take_output()
+    assert oldest.session is wrapped
+    assert wrapped.in_flight == 70_002
 
 
-@pytest.mark.parametrize("value", [2**64, object(), "\ud800"])
-def test_what_messagepack_cannot_say_is_a_bad_request(value):
-    """Parameters that have no form on the wire raise `BadRequest` and leave the session as it was."""
+def test_what_was_sent_is_known_to_the_byte():
+    """A request has begun when its first byte was given to the network."""
     session = Session()
-    with pytest.raises(BadRequest, match="cannot be encoded"):
-        session.request("get", ["geo", value])
-    assert session.in_flight == 0
-    assert session.request("ping", [])[0] == 0
+    first, second = ask(session), ask(session)
+    size = len(session.take_output()) // 2
+    assert not session.has_begun(first)
+    session.sent(1)
+    assert session.has_begun(first)
+    session.sent(size - 1)
+    assert not session.has_begun(second)
+    session.sent(1)
+    assert session.has_begun(second)
+    assert session.unsent_bytes == size - 1
+
+
+def test_a_session_says_when_it_is_full():
+    """In flight and unsent are bounded; answers, and what the network took, make room again."""
+    session = Session(max_in_flight=2, max_unsent=10_000)
+    ask(session)
+    assert not session.is_full
+    ask(session)
+    assert session.is_full
+    session.receive(answer(0, [b"v", "v1"]))
+    assert not session.is_full
+    ask(session, get_request(GEO, bytes(10_000)))
+    session.receive(answer(1, [b"v", "v1"]))
+    assert session.is_full
+    sent(session)
+    assert not session.is_full
+
+
+def test_silence_is_known():
+    """A session tells whether anything arrived since a request was sent, be it half an answer to another."""
+    session = Session()
+    first = ask(session)
+    assert session.is_silent(first)
+    session.receive(answer(0, [b"v", "v1"])[:3])
+    second = ask(session)
+    assert (session.is_silent(first), session.is_silent(second)) == (False, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import socket
 import threading
@@ -125,6 +126,22 @@ def test_one_run_after_another() -> None:
         with Traffic(parse_address(node.address), RpcDialect("db", RECORDS), load) as traffic:
             assert [traffic.run(requests=count).requests for count in (10, 20)] == [10, 20]
     assert node.accepted == 3
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_connections_end_with_or_without_a_farewell(reset: bool) -> None:
+    """Usually a server sees the end of each, after a reset an error."""
+    seen: queue.Queue[bytes | str] = queue.Queue()
+
+    def serve(connection: Connection) -> None:
+        try:
+            seen.put(connection.socket.recv(1))
+        except ConnectionResetError:
+            seen.put("reset")
+
+    with FakeNode(serve) as node:
+        Traffic(node.address, RpcDialect("db", RECORDS), Load(connections=2)).close(reset=reset)
+        assert [seen.get(timeout=10) for _ in range(2)] == 2 * ["reset" if reset else b""]
 
 
 def test_nobody_there() -> None:

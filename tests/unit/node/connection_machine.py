@@ -6,8 +6,8 @@ that are gone; time passes; tables change.  The limits are so low that every run
 """
 
 import functools
-import random
 import operator
+import random
 from collections import Counter
 from typing import ClassVar
 
@@ -49,6 +49,8 @@ PLAIN = [
     ("get", [b"db", b"none", {"version": "1"}]),
     ("get_many", ["db", [b"k", b"", b"none"]]),
     ("get_many", ["db", [b"long"], {"min_version": "1"}]),
+    ("scan", ["db", {"start": b"l", "version": "1"}]),
+    ("scan", ["db", {"reverse": True, "end": b"l"}]),
 ]
 HANDED_OFF = [
     ("info", []),

@@ -32,6 +32,7 @@ LIMITS = {
     "max_in_flight": 100,
     "max_in_flight_total": 1 << 16,
     "max_queued": 1 << 20,
+    "scan_limit": 1000,
     "max_held": 1 << 24,
     "max_connections": 100,
     "max_connections_per_address": 0,

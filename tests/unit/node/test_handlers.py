@@ -82,7 +82,9 @@ class Node:
     def __init__(self, *held: tuple[BuiltVersion, bool], max_frame: int = 1 << 20, scan_limit: int = 10) -> None:
         self.library = MadeUpLibrary()
         self.counted: list[tuple[str, str, bool]] = []
-        self.reads = Reads(self.library, self.count, max_key=100, max_frame=max_frame, scan_limit=scan_limit)
+        self.reads = Reads(
+            self.library, self.count, max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit
+        )
         self.reads.served = serve(held)
         self.handlers = Handlers(
             self.library,

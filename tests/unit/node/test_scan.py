@@ -48,13 +48,13 @@ def pages(version: ServedVersion, bounds: Bounds, limit: int, page_bytes: int) -
     """Page after page, through the cursor."""
     found = []
     while True:
-        records, cursor = page(version, bounds, limit, page_bytes)
-        found.append(records)
+        records, cursor = page(version, bounds, limit, page_bytes, 1 << 20)
+        found.append([(key, value) for key, value in records])
         if cursor is None:
             return found
         assert records
         name, last = decode_cursor(cursor)
-        assert (name, last) == ("v1", records[-1][0])
+        assert (name, last) == ("v1", found[-1][-1][0])
         bounds = bounds.after(last)
 
 
@@ -75,16 +75,17 @@ def test_pages_join_to_the_whole(version: ServedVersion, bounds: Bounds, limit: 
 def test_one_partition_needs_no_merge(tmp_path: Path) -> None:
     """The same from one file."""
     everything = Bounds(None, None, None, reverse=False)
-    assert page(of(tmp_path, 1), everything, 1000, 1 << 20) == (expected(everything), None)
+    records = [[key, value] for key, value in expected(everything)]
+    assert page(of(tmp_path, 1), everything, 1000, 1 << 20, 1 << 20) == (records, None)
 
 
 def test_the_last_page_has_no_cursor(version: ServedVersion) -> None:
     """Exactly as many records as the limit: the end is known, nobody asks once more for nothing."""
     everything = Bounds(None, None, None, reverse=False)
-    records, cursor = page(version, everything, len(RECORDS), 1 << 20)
+    records, cursor = page(version, everything, len(RECORDS), 1 << 20, 1 << 20)
     assert len(records) == len(RECORDS)
     assert cursor is None
-    records, cursor = page(version, everything, len(RECORDS) - 1, 1 << 20)
+    records, cursor = page(version, everything, len(RECORDS) - 1, 1 << 20, 1 << 20)
     assert len(records) == len(RECORDS) - 1
     assert cursor is not None
 
@@ -93,13 +94,13 @@ def test_missing_partitions() -> None:
     """A scan needs every partition."""
     (held,) = serve([(BuiltVersion("db", "1", [None]), True)]).databases["db"].versions
     with pytest.raises(NotServed):
-        page(held, Bounds(None, None, None, reverse=False), 1, 1)
+        page(held, Bounds(None, None, None, reverse=False), 1, 1, 1)
 
 
 def test_files_can_be_closed_after_a_page(tmp_path: Path) -> None:
-    """A page that ends early leaves no scan open, so nothing stays pinned."""
+    """A page that ends early pins nothing."""
     version = of(tmp_path, 3)
-    page(version, Bounds(None, None, None, reverse=False), 2, 1 << 20)
+    page(version, Bounds(None, None, None, reverse=False), 2, 1 << 20, 1 << 20)
     for file in version.files:
         assert file is not None
         file.close()

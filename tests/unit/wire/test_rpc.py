@@ -90,7 +90,19 @@ def test_what_is_no_request(message: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [[], [1], [1, 1, None], [0, 1, "m", []], {}, None, [1, "x", None, 1], [1, True, None, 1]]
+    "message",
+    [
+        [],
+        [1],
+        [1, 1, None],
+        [0, 1, "m", []],
+        {},
+        None,
+        [1, "x", None, 1],
+        [1, True, None, 1],
+        [True, 1, None, 1],
+        [1.0, 1, None, 1],
+    ],
 )
 def test_what_is_no_response(message: object) -> None:
     """Anything but `[1, id, error, result]` is a protocol error that names what came."""

@@ -1,0 +1,19 @@
+"""What a request for a scan asks.  The idea stands in `_scan_plan.pyx`."""
+
+from gossipkv.node._buffer cimport Buffer
+from gossipkv.node._message cimport Blob, Cursor
+from gossipkv.node._published cimport Published, PublishedVersion
+from gossipkv.node._scan_page cimport Range
+
+cdef enum:
+    CURSOR_CHECKSUM_BYTES = 4
+
+cdef struct Plan:
+    Blob database
+    PublishedVersion* version
+    bint by_name
+    Range range
+    Py_ssize_t limit
+
+
+cdef int make_plan(Published table, Cursor params, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan) noexcept nogil

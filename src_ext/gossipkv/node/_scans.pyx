@@ -1,0 +1,386 @@
+"""Scans: read from the request, made in slices, the connections in turn.
+
+A scan that is plain is answered without Python: its options are what `docs/wire.md` says, database and version are
+known, every partition is here, and no record is damaged.  Whatever is not, is handed off as it came, also when that
+shows amid the scan: `gossipkv.node.reads` is the one place that knows the errors, and it decides anew.
+
+The life of a scan::
+
+    asked ── ends in its first slice ──────────────────────────> answered at once
+      └────> waiting ── a place is free ──> running, in slices ──> answered, or handed off
+
+* A slice is bounded in work, not in time, so that a run can be repeated.  What a get waits for beside scans is two
+  slices at most: one of first slices, which requests that have just come share, and one of a scan that is running.
+* A connection has one scan running; the others wait behind it.  Connections whose scans run take turns, a slice each.
+* What is running holds memory, so only some are; other connections wait in the order in which they asked, and one
+  that has more to ask goes behind them.
+* A scan is begun when its peer reads; once begun it goes on to its end, so nobody keeps a place by not reading.
+* A scan reads from the table that was served when it began, and holds it (`Published.readers`).
+"""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
+from gossipkv.node._message cimport (
+    HEAD_BYTES, Blob, Cursor, Envelope, put, put_answer, put_bin, put_bin_head, put_bytes, put_number,
+)
+from gossipkv.node._published cimport (
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published, PublishedDatabase, PublishedVersion, ReadOptions,
+    choose_version,
+)
+from gossipkv.node._refusals cimport refuse_answer
+from gossipkv.node._scan_page cimport (
+    OPENING, PAGE_NO_MEMORY, PAGE_READY, PAGE_UNFINISHED, Entry, Head, Page, page_begin, page_close, page_release,
+    page_run,
+)
+from gossipkv.node._scan_plan cimport CURSOR_CHECKSUM_BYTES, make_plan
+from gossipkv.storage._checksum cimport crc32c_of
+
+cdef enum:
+    # Keys and values of one answer: a scan reads ahead by pages, and more would be held for each scan that runs.
+    PAGE_BYTES = 1024 * 1024
+    # What an answer has beside the records.
+    ENVELOPE_BYTES = 1024
+    # Scans that run at the same time: each holds a page and 200 bytes for each partition.
+    RUNNING_SCANS = 32
+    # A job that has ended keeps this much for the next one.
+    SPARE_BYTES = 4 * 1024 * 1024
+
+# One scan ---------------------------------------------------------------------------------------------------------
+
+
+cdef Job* new_job(Scans* scans) noexcept nogil:
+    cdef Job* job = scans.spare
+    scans.spare = NULL
+    return job if job != NULL else <Job*>calloc(1, sizeof(Job))
+
+
+cdef void note_size(Scans* scans, Scanner* scanner, Job* job) noexcept nogil:
+    """Count what the job holds now."""
+    cdef Py_ssize_t size = (
+        job.params.end
+        + job.bounds.end
+        + job.page.out.end
+        + job.page.head_count * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
+    )
+    scans.held_bytes += size - job.held
+    scanner.held_bytes += size - job.held
+    job.held = size
+
+
+cdef inline void let_go(Published table) noexcept nogil:
+    table.readers -= 1
+
+
+cdef void end_job(Scans* scans, Job* job) noexcept nogil:
+    """It holds nothing any more; its memory may be the next one's."""
+    cdef Py_ssize_t capacity = job.params.capacity + job.bounds.capacity + job.page.out.capacity
+    capacity += job.page.head_room * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
+    if job.begun:
+        let_go(<Published>job.table)
+        job.begun = False
+    scans.held_bytes -= job.held
+    job.held = 0
+    if scans.spare == NULL and capacity <= SPARE_BYTES:
+        job.params.start = 0
+        job.params.end = 0
+        scans.spare = job
+    else:
+        free_job(job)
+
+
+cdef void free_job(Job* job) noexcept nogil:
+    buffer_release(&job.params)
+    buffer_release(&job.bounds)
+    page_release(&job.page)
+    free(job)
+
+
+cdef void begin_job(Scans* scans, Job* job, Published table) noexcept nogil:
+    """Requires: there is a plan, made with that table."""
+    job.begun = True
+    job.table = <PyObject*>table
+    table.readers += 1
+    page_begin(
+        &job.page,
+        job.plan.version.files,
+        job.plan.version.partitions,
+        &job.plan.range,
+        job.plan.limit,
+        min(<Py_ssize_t>PAGE_BYTES, (scans.limits.max_frame - ENVELOPE_BYTES) // 2),
+        scans.limits.max_value,
+    )
+
+
+cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, Published table, const Cursor* params) noexcept nogil:
+    """Copy the request: what it was read from is used again.  A plan that was made points into the copy then."""
+    cdef Cursor copy
+    if buffer_append(&job.params, params.at, params.end - params.at) < 0:
+        return -1
+    copy = Cursor(job.params.data, job.params.data + job.params.end)
+    if make_plan(table, copy, scans.scan_limit, &job.bounds, &job.plan) != ANSWERED:
+        return -1
+    job.page.range = job.plan.range
+    note_size(scans, scanner, job)
+    return 0
+
+
+cdef int go_on(Scans* scans, Job* job, Published table, int64_t* work, Buffer* out) noexcept nogil:
+    """A slice of a scan that has begun; its answer is in `out` when it ends."""
+    cdef Py_ssize_t records = job.page.records
+    cdef Py_ssize_t searched = job.page.at if job.page.stage == OPENING else job.page.file_count
+    cdef int result = page_run(&job.page, work)
+    scans.slices += 1
+    scans.records += <uint64_t>(job.page.records - records)
+    scans.searches += <uint64_t>(
+        (job.page.at if job.page.stage == OPENING else job.page.file_count) - searched
+    )
+    if result == PAGE_UNFINISHED:
+        return UNDER_WAY
+    if result == PAGE_NO_MEMORY:
+        return OUT_OF_MEMORY
+    if result != PAGE_READY:
+        return HAND_OFF
+    return finish(scans, job, table, out)
+
+
+cdef int finish(Scans* scans, Job* job, Published table, Buffer* out) noexcept nogil:
+    """Write what stands around the records: `[1, id, nil, [records, cursor or nil, version]]`."""
+    cdef Page* page = &job.page
+    cdef const Blob* version = &job.plan.version.packed_name
+    cdef uint8_t data[2 * HEAD_BYTES]
+    cdef Buffer envelope
+    cdef Buffer swapped
+    cdef Py_ssize_t at
+    if buffer_reserve(&page.out, 4 * HEAD_BYTES + page.last_size + 2 * version.size) < 0:
+        return OUT_OF_MEMORY
+    buffer_init(&envelope)
+    envelope.data = data
+    put_answer(&envelope, job.msgid)
+    put(&envelope, 0x93)
+    page_close(page, data, envelope.end)
+    if page.more:
+        write_cursor(page, version)
+    else:
+        put(&page.out, 0xC0)
+    put_bytes(&page.out, version.data, version.size)
+    count_answered(table, job)
+    scans.answered += 1
+    if buffer_size(&page.out) > scans.limits.max_frame:
+        if refuse_answer(out, job.msgid, scans.limits.max_frame, buffer_size(&page.out)) < 0:
+            return OUT_OF_MEMORY
+        return REFUSED_SIZE
+    if buffer_size(out) == 0:
+        swapped = out[0]
+        out[0] = page.out
+        page.out = swapped
+        return ANSWERED
+    at = page.out.start
+    return ANSWERED if buffer_append(out, page.out.data + at, buffer_size(&page.out)) == 0 else OUT_OF_MEMORY
+
+
+cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
+    """`bin`: a checksum, then `[version, last key]` as MessagePack.  Requires: there is room.
+
+    offset size field
+    0      4    CRC-32C of what follows, big-endian
+    4           array of 2: the version (str), the key of the last record (bin)
+    """
+    cdef Buffer* out = &page.out
+    cdef Py_ssize_t head = 2 + (page.last_size > 0xFF) + 2 * (page.last_size > 0xFFFF)
+    cdef Py_ssize_t size = CURSOR_CHECKSUM_BYTES + 1 + version.size + head + page.last_size
+    cdef Py_ssize_t body
+    cdef uint32_t checksum
+    put_bin_head(out, size)
+    body = out.end + CURSOR_CHECKSUM_BYTES
+    out.end = body
+    put(out, 0x92)
+    put_bytes(out, version.data, version.size)
+    put_bin(out, out.data + page.last_key, page.last_size)
+    checksum = crc32c_of(out.data + body, out.end - body, 0)
+    out.end = body - CURSOR_CHECKSUM_BYTES
+    put_number(out, checksum, CURSOR_CHECKSUM_BYTES)
+    out.end = body - CURSOR_CHECKSUM_BYTES + size
+
+
+cdef void count_answered(Published table, const Job* job) noexcept nogil:
+    """Count it where requests are counted now; the table that it read from may be served no longer."""
+    cdef PublishedVersion* version = job.plan.version
+    cdef PublishedDatabase* database
+    cdef ReadOptions options
+    if job.table != <PyObject*>table:
+        database = table.find_database(&job.plan.database)
+        options.has_version = True
+        options.has_min_version = False
+        options.version = version.name
+        version = choose_version(database, &options) if database != NULL else NULL
+    if version != NULL:
+        version.requests += 1
+        version.requests_by_name += job.plan.by_name
+
+
+# Turns ------------------------------------------------------------------------------------------------------------
+
+
+cdef inline Line* line_of(Scans* scans, const Scanner* scanner) noexcept nogil:
+    if scanner.place == RUNNING:
+        return &scans.running
+    return &scans.waiting if scanner.place == WAITING else NULL
+
+
+cdef void move(Scans* scans, Scanner* scanner, ScannerPlace place) noexcept nogil:
+    """To the end of another line, or of the same, or out of all."""
+    cdef Line* line = line_of(scans, scanner)
+    if line != NULL:
+        line.count -= 1
+        if scanner.previous != NULL:
+            scanner.previous.next = scanner.next
+        else:
+            line.first = scanner.next
+        if scanner.next != NULL:
+            scanner.next.previous = scanner.previous
+        else:
+            line.last = scanner.previous
+    scanner.place = place
+    scanner.next = NULL
+    scanner.previous = NULL
+    line = line_of(scans, scanner)
+    if line != NULL:
+        line.count += 1
+        scanner.previous = line.last
+        if line.last != NULL:
+            line.last.next = scanner
+        else:
+            line.first = scanner
+        line.last = scanner
+
+
+cdef list release_unread(list tables):
+    """Release those tables that no scan reads from; the others."""
+    cdef Published table
+    cdef list read = []
+    for table in tables:
+        if table.readers > 0:
+            read.append(table)
+        else:
+            table.release()
+    return read
+
+
+cdef dict scans_counters(const Scans* scans):
+    return {
+        "scans": scans.answered,
+        "scan_slices": scans.slices,
+        "records_scanned": scans.records,
+        "partitions_searched": scans.searches,
+    }
+
+
+cdef void scans_release(Scans* scans) noexcept nogil:
+    """Give back what is kept for the next scan.  Requires: every scanner was dropped."""
+    if scans.spare != NULL:
+        free_job(scans.spare)
+        scans.spare = NULL
+
+
+cdef void scans_new_step(Scans* scans) noexcept nogil:
+    """Requests that come from now on may share one slice again."""
+    scans.at_once = SLICE_WORK
+
+
+cdef int scans_ask(
+    Scans* scans, Scanner* scanner, Published table, const Envelope* request, int64_t received_ns, bint may_wait,
+    Buffer* out,
+) noexcept nogil:
+    """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer.
+
+    When it may not wait, it is handed off, and then refused.
+    """
+    cdef Job* job = new_job(scans)
+    cdef int outcome
+    cdef bint at_once = scanner.place == NOWHERE and scans.running.count < RUNNING_SCANS and scans.at_once > 0
+    if job == NULL:
+        return OUT_OF_MEMORY
+    job.msgid = request.msgid
+    job.received_ns = received_ns
+    scans.at_once -= REQUEST_WORK
+    outcome = make_plan(table, request.params, scans.scan_limit, &job.bounds, &job.plan)
+    if outcome == ANSWERED:
+        outcome = UNDER_WAY
+        if at_once:
+            begin_job(scans, job, table)
+            outcome = go_on(scans, job, table, &scans.at_once, out)
+        if outcome == UNDER_WAY and not may_wait:
+            outcome = HAND_OFF
+        if outcome == UNDER_WAY and keep_job(scans, scanner, job, table, &request.params) < 0:
+            outcome = OUT_OF_MEMORY
+    if outcome != UNDER_WAY:
+        end_job(scans, job)
+        return outcome
+    job.next = NULL
+    if scanner.first == NULL:
+        scanner.first = job
+        move(scans, scanner, RUNNING if at_once else WAITING)
+    else:
+        scanner.last.next = job
+    scanner.last = job
+    return UNDER_WAY
+
+
+cdef Scanner* scans_turn(Scans* scans) noexcept nogil:
+    """The connection whose turn it is, or NULL: no scan is under way but those of peers that do not read."""
+    while scans.running.count < RUNNING_SCANS and scans.waiting.first != NULL:
+        move(scans, scans.waiting.first, RUNNING)
+    return scans.running.first
+
+
+cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* work, Buffer* out) noexcept nogil:
+    """A slice of the connection's first scan: an `Outcome`, and then it is to be `done`; or `UNDER_WAY`."""
+    cdef Job* job = scanner.first
+    cdef Cursor params
+    cdef int outcome
+    work[0] -= REQUEST_WORK
+    if not job.begun:
+        params = Cursor(job.params.data, job.params.data + job.params.end)
+        outcome = make_plan(table, params, scans.scan_limit, &job.bounds, &job.plan)
+        if outcome != ANSWERED:
+            return outcome
+        begin_job(scans, job, table)
+    outcome = go_on(scans, job, table, work, out)
+    if outcome == UNDER_WAY:
+        note_size(scans, scanner, job)
+        move(scans, scanner, RUNNING)
+    return outcome
+
+
+cdef void scans_done(Scans* scans, Scanner* scanner) noexcept nogil:
+    """Forget the connection's first scan; when it has more, the next one waits for its turn."""
+    cdef Job* job = scanner.first
+    scanner.first = job.next
+    scanner.held_bytes -= job.held
+    end_job(scans, job)
+    move(scans, scanner, WAITING if scanner.first != NULL else NOWHERE)
+
+
+cdef void scans_park(Scans* scans, Scanner* scanner) noexcept nogil:
+    """The peer does not read: its next scan is not begun until it does."""
+    move(scans, scanner, PARKED)
+
+
+cdef void scans_unpark(Scans* scans, Scanner* scanner) noexcept nogil:
+    """It reads again, and waits for its turn."""
+    if scanner.place == PARKED:
+        move(scans, scanner, WAITING)
+
+
+cdef void scans_drop(Scans* scans, Scanner* scanner) noexcept nogil:
+    """The connection is gone."""
+    cdef Job* job
+    while scanner.first != NULL:
+        job = scanner.first
+        scanner.first = job.next
+        end_job(scans, job)
+    scanner.held_bytes = 0
+    move(scans, scanner, NOWHERE)

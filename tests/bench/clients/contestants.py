@@ -1,0 +1,156 @@
+"""The clients that are compared, each as its experts would set it up, and the same work for all.
+
+redis-py: one `Redis` (a pool, of which one thread uses one connection) with hiredis as its parser.  redis.asyncio: one
+`Redis` with a `BlockingConnectionPool` of as many connections as there are tasks, so that no task waits for another's
+and none is opened beyond them; hiredis; uvloop.  Every value is compared with what it should be, on every side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+from time import perf_counter_ns, process_time_ns
+from typing import TYPE_CHECKING, NamedTuple
+
+import redis
+import redis.asyncio
+import trio
+import uvloop
+
+import gossipkv
+from tests.bench.network.servers import DATABASE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.address import Address
+    from tests.bench.data import Record
+
+PACKAGES = ("redis", "hiredis", "uvloop")
+BATCH = 100
+MICROSECOND_NS = 1e3
+
+
+class Figure(NamedTuple):
+    """One run: microseconds for each operation."""
+
+    wall_us: float
+    cpu_us: float
+
+
+class Clock:
+    """Time and processor time of this process, from its making on."""
+
+    def __init__(self) -> None:
+        self._wall_ns, self._cpu_ns = perf_counter_ns(), process_time_ns()
+
+    def stop(self, operations: int) -> Figure:
+        """What each of so many operations took since then."""
+        cpu_ns, wall_ns = process_time_ns() - self._cpu_ns, perf_counter_ns() - self._wall_ns
+        return Figure(wall_ns / operations / MICROSECOND_NS, cpu_ns / operations / MICROSECOND_NS)
+
+
+class WrongValueError(Exception):
+    """A client that returns what it should not is not measured."""
+
+
+def check(found: object, expected: object) -> None:
+    """Both sides pay for this."""
+    if found != expected:
+        raise WrongValueError(f"expected {expected!r}, got {found!r}")
+
+
+def versions() -> str:
+    """Of the peers."""
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+
+
+def one_by_one(get: Callable[[bytes], object], records: list[Record]) -> Figure:
+    """A value at a time."""
+    clock = Clock()
+    for key, value in records:
+        check(get(key), value)
+    return clock.stop(len(records))
+
+
+def batches(get_many: Callable[[list[bytes]], object], records: list[Record]) -> Figure:
+    """A hundred values at a time."""
+    parts = [records[begin : begin + BATCH] for begin in range(0, len(records), BATCH)]
+    questions = [([key for key, _ in part], [value for _, value in part]) for part in parts]
+    clock = Clock()
+    for keys, values in questions:
+        check(get_many(keys), values)
+    return clock.stop(len(questions))
+
+
+def blocking_get(node: Address, records: list[Record]) -> Figure:
+    """Ours."""
+    with gossipkv.blocking.connect(node) as client:
+        dataset = client.dataset(DATABASE)
+        dataset.get(records[0][0])
+        return one_by_one(dataset.get, records)
+
+
+def blocking_get_many(node: Address, records: list[Record]) -> Figure:
+    """Ours."""
+    with gossipkv.blocking.connect(node) as client:
+        dataset = client.dataset(DATABASE)
+        dataset.get(records[0][0])
+        return batches(dataset.get_many, records)
+
+
+def redis_get(server: Address, records: list[Record]) -> Figure:
+    """redis-py."""
+    with redis.Redis(host=server.host, port=server.port) as client:
+        client.get(records[0][0])
+        return one_by_one(client.get, records)
+
+
+def redis_get_many(server: Address, records: list[Record]) -> Figure:
+    """redis-py."""
+    with redis.Redis(host=server.host, port=server.port) as client:
+        client.get(records[0][0])
+        return batches(client.mget, records)
+
+
+def trio_tasks(node: Address, records: list[Record], tasks: int) -> Figure:
+    """Ours: each task reads its share, one value at a time."""
+
+    async def run() -> Figure:
+        async with gossipkv.connect(node) as client:
+            dataset = client.dataset(DATABASE)
+
+            async def read(share: list[Record]) -> None:
+                for key, value in share:
+                    check(await dataset.get(key), value)
+
+            await read(records[:tasks])
+            clock = Clock()
+            async with trio.open_nursery() as nursery:
+                for number in range(tasks):
+                    nursery.start_soon(read, records[number::tasks])
+            return clock.stop(len(records))
+
+    return trio.run(run)
+
+
+def redis_tasks(server: Address, records: list[Record], tasks: int) -> Figure:
+    """redis.asyncio: the same; every connection of the pool is open before the clock starts."""
+
+    async def run() -> Figure:
+        pool = redis.asyncio.BlockingConnectionPool(host=server.host, port=server.port, max_connections=tasks)
+        async with redis.asyncio.Redis(connection_pool=pool) as client:
+
+            async def read(share: list[Record]) -> None:
+                for key, value in share:
+                    check(await client.get(key), value)
+
+            await asyncio.gather(*(read(records[number : number + 1]) for number in range(tasks)))
+            clock = Clock()
+            await asyncio.gather(*(read(records[number::tasks]) for number in range(tasks)))
+            figure = clock.stop(len(records))
+        await pool.disconnect()
+        return figure
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())

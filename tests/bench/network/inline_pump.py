@@ -1,0 +1,50 @@
+"""A pump whose every request is answered by Python, with the least that Python can do: put a frame together.
+
+`python -m tests.bench.network.inline_pump`; it runs until it is ended.  Every key of every database has the same value.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import msgpack
+import trio
+
+from gossipkv.node.pump import Pump
+from tests.unit.node.driven import make_core
+
+VALUE = b"v" * 100
+KEYS = 1000
+DATABASE = "nowhere"  # The core knows none, and so hands everything off.
+RECORDS = [(b"%016x" % number, VALUE) for number in range(KEYS)]
+MOST = 1 << 20  # No limit of the core is to be met.
+
+_BEFORE_ID = b"\x94\x01\xce"
+_BEHIND_ID = b"\xc0" + msgpack.packb([VALUE, "1"])
+
+
+class Inline:
+    """The answerer."""
+
+    def answer(self, msgid: int, method: bytes, params: bytes) -> bytes:
+        """A get's answer."""
+        return _BEFORE_ID + msgid.to_bytes(4, "big") + _BEHIND_ID
+
+    async def complete(self, msgid: int, method: bytes, waiting: object) -> bytes:
+        """Nothing waits here."""
+        raise NotImplementedError
+
+
+async def main() -> None:
+    """Serve."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    listener.settimeout(0)
+    sys.stdout.write(f"ready 127.0.0.1:{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    core = make_core(max_in_flight=MOST, max_connections=MOST, frame_timeout_ms=MOST, output_timeout_ms=MOST)
+    await Pump(core, listener, Inline()).run()
+
+
+if __name__ == "__main__":
+    trio.run(main)

@@ -1,0 +1,248 @@
+"""The rows about a server on one core, part by part.
+
+A node and redis-server hold the same records and are asked the same shapes by the same loop, every value checked; the
+server that answers a constant of the same size shows what of it is the kernel's.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from statistics import median
+from time import sleep
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from gossipkv.address import Address
+from gossipkv.loadtest.load import RpcDialect
+from tests.bench import data, goals, machine
+from tests.bench.measurement import Measurement
+from tests.bench.network import compiled, inline_pump, rows, servers
+from tests.bench.network.rows import Shape
+from tests.bench.serving import Client, process
+from tests.bench.sources import VERSION
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.bench.data import Record
+    from tests.bench.network.servers import Cores, Server
+
+KIB = 1024
+SETTLE_S = 0.2
+TASKS = 100
+BATCH = 100
+ID = 0xFFFF  # As long as those of most requests of a run.
+KEY, VALUE = b"k" * 16, b"v" * data.SMALL_VALUE_BYTES
+GET_BYTES = len(msgpack.packb([0, ID, "get", [servers.DATABASE, KEY]]))
+ANSWER_BYTES = len(msgpack.packb([1, ID, None, [VALUE, VERSION]]))
+GET_MANY_BYTES = len(msgpack.packb([0, ID, "get_many", [servers.DATABASE, [KEY] * BATCH]]))
+MANY_ANSWER_BYTES = len(msgpack.packb([1, ID, None, [[VALUE] * BATCH, VERSION]]))
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much is asked, and how often."""
+
+    keys: int = 100_000
+    cold_keys: int = 2_000_000
+    connections: tuple[int, int, int] = (256, 1_000, 10_000)
+    chunks: int = 200  # Of one run of the single connection.
+    chunk_requests: int = 50
+    run_s: float = 1.0
+    rounds: int = 7
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every part is given."""
+
+    directory: Path
+    load: Load
+    notes: list[str]
+    cores: Cores
+
+    def shape(self, row: str, connections: int, in_flight: int = 1, batch: int = 1) -> Shape:
+        """One row's."""
+        return Shape(row, connections, in_flight, batch, self.load.run_s)
+
+    def measure(self, shape: Shape, contestants: list[Server]) -> Measurement:
+        """Processor time a request."""
+        machine.say(f"  {shape.row}")
+        return rows.interleaved(shape, contestants, self.load.rounds, lambda figure: figure.cpu_us)
+
+    @contextmanager
+    def peers(self, records: list[Record]) -> Iterator[list[Server]]:
+        """A node and, where there is one, redis."""
+        with (
+            servers.node(self.directory / "node", records, self.cores, "--busy-poll", "off") as node,
+            servers.redis(records, self.cores) as redis,
+            machine.pinned(self.cores.load),
+        ):
+            yield [node] if redis is None else [node, redis]
+
+    @contextmanager
+    def floors(self) -> Iterator[tuple[Server, Server]]:
+        """The constants of a get and of a get_many."""
+        with (
+            servers.floor(GET_BYTES, ANSWER_BYTES, self.cores) as one,
+            servers.floor(GET_MANY_BYTES, MANY_ANSWER_BYTES, self.cores) as many,
+        ):
+            yield one, many
+
+
+def hot(stage: Stage) -> Iterator[Measurement]:
+    """Records that a processor's cache holds."""
+    with stage.floors() as (one, many), stage.peers(_records(stage.load.keys)) as peers:
+        yield stage.measure(stage.shape(goals.NETWORK_ONE, 64), [*peers, one])
+        yield stage.measure(stage.shape(goals.NETWORK_PIPELINED, 64, 16), [*peers, one])
+        yield stage.measure(stage.shape(goals.NETWORK_BATCHED, 16, 1, BATCH), [*peers, many])
+
+
+def cold(stage: Stage) -> Iterator[Measurement]:
+    """So many records that each is fetched from memory."""
+    with stage.floors() as (one, many), stage.peers(_records(stage.load.cold_keys)) as peers:
+        yield stage.measure(stage.shape(goals.NETWORK_COLD_PIPELINED, 64, 16), [*peers, one])
+        yield stage.measure(stage.shape(goals.NETWORK_COLD_BATCHED, 16, 1, BATCH), [*peers, many])
+
+
+def connections(stage: Stage) -> Iterator[Measurement]:
+    """Many of them, busy and idle."""
+    with stage.floors() as (one, _), stage.peers(_records(stage.load.keys)) as peers:
+        yield _memory(stage, peers)
+        for row, count in zip(goals.NETWORK_CONNECTIONS, stage.load.connections, strict=True):
+            yield stage.measure(stage.shape(row, count), [*peers, one])
+
+
+def _memory(stage: Stage, peers: list[Server]) -> Measurement:
+    """What a process grows by for each connection that has been asked once and is idle."""
+    machine.say(f"  {goals.NETWORK_MEMORY}")
+    few, many = stage.shape("", 64, 16), stage.shape("", max(stage.load.connections))
+    samples: dict[str, list[float]] = {}
+    for server in peers:
+        with rows.open_traffic(server, few):  # What a server allocates once for all.
+            sleep(SETTLE_S)
+            before_bytes = server.resident_bytes()
+        with rows.opened_for_once(server, many):
+            sleep(SETTLE_S)
+            samples[server.name] = [(server.resident_bytes() - before_bytes) / KIB / many.connections]
+    return Measurement(goals.NETWORK_MEMORY, "KiB", servers.NODE, samples)
+
+
+def round_trip(stage: Stage) -> Iterator[Measurement]:
+    """One connection, one request at a time: how long it takes, and not what it costs."""
+    records = _records(stage.load.keys)
+    with ExitStack() as stack:
+        polling = stack.enter_context(
+            servers.node(stage.directory / "polling", records, stage.cores, "--busy-poll", "on")
+        )
+        peers = stack.enter_context(stage.peers(records))
+        one, _ = stack.enter_context(stage.floors())
+        yield _time(stage, goals.NETWORK_ROUND_TRIP, [*peers, one])
+        yield _time(stage, goals.NETWORK_BUSY_POLL, [polling, *peers[1:]])
+
+
+def _time(stage: Stage, row: str, contestants: list[Server]) -> Measurement:
+    """The median of many short runs, so that what interrupts one of them does not count."""
+    machine.say(f"  {row}")
+    shape = stage.shape(row, 1)
+    samples: dict[str, list[float]] = {server.name: [] for server in contestants}
+    with ExitStack() as stack:
+        traffic = {server.name: stack.enter_context(rows.open_traffic(server, shape)) for server in contestants}
+        for number in range(stage.load.rounds + 1):
+            for server in contestants if number % 2 else reversed(contestants):
+                runs = [
+                    rows.checked(traffic[server.name].run(requests=stage.load.chunk_requests), server.name)
+                    for _ in range(stage.load.chunks)
+                ]
+                if number > 0:
+                    samples[server.name].append(
+                        median(rows.MICROSECONDS * run.duration_s / run.requests for run in runs)
+                    )
+    for name, found in samples.items():
+        machine.say(f"    {name:14} {median(found):8.1f} us")
+    return Measurement(row, "us", contestants[0].name, samples)
+
+
+def tasks(stage: Stage) -> Iterator[Measurement]:
+    """A node beside whose pump other tasks run: throughput with and without them."""
+    machine.say(f"  {goals.NETWORK_TASKS}")
+    shape = stage.shape(goals.NETWORK_TASKS, 64)
+    module = ("tests.bench.network.node_with_tasks", str(TASKS))
+    figures: dict[str, list[rows.Figure]] = {servers.NODE: [], goals.WITHOUT: []}
+    with (
+        servers.node(
+            stage.directory / "node", _records(stage.load.keys), stage.cores, "--busy-poll", "off", module=module
+        ) as node,
+        machine.pinned(stage.cores.load),
+        rows.open_traffic(node, shape) as traffic,
+    ):
+        for number in range(2 * (stage.load.rounds + 1)):
+            figure = rows.run(node, traffic, shape.run_s)
+            if number > 1:
+                figures[servers.NODE if number % 2 else goals.WITHOUT].append(figure)
+            node.process.send_signal(signal.SIGUSR1)
+            sleep(SETTLE_S)
+    for name, found in figures.items():
+        rows.say(name, found)
+    samples = {name: [figure.wall_us for figure in found] for name, found in figures.items()}
+    yield Measurement(goals.NETWORK_TASKS, "us", servers.NODE, samples)
+
+
+def handed_off(stage: Stage) -> Iterator[Measurement]:
+    """Requests that Python answers: with the least that it can do, and a real method of a node."""
+    command = [sys.executable, "-m", "tests.bench.network.inline_pump"]
+    shape = stage.shape(goals.NETWORK_HANDED_OFF, 64, 16)
+    with process(command, ready=lambda line: line.startswith("ready ")) as (running, line):
+        yield _answered_by_python(stage, shape, running, line)
+    shape = stage.shape(goals.NETWORK_DATABASES, 64, 16)
+    with servers.node(stage.directory / "node", _records(100), stage.cores, "--busy-poll", "off") as node:
+        client = Client(*node.address)
+        answer = client.exchange(msgpack.packb([0, 1, "databases", []]), _whole)
+        client.close()
+        assert isinstance(answer, bytes)
+        dialect = compiled.protocols().CallDialect(b"databases", answer[4:])
+        called = servers.Server(node.name, node.process, node.address, dialect)
+        with machine.pinned(stage.cores.load):
+            yield stage.measure(shape, [called])
+
+
+def _answered_by_python(stage: Stage, shape: Shape, running: subprocess.Popen[str], line: str) -> Measurement:
+    host, _, port = line.split()[1].rpartition(":")
+    dialect = RpcDialect(inline_pump.DATABASE, inline_pump.RECORDS)
+    server = servers.Server(servers.NODE, running, Address(host, int(port)), dialect)
+    server.pin(stage.cores.server)
+    with machine.pinned(stage.cores.load):
+        return stage.measure(shape, [server])
+
+
+def _whole(reply: bytes) -> bytes:
+    """The answer itself, if it is whole and no error."""
+    _, _, error, _ = msgpack.unpackb(reply)
+    assert error is None
+    return reply
+
+
+def _records(count: int) -> list[Record]:
+    return data.make(count, data.SMALL_VALUE_BYTES).records
+
+
+PARTS = {
+    "network-hot": hot,
+    "network-cold": cold,
+    "network-connections": connections,
+    "network-round-trip": round_trip,
+    "network-tasks": tasks,
+    "network-handed-off": handed_off,
+}
+
+
+def measure(part: str, directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """The rows of one part."""
+    servers.allow_descriptors()
+    yield from PARTS[part](Stage(directory, load, notes, servers.Cores.of_this_machine()))

@@ -1,0 +1,130 @@
+"""What the rows about the network stand on: peers' protocols are read rightly, and a wrong answer stops the run."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.address import Address
+from gossipkv.loadtest._generator import Generator
+from tests.bench.network import compiled, parts, rows, servers
+from tests.unit.client.fake_node import FakeNode, store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.loadtest._dialect import Dialect
+
+RECORDS = [(b"key-1", b"value"), (b"key-2", b""), (b"key-3", None)]
+
+
+@contextmanager
+def asked(dialect: Dialect, *, in_flight: int = 1, batch: int = 1) -> Iterator[tuple[Generator, socket.socket, bytes]]:
+    """A generator that has asked once with each slot, the server's end of its connection, and what it has sent."""
+    ours, theirs = socket.socketpair()
+    generator = Generator(dialect, [ours], in_flight=in_flight, batch=batch, timeout_ms=1000, seed=3)
+    with theirs:
+        generator.begin(requests=in_flight, now_ns=0)
+        yield generator, theirs, theirs.recv(1 << 16)
+        generator.close()
+
+
+def redis_keys(request: bytes) -> list[bytes]:
+    """The keys of the only request."""
+    return request.split(b"\r\n")[4::2]
+
+
+def bulk(value: bytes | None) -> bytes:
+    """A value as redis sends it."""
+    return b"$-1\r\n" if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
+
+
+def test_redis_is_asked_in_its_own_protocol() -> None:
+    """One key is a GET, several are an MGET."""
+    dialect = compiled.protocols().RedisDialect(RECORDS[:1])
+    with asked(dialect) as (_, _, sent):
+        assert sent == b"*2\r\n$3\r\nGET\r\n$5\r\nkey-1\r\n"
+    with asked(dialect, batch=2) as (_, _, sent):
+        assert sent == b"*3\r\n$4\r\nMGET\r\n$5\r\nkey-1\r\n$5\r\nkey-1\r\n"
+
+
+@given(st.data(), st.integers(1, 12))
+def test_values_of_redis_are_compared(data: st.DataObject, batch: int) -> None:
+    """A value that is not the record's is counted, however the answer is cut."""
+    with asked(compiled.protocols().RedisDialect(RECORDS), batch=batch) as (generator, server, sent):
+        expected = [dict(RECORDS)[key] for key in redis_keys(sent)]
+        given_values = [data.draw(st.sampled_from([value, value, value, None, b"", b"other"])) for value in expected]
+        answer = (b"*%d\r\n" % batch if batch > 1 else b"") + b"".join(map(bulk, given_values))
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(answer)), max_size=4)))
+        for begin, end in zip([0, *cuts], [*cuts, len(answer)], strict=True):
+            server.send(answer[begin:end])
+            generator.step_at(0)
+        wrong = sum(one != other for one, other in zip(given_values, expected, strict=True))
+        assert (generator.tally.answered, generator.tally.wrong, generator.connections) == (1, wrong, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"-ERR no\r\n", ({"ERR": 1}, {})),
+        (b"-LOADING\r\n", ({"other": 1}, {})),
+        (b":1\r\n", ({}, {"garbage": 1})),
+        (b"$x\r\n", ({}, {"garbage": 1})),
+        (b"$5\r\nvalue\r\n$5\r\nvalue\r\n", ({}, {"unasked": 1})),
+    ],
+)
+def test_what_redis_may_say_instead(answer: bytes, told: tuple[dict[str, int], dict[str, int]]) -> None:
+    """An error is counted by its code; what is no answer, or one too many, breaks the connection."""
+    with asked(compiled.protocols().RedisDialect(RECORDS[:1])) as (generator, server, _):
+        server.send(answer)
+        generator.step_at(0)
+        assert (generator.tally.errors(), generator.tally.broken()) == told
+
+
+def test_a_call_is_compared_as_it_is_encoded() -> None:
+    """The very result is an answer, in any order; another is none."""
+    dialect = compiled.protocols().CallDialect(b"method", msgpack.packb({"a": 1}))
+    with asked(dialect, in_flight=2) as (generator, server, sent):
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(sent)
+        requests = list(unpacker)
+        assert [each[2:] for each in requests] == 2 * [["method", []]]
+        server.send(b"".join(msgpack.packb([1, each[1], None, {"a": 1}]) for each in reversed(requests)))
+        assert not generator.step_at(0)
+        assert (generator.tally.answered, generator.connections) == (2, 1)
+    with asked(dialect) as (generator, server, sent):
+        server.send(msgpack.packb([1, msgpack.unpackb(sent)[1], None, {"a": 2}]))
+        generator.step_at(0)
+        assert generator.tally.broken() == {"garbage": 1}
+
+
+def test_the_floor_answers_each_request_once() -> None:
+    """So many bytes for so many, however they are cut."""
+    with (
+        servers.floor(10, 300_000, servers.Cores.of_this_machine()) as server,
+        socket.create_connection(server.address) as connection,
+    ):
+        for piece in (b"x" * 25, b"x" * 4, b"x"):
+            connection.sendall(piece)
+        received = 0
+        while received < 900_000:
+            received += len(connection.recv(1 << 20))
+        connection.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        assert received == 900_000
+
+
+def test_wrong_answers_are_not_measured() -> None:
+    """A server that answers another value stops the run."""
+    with FakeNode(store({b"key-1": b"another"})) as node:
+        host, port = node.listener.getsockname()
+        server = servers.Server("fake", None, Address(host, port), parts.RpcDialect("db", RECORDS[:1]))
+        with pytest.raises(rows.WrongAnswerError, match=r"1 wrong values .*expected b'value'.*got b'another'"):
+            rows.open_traffic(server, rows.Shape("row", 1))

@@ -1,0 +1,55 @@
+"""The examples of docs/client.md run, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+from gossipkv import errors
+from gossipkv.client import backoff, parts, reads
+from gossipkv.client._session import MAX_IN_FLIGHT, MAX_UNSENT_BYTES
+from gossipkv.client.blocking import IN_FLIGHT
+from tests.tidy.source import ROOT
+from tests.unit.client.fake_node import FakeNode, store
+
+PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+RECORDS = {b"paris": b"France", b"parma": b"Italy", b"x": b""}
+
+
+def test_every_example_runs():
+    """Each block of Python is a program; it runs as it stands, but for the addresses."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) == 3
+    with FakeNode(store(RECORDS)) as node:
+        for block in blocks:
+            program = re.sub(r"10\.0\.0\.\d:7070", node.address, block)
+            assert program.count(node.address) > 0
+            if "def enrich" in program:
+                program += "assert list(enrich([b'paris', b'lima'])) == [(b'paris', b'France'), (b'lima', None)]\n"
+            command = [sys.executable, "-W", "error", "-c", program]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+            assert (done.returncode, done.stderr) == (0, ""), block
+        assert node.accepted == 3
+
+
+def test_errors_exist():
+    """Each name of the table of errors is one."""
+    table = PAGE.split("| error | when |")[1].split("\n\n")[0]
+    names = [name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
+    assert len(names) == 13
+    assert all(issubclass(getattr(errors, name), errors.GossipKVError) for name in names)
+
+
+def test_numbers_are_those_of_the_code():
+    """The limits that the page states, and the methods that it calls repeatable."""
+    repeatable = PAGE.split("Whatever may be repeated (")[1].split(")")[0]
+    assert set(re.findall(r"`(\w+)`", repeatable)) == reads.REPEATABLE
+    said = " ".join(PAGE.split())
+    assert f"timeout_ms={reads.TIMEOUT_MS}" in said
+    assert f"in_flight={IN_FLIGHT}" in said
+    assert f"Up to {parts.PART_KEYS:,} keys and {parts.PART_BYTES >> 20} MiB" in said
+    assert f"At most {MAX_IN_FLIGHT:,} requests are in flight and about {MAX_UNSENT_BYTES >> 20} MiB" in said
+    assert f"left alone for {backoff.FIRST_PAUSE_S * 1000:.0f} ms" in said
+    assert f"at most {backoff.LONGEST_PAUSE_S:.0f} s" in said
+    assert {4: "at most four times"}[parts.ATTEMPTS] in said

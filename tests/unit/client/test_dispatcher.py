@@ -1,0 +1,327 @@
+"""The dispatcher and its policies alone: routes, back-off, the line, without a socket or a clock."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.address import Address
+from gossipkv.client._requests import Request, call_request
+from gossipkv.client._session import Session
+from gossipkv.client.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
+from gossipkv.client.dispatcher import Dispatcher
+from gossipkv.client.route import Route
+from gossipkv.errors import TimedOut, Unavailable, Unknown
+
+if TYPE_CHECKING:
+    import random
+
+A, B, C = (Address("host", port) for port in (1, 2, 3))
+
+
+class FakeLink:
+    """A link that is nothing but its session."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.session = Session(max_in_flight=3)
+        self.is_closed = False
+        self.ids: dict[int, int] = {}
+
+    def send(self, request: Request) -> None:
+        self.ids[id(request)] = len(self.ids)  # Ids are given in order.
+        self.session.send(request)
+
+    def answer(self, request: Request) -> None:
+        """The answer to it comes: nil, and it is the one that is done."""
+        number = self.ids[id(request)]
+        frame = b"\x94\x01" + (bytes([number]) if number < 128 else bytes([0xCC, number])) + b"\xc0\xc0"
+        assert self.session.receive(frame) == [request]
+
+    def flush(self) -> None:
+        """Everything queued goes out."""
+        self.session.sent(len(self.session.take_output()))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class World:
+    """A dispatcher and what it asked for."""
+
+    def __init__(self, *addresses: Address, draw: float = 1.0) -> None:
+        self.woken: list[object] = []
+        self.alarms: list[float] = []
+        self.wanted = 0
+        self.dispatcher = Dispatcher(Route(addresses), Backoff(lambda: draw), self)
+
+    def wake(self, owner: object) -> None:
+        self.woken.append(owner)
+
+    def want_link(self) -> None:
+        self.wanted += 1
+
+    def set_alarm(self, at: float) -> None:
+        self.alarms.append(at)
+
+    def link(self, address: Address) -> FakeLink:
+        """A connection was made."""
+        link = FakeLink(address)
+        self.dispatcher.on_connected(link)
+        return link
+
+    def ask(self, method: str = "get", due: float = 10.0) -> Request:
+        """A request that its own name waits for."""
+        request = call_request(method, ["geo", b"k"])
+        request.owner = request
+        self.dispatcher.submit(request, due)
+        return request
+
+
+def test_pauses_double_and_end_at_a_second():
+    """The pause after each failure in a row is within the upper half of its bound; an answer resets it."""
+    for draw in (0.0, 0.5, 1.0):
+        backoff = Backoff(lambda draw=draw: draw)
+        assert backoff.ready_at(A) == 0
+        for count in range(1, 40):
+            backoff.failed(A, 100.0)
+            longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (count - 1))
+            assert backoff.ready_at(A) - 100 == pytest.approx(longest_s * (1 + draw) / 2)
+            assert backoff.ready_at(B) == 0
+        backoff.worked(A)
+        assert backoff.ready_at(A) == 0
+
+
+def test_each_address_is_dialled_once_for_a_request():
+    """In order, the preferred one first; when all have failed the request has, with every reason."""
+    world = World(A, B, C)
+    request = world.ask()
+    assert world.wanted == 1
+    for number, address in enumerate((A, B, C)):
+        assert world.dispatcher.target(0.0) == address
+        assert not request.is_done
+        world.dispatcher.on_dial_failed(address, f"reason {number}", 0.0)
+    with pytest.raises(Unavailable, match="host:1: reason 0; host:2: reason 1; host:3: reason 2"):
+        request.take()
+    assert world.woken == [request]
+    assert world.dispatcher.target(0.0) is None
+
+
+def test_a_request_that_joins_late_has_its_own_attempts():
+    """Someone who came after an address failed sees it tried again, when its pause is over."""
+    world = World(A, B)
+    first = world.ask()
+    world.dispatcher.on_dial_failed(A, "down", 0.0)
+    second = world.ask()
+    assert world.dispatcher.target(0.0) == B
+    world.dispatcher.on_dial_failed(B, "down", 0.0)
+    assert (first.is_done, second.is_done) == (True, False)
+    assert world.dispatcher.target(0.0) == FIRST_PAUSE_S
+    assert world.dispatcher.target(FIRST_PAUSE_S) == A
+    world.dispatcher.on_dial_failed(A, "still down", FIRST_PAUSE_S)
+    assert isinstance(second.error, Unavailable)
+
+
+def test_nothing_is_dialled_for_nobody():
+    """Without a request, with a link, and after the end there is no target."""
+    world = World(A)
+    assert world.dispatcher.target(0.0) is None
+    world.ask()
+    world.link(A)
+    assert world.dispatcher.target(0.0) is None
+    world.dispatcher.close()
+    assert world.dispatcher.target(0.0) is None
+    with pytest.raises(Unavailable, match="closed"):
+        world.ask()
+
+
+def test_a_link_that_never_answered_is_held_against_its_address():
+    """Accepted and closed at once: the address failed, and is paused like one that refuses."""
+    world = World(A, B)
+    link = world.link(A)
+    request = world.ask()
+    world.dispatcher.on_broken(link, "closed", 0.0)
+    assert world.dispatcher.target(0.0) == B
+    world.dispatcher.on_dial_failed(B, "refused", 0.0)
+    with pytest.raises(Unavailable, match="host:1: closed; host:2: refused"):
+        request.take()
+    world.ask()
+    assert world.dispatcher.target(0.0) == FIRST_PAUSE_S
+
+
+def test_a_link_that_answered_may_be_made_again():
+    """A node that closed a connection it had answered on is dialled again, without a pause; once for each request."""
+    world = World(A)
+    first = world.link(A)
+    request, other = world.ask(), world.ask()
+    first.answer(other)
+    world.dispatcher.on_broken(first, "closed", 0.0)
+    assert world.dispatcher.target(0.0) == A
+    second = world.link(A)
+    assert second.session.outstanding() == [request]
+    other = world.ask()
+    second.answer(other)
+    world.dispatcher.on_broken(second, "closed again", 0.0)
+    with pytest.raises(Unavailable, match="host:1: closed again"):
+        request.take()
+
+
+def test_order_is_kept_when_a_link_breaks():
+    """What was in flight is asked again before what waited in line, each in its order."""
+    world = World(A, B)
+    link = world.link(A)
+    requests = [world.ask() for _ in range(6)]
+    link.flush()
+    world.dispatcher.on_broken(link, "reset", 0.0)
+    assert link.is_closed
+    following = world.link(B)
+    assert following.session.outstanding() == requests[:3]
+    for request in requests[:3]:
+        following.answer(request)
+    world.dispatcher.on_received(following)
+    assert following.session.outstanding() == requests[3:]
+
+
+def test_writes_are_unknown_only_if_begun():
+    """What may not be repeated is `Unknown` when a byte of it was sent, and goes on elsewhere when none was."""
+    world = World(A, B)
+    link = world.link(A)
+    begun = world.ask("put")
+    link.flush()
+    unsent = world.ask("put")
+    world.dispatcher.on_broken(link, "reset", 0.0)
+    assert isinstance(begun.error, Unknown)
+    assert world.link(B).session.outstanding() == [unsent]
+
+
+def test_deadlines_in_every_place():
+    """In the line, on the link, of a write: each is told what is true of it."""
+    world = World(A, B)
+    waiting = world.ask(due=1.0)
+    assert world.alarms == [1.0]
+    world.ask(due=0.5)
+    world.ask(due=2.0)
+    assert world.alarms == [1.0, 0.5]
+    assert world.dispatcher.on_time(1.0) == 2.0
+    with pytest.raises(TimedOut, match="no node could be reached in time"):
+        waiting.take()
+    link = world.link(A)
+    link.session.receive(b"\x94")  # It says something, so it is not left.
+    read, write, queued, full = world.ask(due=3.0), world.ask("put", due=3.0), world.ask(due=9.0), world.ask(due=3.0)
+    link.session.receive(b"\x01")
+    world.dispatcher.on_time(3.0)
+    with pytest.raises(TimedOut, match="host:1 did not answer get in time"):
+        read.take()
+    with pytest.raises(Unknown, match="no answer in time; put may or may not"):
+        write.take()
+    with pytest.raises(TimedOut, match="took no more requests in time"):
+        full.take()
+    assert not queued.is_done
+    assert world.dispatcher.link is link
+
+
+def test_a_silent_link_is_left_and_keeps_its_writes():
+    """Reads move on at once; a write waits for its own deadline on the old link, which then is closed."""
+    world = World(A, B)
+    link = world.link(A)
+    first, write, read = world.ask(due=1.0), world.ask("put", due=5.0), world.ask(due=5.0)
+    link.flush()
+    world.dispatcher.on_time(1.0)
+    assert isinstance(first.error, TimedOut)
+    assert world.dispatcher.target(1.0) == B
+    following = world.link(B)
+    assert following.session.outstanding() == [read]
+    assert (link.is_closed, write.is_done) == (False, False)
+    link.answer(write)
+    world.dispatcher.on_received(link)
+    assert write.take() is None
+    assert link.is_closed
+    assert not following.is_closed
+
+
+@pytest.mark.parametrize("says", [b"", b"\x94"])
+def test_silence_after_a_cancellation(says):
+    """A cancelled request still tells at its deadline whether the node is silent."""
+    world = World(A, B)
+    link = world.link(A)
+    world.dispatcher.cancel(world.ask(due=1.0))
+    if says:
+        link.session.receive(says)
+    assert world.dispatcher.on_time(0.5) == 1.0
+    assert world.dispatcher.on_time(1.0) == inf
+    assert (world.dispatcher.link is None) == (not says)
+
+
+class Story(World):
+    """A world to which one thing after the other happens; `choices` decides to whom."""
+
+    def __init__(self, choices: random.Random) -> None:
+        super().__init__(A, B)
+        self.choices = choices
+        self.now = 0.0
+        self.asked: list[Request] = []
+        self.cancelled: set[int] = set()
+
+    def get(self) -> None:
+        self.asked.append(self.ask("get", due=self.now + self.choices.randint(1, 5)))
+
+    def put(self) -> None:
+        self.asked.append(self.ask("put", due=self.now + self.choices.randint(1, 5)))
+
+    def cancel(self) -> None:
+        if still_open := [request for request in self.asked if not request.is_done]:
+            request = self.choices.choice(still_open)
+            request.owner = None
+            self.dispatcher.cancel(request)
+            self.cancelled.add(id(request))
+
+    def flush(self) -> None:
+        if self.dispatcher.link is not None:
+            self.dispatcher.link.flush()
+
+    def answer(self) -> None:
+        link = self.dispatcher.link
+        if link is not None and link.session.outstanding():
+            request = self.choices.choice(link.session.outstanding())
+            link.answer(request)
+            self.wake(request.owner)
+            request.owner = None
+            self.dispatcher.on_received(link)
+
+    def break_link(self) -> None:
+        if self.dispatcher.link is not None:
+            self.dispatcher.on_broken(self.dispatcher.link, "reset", self.now)
+
+    def dial(self) -> None:
+        target = self.dispatcher.target(self.now)
+        if isinstance(target, Address):
+            if self.choices.random() < 0.3:
+                self.dispatcher.on_dial_failed(target, "refused", self.now)
+            else:
+                self.link(target)
+
+    def time(self) -> None:
+        self.now += 1.0
+        self.dispatcher.on_time(self.now)
+
+
+@given(
+    steps=st.lists(
+        st.sampled_from(["get", "get", "put", "cancel", "flush", "answer", "break_link", "dial", "time"]), max_size=80
+    ),
+    choices=st.randoms(use_true_random=False),
+)
+def test_whatever_happens_every_request_ends_once(steps, choices):
+    """Any order of events: a request is woken once, never lost, and an answer is its own."""
+    story = Story(choices)
+    for step in steps:
+        getattr(story, step)()
+        if story.dispatcher.link is not None and story.dispatcher._line:
+            assert story.dispatcher.link.session.is_full  # Nobody waits while there is room.
+    story.dispatcher.on_time(story.now + 100)
+    assert all(request.is_done for request in story.asked)
+    assert sorted(map(id, story.woken)) == sorted(id(each) for each in story.asked if id(each) not in story.cancelled)

@@ -1,0 +1,100 @@
+"""Requests and the heap of their deadlines."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.client._requests import Deadlines, Request, call_request, get_many_request, get_request
+from gossipkv.errors import BadRequest, TimedOut, TooLarge
+from gossipkv.wire.frames import MAX_FRAME_BYTES
+from tests.oracle import deadlines as oracle
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 20)),
+        st.tuples(st.just("done"), st.integers(0, 50)),
+        st.tuples(st.just("expired"), st.integers(0, 20)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=STEPS)
+def test_deadlines_are_those_of_the_oracle(steps):
+    """Whatever is added, answered and expired in whatever order: the same is due, at the same time."""
+    heap, slow = Deadlines(), oracle.Deadlines()
+    requests: dict[int, Request] = {}
+    for action, number in steps:
+        if action == "add":
+            request = call_request("ping", [])
+            heap.add(request, float(number))
+            slow.due[id(request)] = float(number)
+            requests[id(request)] = request
+        elif action == "done" and slow.due:
+            name = list(slow.due)[number % len(slow.due)]
+            requests[name].fail(None)
+            del slow.due[name]
+        elif action == "expired":
+            found = heap.expired(float(number))
+            assert [request.due for request in found] == slow.expired(float(number))
+            assert not {id(request) for request in found} & slow.due.keys()
+        assert (len(heap), heap.next) == (len(slow.due), slow.next())
+
+
+def test_a_deadline_is_for_an_open_request():
+    """A request that is done, or has a deadline already, gets none; an empty heap is due never."""
+    heap = Deadlines()
+    request = call_request("ping", [])
+    heap.add(request, 1.0)
+    with pytest.raises(ValueError, match="has a deadline"):
+        heap.add(request, 2.0)
+    request.fail(TimedOut("late"))
+    assert heap.next == inf
+    with pytest.raises(ValueError, match="is done"):
+        heap.add(request, 2.0)
+
+
+def test_a_request_is_done_once():
+    """The first outcome stays; without one there is nothing to take."""
+    request = call_request("put", ["t", b"k", b"v"])
+    assert (request.is_done, request.is_repeatable, request.method) == (False, False, "put")
+    request.fail(TimedOut("late"))
+    request.fail(TimedOut("later"))
+    with pytest.raises(TimedOut, match=r"late$"):
+        request.take()
+    assert "done" in repr(request)
+    assert call_request("scan", ["geo"]).is_repeatable
+
+
+@pytest.mark.parametrize("value", [2**64, object(), "\ud800"])
+def test_what_messagepack_cannot_say_is_a_bad_request(value):
+    """Parameters that have no form on the wire raise `BadRequest` before anything is sent."""
+    with pytest.raises(BadRequest, match="cannot be encoded"):
+        call_request("get", ["geo", value])
+
+
+def test_wrong_keys():
+    """A key is bytes or text with a UTF-8 form."""
+    with pytest.raises(TypeError, match="bytes or str, not int"):
+        get_many_request(b"\xa3geo", [b"a", 5])
+    with pytest.raises(BadRequest, match="UTF-8"):
+        get_request(b"\xa3geo", "\ud800")
+    with pytest.raises(TypeError, match="are made by"):
+        Request()
+
+
+def test_a_request_that_no_node_would_read():
+    """What is longer than any frame is refused here, and what is just so long is not."""
+    largest = MAX_FRAME_BYTES - 32 - len(b"\xa3geo")
+    assert get_request(b"\xa3geo", bytes(largest)).size_bytes == MAX_FRAME_BYTES
+    with pytest.raises(TooLarge) as caught:
+        get_request(b"\xa3geo", bytes(largest + 1))
+    assert caught.value.details == {"limit": MAX_FRAME_BYTES, "size": MAX_FRAME_BYTES + 1}
+    with pytest.raises(TooLarge):
+        get_many_request(b"\xa3geo", [bytes(1 << 20)] * 33)
+    with pytest.raises(TooLarge):
+        call_request("put", [bytes(MAX_FRAME_BYTES)])

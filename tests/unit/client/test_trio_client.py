@@ -1,0 +1,700 @@
+"""The client under Trio against nodes that answer, lie, stall and die."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import warnings
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+import gossipkv
+from gossipkv.errors import BadRequest, NotReady, ProtocolError, TimedOut, Unavailable, Unknown
+from tests.unit.client.behaviours import (
+    GARBAGE,
+    RECORDS,
+    hang_up,
+    hang_up_amid_an_answer,
+    hang_up_on_request,
+    one_answer,
+    refused_address,
+    silent,
+    twice,
+)
+from tests.unit.client.fake_node import Connection, FakeNode, store
+
+if TYPE_CHECKING:
+    from gossipkv.client import trio_client
+
+LONG_MS = 20_000  # Where no deadline should play a part.
+
+
+@asynccontextmanager
+async def connected(*nodes: FakeNode, timeout_ms: int = LONG_MS):
+    """A client of these nodes, and the dataset everyone reads."""
+    async with gossipkv.connect(*(node.address for node in nodes), timeout_ms=timeout_ms) as client:
+        yield client, client.dataset("geo")
+
+
+class Gate:
+    """A behaviour that answers in order, but only when it is opened."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.asked: list[tuple[int, str, list[object]]] = []
+
+    def __call__(self, connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            self.asked.append(request)
+            assert self.open.wait(30)
+            message_id, _, params = request
+            connection.answer(message_id, [params[1], "v1"])
+
+    async def wait_for_request(self) -> None:
+        """Return when the node has read one."""
+        while not self.asked:
+            await trio.sleep(0.001)
+
+
+async def test_reads():
+    """get, get_with_version, get_many: bytes and text keys, absent and empty values."""
+    with FakeNode(store(RECORDS)) as node:
+        async with connected(node) as (client, data):
+            assert await data.get(b"key001") == await data.get("key001") == b"value 1"
+            assert await data.get(b"nope") is None
+            assert await data.get(b"") == b""
+            assert await data.get_with_version(b"\xff\x00") == (b"\x00", "v1")
+            assert await data.get_many([b"key002", "nope", ""]) == [b"value 2", None, b""]
+            assert await data.get_many([]) == []
+            assert await data.get_many_with_version(iter([b"key002"]), version="v1") == ([b"value 2"], "v1")
+            await client.ping()
+            assert str(client.address) == node.address
+            assert node.address in repr(data)
+        assert node.accepted == 1
+
+
+async def test_hundreds_of_tasks_share_one_connection():
+    """Each task gets its own values, whatever the order of the answers."""
+    keys = [key for key in RECORDS if key]
+
+    def shuffled(connection: Connection) -> None:
+        held = []
+        count = 0
+        while (request := connection.next_request()) is not None:
+            held.append(request)
+            count += 1
+            if len(held) == 50 or count > 2000:  # Towards the end there are not fifty any more.
+                for message_id, _, params in reversed(held):
+                    connection.answer(message_id, [RECORDS[params[1]], "v1"])
+                held.clear()
+
+    async def reader(data: trio_client.Dataset, number: int) -> None:
+        for step in range(10):
+            key = keys[(number * 7 + step) % len(keys)]
+            assert await data.get(key) == RECORDS[key]
+
+    with FakeNode(shuffled) as node:
+        async with connected(node) as (_, data), trio.open_nursery() as nursery:
+            for number in range(300):
+                nursery.start_soon(reader, data, number)
+        assert node.accepted == 1
+
+
+async def test_a_cancelled_request_leaves_the_connection_usable():
+    """Cancellation wakes the task at once; the late answer is dropped and nobody else gets it."""
+    gate = Gate()
+    with FakeNode(gate) as node:
+        async with connected(node) as (_, data):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(data.get, b"cancelled")
+                await gate.wait_for_request()
+                nursery.cancel_scope.cancel()
+            gate.open.set()
+            assert await data.get(b"next") == b"next"
+            with trio.move_on_after(0):
+                await data.get(b"never awaited")
+            assert await data.get(b"last") == b"last"
+        assert node.accepted == 1
+    assert [params[1] for _, _, params in gate.asked] == [b"cancelled", b"next", b"never awaited", b"last"]
+
+
+async def test_cancelled_while_its_bytes_are_half_written():
+    """The rest of a request that was cancelled goes out, so the stream stays whole."""
+    gate = Gate()
+    with FakeNode(gate) as node:
+        async with connected(node) as (client, data):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(data.get, b"first")
+                await gate.wait_for_request()
+                nursery.start_soon(data.get, bytes(12 << 20))  # More than all the buffers between here and there.
+                link = client._dispatcher.link
+                while not (link.session.sent_bytes > 1000 and link.session.unsent_bytes > 0):
+                    await trio.sleep(0.001)
+                nursery.cancel_scope.cancel()
+            assert link.session.unsent_bytes > 0
+            gate.open.set()
+            assert await data.get(b"next") == b"next"
+        assert node.accepted == 1
+
+
+@pytest.mark.parametrize("timeout_ms", [50, None])
+async def test_deadlines(timeout_ms):
+    """Silence is `TimedOut` when the request's or the client's time is up."""
+    with FakeNode(silent) as node:
+        async with connected(node, timeout_ms=60) as (_, data):
+            for _ in range(3):
+                with pytest.raises(TimedOut, match=f"{node.address} did not answer get in time"):
+                    await data.get(b"k", timeout_ms=timeout_ms)
+
+
+async def test_each_request_has_its_own_deadline():
+    """A later request with less time is given up before an earlier one with more."""
+    order = []
+
+    async def ask(data: trio_client.Dataset, timeout_ms: int) -> None:
+        with pytest.raises(TimedOut):
+            await data.get(b"k", timeout_ms=timeout_ms)
+        order.append(timeout_ms)
+
+    def answers_pings(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            if request[1] == "ping":
+                connection.answer(request[0], "pong")
+
+    with FakeNode(answers_pings) as node:
+        async with connected(node) as (client, data), trio.open_nursery() as nursery:
+            for timeout_ms in (150, 50, 100):
+                nursery.start_soon(ask, data, timeout_ms)
+            await trio.sleep(0.02)
+            await client.ping()  # So that the node is not one that says nothing.
+        assert order == [50, 100, 150]
+        assert node.accepted == 1
+
+
+async def test_a_scope_of_trio_is_a_deadline_too():
+    """`move_on_after` around a request ends it, and the client goes on."""
+    with FakeNode(silent) as frozen:
+        async with connected(frozen) as (client, data):
+            with trio.move_on_after(0.02) as scope:
+                await data.get(b"k")
+            assert scope.cancelled_caught
+            assert client.address is not None
+
+
+async def test_a_frozen_node_is_left_even_by_callers_who_cancel():
+    """A node that says nothing until a cancelled request's deadline is left for the next address."""
+    with FakeNode(silent) as frozen, FakeNode(store(RECORDS)) as living:
+        async with connected(frozen, living, timeout_ms=100) as (_, data):
+            found = None
+            while found is None:
+                with trio.move_on_after(0.01):
+                    found = await data.get(b"key001")
+            assert found == b"value 1"
+        assert frozen.accepted == living.accepted == 1
+
+
+async def test_silence_moves_the_others():
+    """When one request finds the node silent, those with more time are repeated at the next address at once."""
+    with FakeNode(silent) as frozen, FakeNode(store(RECORDS)) as living:
+        async with connected(frozen, living) as (_, data), trio.open_nursery() as nursery:
+
+            async def patient() -> None:
+                assert await data.get(b"key001") == b"value 1"
+
+            nursery.start_soon(patient)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(TimedOut):
+                await data.get(b"k", timeout_ms=20)
+        assert frozen.accepted == living.accepted == 1
+
+
+@pytest.mark.parametrize("first", [hang_up, hang_up_on_request, hang_up_amid_an_answer])
+async def test_a_broken_connection_is_repeated_elsewhere(first):
+    """Reads in flight whose node dies are answered by the next address, without the callers noticing."""
+    with FakeNode(first) as dying, FakeNode(store(RECORDS)) as living:
+        async with connected(dying, living) as (client, data), trio.open_nursery() as nursery:
+
+            async def ask(key: bytes) -> None:
+                assert await data.get(key) == RECORDS[key]
+
+            for key in RECORDS:
+                nursery.start_soon(ask, key)
+        assert (dying.accepted, living.accepted) == (1, 1)
+        assert client.address is None
+
+
+async def test_a_drained_connection_is_repeated_elsewhere():
+    """The end of the stream with answers missing: what came counts, the rest is asked at the next address."""
+
+    def drains(connection: Connection) -> None:
+        requests = [connection.next_request() for _ in range(20)]
+        for message_id, _, params in requests[::2]:
+            connection.answer(message_id, [b"old " + params[1], "v1"])
+
+    def takes_over(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            connection.answer(request[0], [b"new " + request[2][1], "v1"])
+
+    found = {}
+    with FakeNode(drains) as dying, FakeNode(takes_over) as living:
+        async with connected(dying, living) as (_, data), trio.open_nursery() as nursery:
+
+            async def ask(number: int) -> None:
+                found[number] = await data.get(b"%d" % number)
+
+            for number in range(20):
+                nursery.start_soon(ask, number)
+    assert sorted(value.split()[0] for value in found.values()) == [b"new"] * 10 + [b"old"] * 10
+    assert all(value.split()[1] == b"%d" % number for number, value in found.items())
+
+
+async def test_an_idle_connection_that_was_closed_is_dialled_again():
+    """One address: its node closed the idle connection; the next request dials anew."""
+    with FakeNode(one_answer) as node:
+        async with connected(node) as (client, data):
+            for _ in range(3):
+                assert await data.get("k") == b"v"
+                while client.address is not None:
+                    await trio.sleep(0.001)
+        assert node.accepted == 3
+
+
+async def test_a_node_that_comes_back_is_found():
+    """While a node is down requests fail with the reason or wait; when it is back they are answered."""
+    async with trio.open_nursery() as nursery:
+        with FakeNode(store(RECORDS)) as node:
+            client = await stay_connected(nursery, node)
+        with pytest.raises(Unavailable, match=f"{node.address}: "):
+            await client.dataset("geo").get("key001")
+        waiting = []
+
+        async def wait() -> None:
+            waiting.append(await client.dataset("geo").get("key001"))
+
+        with FakeNode(store(RECORDS), port=node.port):
+            nursery.start_soon(wait)  # It comes within the pause and waits for its end.
+            assert await client.dataset("geo").get("key002") == b"value 2"
+            while not waiting:
+                await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+    assert waiting == [b"value 1"]
+
+
+async def stay_connected(nursery: trio.Nursery, node: FakeNode) -> trio_client.Client:
+    """A client that stays until the nursery is cancelled."""
+
+    async def stay(task_status) -> None:
+        async with connected(node) as (client, _):
+            task_status.started(client)
+            await trio.sleep_forever()
+
+    return await nursery.start(stay)
+
+
+async def test_a_node_that_always_hangs_up_is_given_up():
+    """Each address is held against a request once it failed it on a connection that never answered."""
+    with FakeNode(hang_up_on_request) as node:
+        async with connected(node) as (_, data):
+            with pytest.raises(Unavailable, match="closed the connection") as caught:
+                await data.get("k")
+            assert set(caught.value.details) == {node.address}
+
+
+async def test_a_request_that_kills_each_node_ends():
+    """A node that answers others and dies of this one is tried twice, not for ever."""
+
+    def poisoned(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            if request[2] and request[2][1] == b"poison":
+                return
+            connection.answer(request[0], "pong")
+
+    with FakeNode(poisoned) as node:
+        async with connected(node) as (client, data):
+
+            async def keep_proven() -> None:
+                while True:
+                    with contextlib.suppress(Unavailable):  # It may be the victim of the other.
+                        await client.ping()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(keep_proven)
+                with pytest.raises(Unavailable):
+                    await data.get(b"poison")
+                nursery.cancel_scope.cancel()
+
+
+async def test_what_may_not_be_repeated_is_not():
+    """A request that may have been a write is not sent twice: `Unknown`, however the connection ended."""
+    for first in (hang_up_on_request, hang_up_amid_an_answer, silent):
+        with FakeNode(first) as dying, FakeNode(store(RECORDS)) as living:
+            async with connected(dying, living) as (client, data):
+                with pytest.raises(Unknown, match="may or may not have been done") as caught:
+                    await client.call("put", "t", b"k", b"v", timeout_ms=100)
+                assert caught.value.details == {"address": dying.address}
+                assert living.accepted == 0
+                assert await data.get("key001") == b"value 1"
+
+
+async def test_what_was_not_sent_is_sent_elsewhere():
+    """A write that waits behind the unsent bytes of others when the connection breaks is not unknown."""
+    asked = []
+
+    def takes_writes(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            asked.append(request[1])
+            connection.answer(request[0], "done" if request[1] == "put" else [b"v", "v1"])
+
+    def stops_reading(connection: Connection) -> None:
+        connection.socket.recv(1000)
+        assert leave.wait(30)
+
+    leave = threading.Event()
+    with FakeNode(stops_reading) as stuck, FakeNode(takes_writes) as living:
+        async with connected(stuck, living) as (client, data), trio.open_nursery() as nursery:
+            nursery.start_soon(data.get, bytes(12 << 20))
+            await trio.testing.wait_all_tasks_blocked()
+            results = []
+
+            async def put() -> None:
+                results.append(await client.call("put", "t", b"k", b"v"))
+
+            nursery.start_soon(put)
+            await trio.testing.wait_all_tasks_blocked()
+            leave.set()
+        assert results == ["done"]
+    assert sorted(asked) == ["get", "put"]
+
+
+async def test_a_node_that_stops_reading_bounds_the_client():
+    """What waits unsent stays below the bound and one request; the tasks wait in line, and are served in order."""
+    read_on = threading.Event()
+
+    def stops_reading(connection: Connection) -> None:
+        assert read_on.wait(30)
+        while (request := connection.next_request()) is not None:
+            order.append(len(request[2][1]) - 60_000)
+            connection.answer(request[0], [b"%d" % len(request[2][1]), "v1"])
+
+    order = []
+    with FakeNode(stops_reading) as node:
+        async with connected(node) as (client, data), trio.open_nursery() as nursery:
+
+            async def ask(number: int) -> None:
+                assert await data.get(bytes(60_000 + number)) == b"%d" % (60_000 + number)
+
+            for number in range(400):  # 24 MB.
+                nursery.start_soon(ask, number)
+                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            session = client._dispatcher.link.session
+            assert session.is_full
+            assert session.unsent_bytes <= (1 << 20) + 61_000
+            assert len(client._dispatcher._line) + session.in_flight == 400
+            read_on.set()
+    assert order == list(range(400))
+
+
+async def test_requests_in_flight_are_bounded():
+    """Beyond the bound requests wait in line, and those that are cancelled leave it."""
+    gate = Gate()
+    with FakeNode(gate) as node:
+        async with connected(node) as (client, data):
+            async with trio.open_nursery() as nursery:
+                for number in range(1500):
+                    nursery.start_soon(data.get, b"%d" % number)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert client._dispatcher.link.session.in_flight == 1000
+                assert len(client._dispatcher._line) == 500
+                nursery.cancel_scope.cancel()
+            assert len(client._dispatcher._line) == 0
+            assert len(client._dispatcher._deadlines) == 0
+            gate.open.set()
+            assert await data.get(b"after") == b"after"
+
+
+@pytest.mark.parametrize("raw", GARBAGE)
+async def test_garbage_is_one_clear_error(raw):
+    """A peer that is no node: `ProtocolError` that names it for everyone in flight, and the connection is closed."""
+
+    def garbage(connection: Connection) -> None:
+        connection.next_request()
+        connection.raw(raw)
+        connection.next_request()
+
+    with FakeNode(garbage) as node:
+        async with connected(node) as (client, data):
+            async with trio.open_nursery() as nursery:
+
+                async def ask() -> None:
+                    with pytest.raises(ProtocolError, match=node.address):
+                        await data.get("k")
+
+                for _ in range(3):
+                    nursery.start_soon(ask)
+            assert client.address is None
+            assert "not connected" in repr(client)
+
+
+async def test_an_answer_that_comes_twice():
+    """The first of two answers to one request counts, the second ends the connection; the next request dials anew."""
+    with FakeNode(twice) as node:
+        async with connected(node) as (client, data):
+            for _ in range(3):
+                assert await data.get("k") == b"v"
+                while client.address is not None:
+                    await trio.sleep(0.001)
+        assert node.accepted == 3
+
+
+@pytest.mark.parametrize(("method", "result"), [
+    ("get", b"v"), ("get", [1, "v1"]), ("get", ["text", "v1"]), ("get_many", [[b"v"], "v1"]), ("scan", None),
+    ("ping", None), ("info", []), ("databases", [1]), ("status", "x" * 500),
+])  # fmt: skip
+async def test_an_answer_of_another_shape_is_a_protocol_error(method, result):
+    """An answer that parses and is not what the method answers is refused, and the connection lives on."""
+
+    def odd(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            connection.answer(request[0], result)
+
+    with FakeNode(odd) as node:
+        async with connected(node) as (client, data):
+            calls = {"get": (data.get, "k"), "get_many": (data.get_many, "ab"), "scan": (data.scan().__anext__,)}
+            call, *arguments = calls.get(method) or (getattr(client, method),)
+            for _ in range(2):
+                with pytest.raises(ProtocolError, match=f"{method} was answered with"):
+                    await call(*map(list, arguments) if method == "get_many" else arguments)
+        assert node.accepted == 1
+
+
+async def test_the_nodes_own_error_is_raised():
+    """An error that the node answers is raised as its class, and the connection lives on."""
+
+    def busy(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            connection.answer(request[0], None, ["NOT_READY", "building", {"progress": 0.25}])
+
+    with FakeNode(busy) as node:
+        async with connected(node) as (client, data):
+            for _ in range(2):
+                with pytest.raises(NotReady, match="building"):
+                    await data.get("k")
+            with pytest.raises(NotReady):
+                await client.refresh("geo")
+            with pytest.raises(NotReady):
+                await data.scan().__anext__()
+        assert node.accepted == 1
+
+
+async def test_refused_everywhere_lists_each_address():
+    """No node at any address: one error with every address and its reason, when the client is entered."""
+    addresses = [refused_address(), refused_address()]
+    with pytest.raises(Unavailable) as caught:
+        async with gossipkv.connect(*addresses):
+            pytest.fail("entered")
+    assert set(caught.value.details) == set(addresses)
+    assert str(caught.value).count("refused") == 2
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".b", "xn--a"])
+async def test_a_name_that_nobody_knows(host):
+    """A host that does not resolve is `Unavailable` with the reason."""
+    with pytest.raises(Unavailable, match="no node could be reached: "):
+        async with gossipkv.connect(f"{host}:7070"):
+            pytest.fail("entered")
+
+
+async def test_the_callers_exception_comes_out_as_it_is():
+    """An exception of the block is not wrapped into a group, nor replaced when a scope around is cancelled."""
+    with FakeNode(store(RECORDS)) as node:
+        for is_cancelled in (False, True):
+            with trio.CancelScope() as scope, pytest.raises(KeyError, match="mine"):
+                await fail_in_its_block(node, scope if is_cancelled else None)
+
+
+async def fail_in_its_block(node: FakeNode, scope: trio.CancelScope | None) -> None:
+    """Raise amid the block of a client, after a cancellation if there is a scope for it."""
+    async with connected(node):
+        if scope is not None:
+            scope.cancel()
+        raise KeyError("mine")
+
+
+async def test_a_client_after_its_block():
+    """A client that was left answers everything with `Unavailable`, also to tasks that are amid a request."""
+    with FakeNode(silent) as node:
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                with pytest.raises(Unavailable, match="closed"):
+                    await data.get(b"k")
+
+            async with connected(node) as (client, data):
+                nursery.start_soon(ask)
+                await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(Unavailable, match="closed"):
+            await data.get(b"k")
+        with pytest.raises(RuntimeError, match="entered once"):
+            await client.__aenter__()
+
+
+async def test_wrong_use():
+    """Slips of the caller are named before anything is sent."""
+    with FakeNode(store(RECORDS)) as node:
+        async with connected(node) as (client, data):
+            with pytest.raises(TypeError, match="bytes or str, not int"):
+                await data.get(5)
+            with pytest.raises(BadRequest, match="UTF-8"):
+                await data.get("\ud800")
+            with pytest.raises(BadRequest, match="UTF-8"):
+                client.dataset("\ud800")
+            with pytest.raises(TypeError, match="put it in a list"):
+                await data.get_many(b"key")
+            with pytest.raises(ValueError, match="timeout_ms"):
+                await data.get("k", timeout_ms=0)
+            with pytest.raises(BadRequest, match="limit"):
+                data.scan(limit=-1)
+            with pytest.raises(BadRequest, match="cannot be encoded"):
+                await client.call("get", object())
+            with pytest.raises(TypeError, match="cannot be pickled"):
+                client.__reduce__()
+            assert await data.get("key001") == b"value 1"
+        assert node.accepted == 1
+    with pytest.raises(ValueError, match="at least one address"):
+        gossipkv.connect()
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        gossipkv.connect("localhost")
+    with pytest.raises(RuntimeError, match="enter the client first"):
+        await gossipkv.connect("127.0.0.1:1").ping()
+
+
+async def test_another_run_or_thread_is_refused():
+    """Outside the `trio.run` in which it was entered a client raises, and its own goes on."""
+    with FakeNode(store(RECORDS)) as node:
+        async with connected(node) as (_, data):
+
+            def elsewhere() -> None:
+                with pytest.raises(RuntimeError, match="another thread"):
+                    trio.run(data.get, b"key001")
+                with pytest.raises(RuntimeError, match="another thread"):
+                    data.get(b"key001").send(None)
+
+            await trio.to_thread.run_sync(elsewhere)
+            assert await data.get(b"key001") == b"value 1"
+
+
+async def test_a_call_is_a_checkpoint():
+    """A request yields to other tasks, and sees a cancellation that came before it."""
+    with FakeNode(store(RECORDS)) as node:
+        async with connected(node) as (client, data):
+            with trio.testing.assert_checkpoints():
+                await data.get(b"key001")
+            with trio.testing.assert_checkpoints():
+                assert [record async for record in data.scan(limit=0)] == []
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await client.call("put", "t", b"k", b"v")
+            assert scope.cancelled_caught
+            await client.ping()  # Had the put been sent, the fake would have failed of it.
+
+
+def scanned(options: dict[str, object]) -> list[tuple[bytes, bytes]]:
+    """What a scan with these options should give."""
+    start, end, prefix = (options.get(name, b"") for name in ("start", "end", "prefix"))
+    found = [
+        (key, RECORDS[key])
+        for key in sorted(RECORDS)
+        if key >= start and (not end or key < end) and key.startswith(prefix)
+    ]
+    return (found[::-1] if options.get("reverse") else found)[: options.get("limit")]
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"start": b"key010", "end": b"key020"}, {"prefix": b"key04"}, {"reverse": True}, {"limit": 0}, {"limit": 1},
+    {"limit": 7, "reverse": True, "prefix": b"key"}, {"limit": 1000}, {"version": "v1"},
+])  # fmt: skip
+async def test_scan_follows_the_cursor(options):
+    """A scan gives exactly the records asked for, whatever the size of a page."""
+    with FakeNode(store(RECORDS)) as node:
+        async with connected(node) as (_, data):
+            assert [record async for record in data.scan(**options)] == scanned(options)
+
+
+async def test_a_scan_reads_one_page_ahead():
+    """Page n + 1 is asked for when page n is begun, pinned to its version, and page n + 2 is not."""
+    asked = []
+
+    def pages(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            asked.append(request[2][-1])
+            page = len(asked)
+            connection.answer(request[0], [[[b"%d" % page, b"a"], [b"%d+" % page, b"b"]], b"%d" % page, f"v{page}"])
+
+    with FakeNode(pages) as node:
+        async with connected(node) as (client, data):
+            scan = data.scan()
+            assert asked == []
+            assert await scan.__anext__() == (b"1", b"a")
+            while len(asked) < 2:
+                await trio.sleep(0.001)
+            assert await scan.__anext__() == (b"1+", b"b")
+            assert asked == ["geo", {"cursor": b"1", "version": "v1"}]
+            async for key, _ in scan:
+                if key == b"3":
+                    break
+            await scan.aclose()
+            with pytest.raises(StopAsyncIteration):
+                await scan.__anext__()
+            assert client._dispatcher._deadlines.next == float("inf")
+
+
+async def test_a_scan_that_is_left_early_leaves_nothing():
+    """After a `break` no task runs, nothing is in flight for long, and no warning is made."""
+    with FakeNode(store(RECORDS)) as node:
+        async with connected(node) as (client, data):
+            await client.ping()
+            before = trio.lowlevel.current_statistics().tasks_living
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                async for _ in data.scan():
+                    break
+                gc.collect()
+            assert trio.lowlevel.current_statistics().tasks_living == before
+            async with data.scan() as scan:
+                await scan.__anext__()
+            await client.ping()
+            assert client._dispatcher.link.session.in_flight == 0
+        assert node.accepted == 1
+
+
+async def test_a_cancelled_scan_goes_on():
+    """The page that was awaited when the loop was cancelled is asked for again."""
+    go = threading.Event()
+
+    def serve(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            if go.is_set():
+                connection.answer(request[0], [[[b"k", b"v"]], None, "v1"])
+
+    with FakeNode(serve) as node:
+        async with connected(node) as (_, data):
+            scan = data.scan()
+            with trio.move_on_after(0.02):
+                await scan.__anext__()
+            go.set()
+            assert [record async for record in scan] == [(b"k", b"v")]
+
+
+async def test_reads_inside_a_scan():
+    """Other requests of the same task, in the loop over a scan."""
+    with FakeNode(store(RECORDS)) as node:
+        async with connected(node) as (_, data):
+            async for key, value in data.scan():
+                assert await data.get(key) == value
+        assert node.accepted == 1
