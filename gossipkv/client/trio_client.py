@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from math import inf
+from threading import get_ident
 from typing import TYPE_CHECKING, NoReturn, Self, final
 
 import trio
+from trio.lowlevel import current_task, wait_task_rescheduled
 
 from gossipkv.client import forks, parts, reads
 from gossipkv.client._requests import call_request, get_request
@@ -32,7 +33,7 @@ from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.pages import Pages
 from gossipkv.client.reads import TIMEOUT_MS
 from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
-from gossipkv.client.trio_link import Link, dial
+from gossipkv.client.trio_link import WOKEN, Link, dial
 from gossipkv.errors import ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._thread is not None:
             raise RuntimeError("a client is entered once; connect again")
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._now = trio.lowlevel.current_clock().current_time  # Without looking up the clock each time.
         link = await self._first_link()
         self._manager = trio.open_nursery()
@@ -165,7 +166,7 @@ class Client:
             RuntimeError: the client is used where it does not belong.
         """
         # A thread is in one `trio.run` at a time, and this client is closed before its own ends.
-        if self._thread != threading.get_ident() or self._generation != forks.generation:
+        if self._thread != get_ident() or self._generation != forks.generation:
             raise self._misplaced()
         return self._now() + (self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000)
 
@@ -179,14 +180,14 @@ class Client:
     async def ask(self, request: Request[_Result], due: float) -> _Result:
         """The result of `request`.  Raises as `call` does."""
         # `answer`, written out: this is the path of every read, and a coroutine more is felt.
-        request.owner = trio.lowlevel.current_task()
+        request.owner = current_task()
         self._dispatcher.submit(request, due)
 
         def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
             self.abandon(request)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        await wait_task_rescheduled(abort)
         return request.take()
 
     def submit(self, request: Request[object], due: float) -> None:
@@ -203,8 +204,8 @@ class Client:
             self.abandon(request)
             return trio.lowlevel.Abort.SUCCEEDED
 
-        request.owner = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        request.owner = current_task()
+        await wait_task_rescheduled(abort)
         return request.take()
 
     def abandon(self, request: Request[object]) -> None:
@@ -216,7 +217,7 @@ class Client:
     def wake(self, owner: object) -> None:
         """A request of this task is done (the dispatcher calls)."""
         assert isinstance(owner, trio.lowlevel.Task)
-        trio.lowlevel.reschedule(owner)
+        trio.lowlevel.reschedule(owner, WOKEN)
 
     def want_link(self) -> None:
         """A link is needed (the dispatcher calls)."""

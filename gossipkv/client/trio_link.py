@@ -12,18 +12,42 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final, final
 
+import outcome
 import trio
 
 from gossipkv.client._session import Session
 from gossipkv.client.route import reason_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Generator
+    from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
 
+    _Yield = TypeVar("_Yield")
+    _Return = TypeVar("_Return")
+
 RECEIVE_BYTES: Final = 65_536  # Half a usual socket buffer; larger blocks cost a page fault each.
+
+
+@final
+class _Woken(outcome.Outcome[None]):
+    """What a parked task wakes up with.  Nothing, so that one will do for all; Trio's own is made anew each time."""
+
+    def unwrap(self) -> None:
+        """Nothing: the request has the answer."""
+
+    def send(self, gen: Generator[_Yield, None, _Return]) -> _Yield:
+        """Go on with a generator."""
+        return gen.send(None)
+
+    async def asend(self, agen: AsyncGenerator[_Yield, None]) -> _Yield:
+        """Go on with an asynchronous generator."""
+        return await agen.asend(None)
+
+
+WOKEN: Final = _Woken()
 
 
 async def dial(address: Address, timeout_s: float) -> socket.socket:
@@ -97,7 +121,7 @@ class Link:
         sender = self._sender
         if sender is not None and not (session.in_flight == 1 and self._send_now()):
             self._sender = None
-            trio.lowlevel.reschedule(sender)
+            trio.lowlevel.reschedule(sender, WOKEN)
 
     def _send_now(self) -> bool:
         """Send the only request there is without waking the sender; whether all of it was taken."""
@@ -147,7 +171,7 @@ class Link:
                 owner = request.owner
                 if isinstance(owner, task):
                     request.owner = None
-                    reschedule(owner)
+                    reschedule(owner, WOKEN)
             if session.failure is not None:
                 return self._break(session.failure.message)
             self._on_received(self)

@@ -9,6 +9,7 @@ MAX_ELEMENTS: int
 MAX_FRAME_BYTES: int
 
 def refusal(result: int, offset: int, limits: dict[str, int]) -> ProtocolError: ...
+
 @final
 class FrameReader:
     def __new__(cls, max_frame: int = ..., *, max_depth: int = ..., max_elements: int = ...) -> Self: ...

@@ -2,10 +2,12 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from gossipkv.latency._histogram cimport histogram_record
 from gossipkv.node._backlog cimport Request
 from gossipkv.node._buffer cimport buffer_reserve, buffer_size
 from gossipkv.node._connection cimport Core
-from gossipkv.node._counters cimport CLOSED_MEMORY, REPLIES_TOO_LARGE
+from gossipkv.node._counters cimport CLOSED_MEMORY, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE
+from gossipkv.node._id_set cimport ids_remove
 from gossipkv.node._message cimport ENVELOPE_BYTES, put, put_bytes, put_response, unsigned_size
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._state cimport Connection
@@ -41,11 +43,30 @@ cdef inline Request* next_request(Core core) noexcept nogil:
     return NULL
 
 
+cdef inline Connection* claim(Core core, uint64_t handle, uint32_t msgid) noexcept nogil:
+    """The connection that awaits this answer, from now on no more; NULL: none does."""
+    cdef Connection* connection = core.find(handle)
+    if connection == NULL or not ids_remove(&connection.in_flight, msgid):
+        core.counts[REPLIES_DROPPED] += 1
+        return NULL
+    core.in_flight_count -= 1
+    core.counts[REPLIES] += 1
+    connection.active_ms = core.now_ms
+    return connection
+
+
+cdef inline void deliver(Core core, Connection* connection) noexcept nogil:
+    """Put the answer in `out` behind what waits; it is sent with all others of its connection."""
+    core.hold_output(connection, 0)
+    core.flush_later(connection)
+    core.sent(connection, 0)
+
+
 cdef inline bint respond(
     Core core, uint64_t handle, uint32_t msgid, const uint8_t* body, Py_ssize_t size, bint refused
 ) noexcept nogil:
     """Answer a hand-off with a result or an error, as MessagePack; False when nobody awaits it any more."""
-    cdef Connection* connection = core.claim(handle, msgid)
+    cdef Connection* connection = claim(core, handle, msgid)
     cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(msgid)
     if connection == NULL:
         return False
@@ -61,5 +82,14 @@ cdef inline bint respond(
         put_bytes(&core.out, body, size)
         if refused:
             put(&core.out, 0xC0)
-    core.deliver(connection)
+    deliver(core, connection)
     return True
+
+
+cdef inline void count_answered(Core core, const Connection* connection) noexcept nogil:
+    """The answers that were in `out` have been given to the socket, now."""
+    if core.fresh_answers > 0:
+        histogram_record(
+            &core.answered.histogram, <uint64_t>(core.now_ns - connection.received_ns), core.fresh_answers
+        )
+        core.fresh_answers = 0

@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 from gossipkv.node._addresses cimport AddressCounts
 from gossipkv.latency._histogram cimport LatencyHistogram
 from gossipkv.node._backlog cimport Backlog
-from gossipkv.node._buffer cimport Buffer, buffer_append
+from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_size
 from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._local cimport GatheredGets
 from gossipkv.node._message cimport Envelope
@@ -63,7 +63,6 @@ cdef class Core:
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef bint has_room(self, const Connection* connection) noexcept nogil
-    cdef Connection* next_runnable(self) noexcept nogil
     cdef bint may_process(self, const Connection* connection) noexcept nogil
     cdef bint wants_read(self, const Connection* connection) noexcept nogil
     cdef bint is_finished(self, const Connection* connection) noexcept nogil
@@ -71,12 +70,9 @@ cdef class Core:
     cdef void flush_later(self, Connection* connection) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
     cdef void begin_step(self) noexcept nogil
-    cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil
-    cdef void deliver(self, Connection* connection) noexcept nogil
     cdef Py_ssize_t room(self) noexcept nogil
     cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil
     cdef bint may_hand_off(self, const Envelope* request) noexcept nogil
-    cdef void count_answered(self, const Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1
 
@@ -106,3 +102,17 @@ cdef inline uint64_t pop_handle(Buffer* handles) noexcept nogil:
         handles.start = 0
         handles.end = 0
     return handle
+
+
+cdef inline Connection* next_runnable(Core core) noexcept nogil:
+    """The next connection whose held input may go on; NULL after the last."""
+    cdef Connection* connection
+    cdef uint64_t handle
+    while buffer_size(&core.runnable) > 0:
+        handle = pop_handle(&core.runnable)
+        connection = core.find(handle)
+        if connection != NULL:
+            connection.runnable = False
+            if connection.held and not connection.doomed:
+                return connection
+    return NULL

@@ -33,7 +33,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
+from gossipkv.latency._histogram cimport LatencyHistogram
 from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.node._backlog cimport ASKED, Backlog, Request, request_bytes
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_size
@@ -41,10 +41,10 @@ from gossipkv.node._counters cimport (
     BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
     CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS, DUPLICATE_IDS,
     GET_MANYS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT,
-    REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE, counters_by_name, frame_fault,
+    REPLIES_TOO_LARGE, counters_by_name, frame_fault,
 )
 from gossipkv.node._holdings cimport held_by, largest_holder
-from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
+from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release
 from gossipkv.node._local cimport GATHERED_MOST, Gathered, answer_ping, end_get, gather_get, prefetch_gathered
 from gossipkv.node._message cimport (
     BAD_REQUEST, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope, blob_is, read_envelope,
@@ -251,19 +251,6 @@ cdef class Core:
         """Have the next flush send its replies, or close it."""
         if not connection.dirty:
             connection.dirty = push_handle(&self.dirty, connection.handle)
-
-    cdef Connection* next_runnable(self) noexcept nogil:
-        """The next connection whose held input may go on; NULL after the last."""
-        cdef Connection* connection
-        cdef uint64_t handle
-        while buffer_size(&self.runnable) > 0:
-            handle = pop_handle(&self.runnable)
-            connection = self.find(handle)
-            if connection != NULL:
-                connection.runnable = False
-                if connection.held and not connection.doomed:
-                    return connection
-        return NULL
 
     cdef Py_ssize_t room(self) noexcept nogil:
         """How much more may be held for all connections."""
@@ -553,23 +540,6 @@ cdef class Core:
 
     # Hand-offs --------------------------------------------------------------------------------------------------
 
-    cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil:
-        """The connection that awaits this answer, from now on no more; NULL: none does."""
-        cdef Connection* connection = self.find(handle)
-        if connection == NULL or not ids_remove(&connection.in_flight, msgid):
-            self.counts[REPLIES_DROPPED] += 1
-            return NULL
-        self.in_flight_count -= 1
-        self.counts[REPLIES] += 1
-        connection.active_ms = self.now_ms
-        return connection
-
-    cdef void deliver(self, Connection* connection) noexcept nogil:
-        """Put the answer in `out` behind what waits; it is sent with all others of its connection."""
-        self.hold_output(connection, 0)
-        self.flush_later(connection)
-        self.sent(connection, 0)
-
     # Time -------------------------------------------------------------------------------------------------------
 
     cdef void set_time(self, int64_t now_ns) noexcept nogil:
@@ -580,14 +550,6 @@ cdef class Core:
         self.hand_off_count = 0
         self.hand_off_bytes = 0
         scans_new_step(&self.scans)
-
-    cdef void count_answered(self, const Connection* connection) noexcept nogil:
-        """The answers that were in `out` have been given to the socket, now."""
-        if self.fresh_answers > 0:
-            histogram_record(
-                &self.answered.histogram, <uint64_t>(self.now_ns - connection.received_ns), self.fresh_answers
-            )
-            self.fresh_answers = 0
 
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""

@@ -10,9 +10,10 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from gossipkv.node._addresses cimport address_number
+from gossipkv.node._answering cimport claim, count_answered, deliver
 from gossipkv.node._backlog cimport Request, method_of, params_of
 from gossipkv.node._buffer cimport buffer_append, buffer_size
-from gossipkv.node._connection cimport Core
+from gossipkv.node._connection cimport Core, next_runnable
 from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._scan_turns cimport take_turn
@@ -73,7 +74,7 @@ cdef class Driver:
             self.core.receive_bytes(connection, &data[0], data.shape[0])
             self.core.hold_output(connection, 0)
             self.core.sent(connection, 0)
-            self.core.count_answered(connection)
+            count_answered(self.core, connection)
         return self.collect()
 
     def run(self, int64_t now_ms):
@@ -84,12 +85,12 @@ cdef class Driver:
         self.core.set_time(now_ms * 1000000)
         while left > 0 and buffer_size(&self.core.runnable) > 0:
             left -= 1
-            connection = self.core.next_runnable()
+            connection = next_runnable(self.core)
             if connection != NULL:
                 self.core.resume(connection)
                 self.core.hold_output(connection, 0)
                 self.core.sent(connection, 0)
-                self.core.count_answered(connection)
+                count_answered(self.core, connection)
         connection = take_turn(self.core, &work)
         while connection != NULL:
             self.core.hold_output(connection, 0)
@@ -126,7 +127,7 @@ cdef class Driver:
     def reply(self, uint64_t handle, uint32_t msgid, const uint8_t[::1] frame):
         """Answer a hand-off with a whole frame; False when nobody waits for it any more."""
         self.core.check_thread()
-        cdef Connection* connection = self.core.claim(handle, msgid)
+        cdef Connection* connection = claim(self.core, handle, msgid)
         if connection == NULL:
             return False
         if frame.shape[0] > self.core.frame_limits.max_size:
@@ -134,7 +135,7 @@ cdef class Driver:
             refuse_answer(&self.core.out, msgid, self.core.frame_limits.max_size, frame.shape[0])
         elif buffer_append(&self.core.out, &frame[0], frame.shape[0]) < 0:
             self.core.doom(connection, CLOSED_MEMORY)
-        self.core.deliver(connection)
+        deliver(self.core, connection)
         return True
 
     def may_reply(self, uint64_t handle):

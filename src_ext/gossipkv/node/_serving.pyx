@@ -1,16 +1,20 @@
 """The epoll loop around the connection core: accept, receive, send, close.
 
-One Trio task waits until this loop's epoll descriptor is readable and calls `step`; the step drops the GIL, serves
-what is ready within a budget, and returns what Python must answer.  Replies to those are kept until `flush`, which
-sends once for each connection.
+One Trio task waits until this loop's epoll descriptor is readable and calls `round`.  A round drops the GIL and serves
+what is ready; takes it again and has Python answer what was handed off, the connections in turn; sends those answers,
+once for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs as
+much as twenty looks at epoll, so a round ends with one that finds nothing, or with a look-out (`_busy_poll.pyx`).
 
 Level-triggered on purpose: one `recv` and one `send` for each readable connection and step, no second `recv` that
 only finds the queue empty, and a connection whose bytes did not fit into the shared buffer simply shows up again,
 behind the others.  (Edge-triggered needs that second call or a list of one's own.)  The price, one `epoll_ctl` when
 reading is turned off or on, is paid only by a connection that is held back.
 
-Fairness: what a step had no time for stays in `events` and comes first in the next one; held input gets one turn for
-each connection and step; a connection's answers in one turn are bounded by the core.
+Fairness: what a round had no time for stays in `events` and comes first in the next one; held input gets one turn for
+each connection and pass; a connection's answers and keys in one turn are bounded by the core.
+
+How long an answer took is counted when it is sent: those of the core after each connection's `send`, where the clock is
+read once, those of Python when all of the round are sent.  So both are rather too long than too short.
 
 When descriptors run out, `accept` is left alone until the next `expire`: those who wait in the backlog are served
 when there are descriptors again.  Beyond `max_connections` a connection is accepted and closed, so its peer knows.
@@ -37,13 +41,13 @@ from libc.string cimport memcpy
 from posix.unistd cimport close
 
 from gossipkv.latency._histogram cimport histogram_record
-from gossipkv.node._answering cimport next_request, park_request, respond
+from gossipkv.node._answering cimport count_answered, next_request, park_request, respond
 from gossipkv.node._backlog cimport (
     ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
-from gossipkv.node._connection cimport Core, pop_handle
+from gossipkv.node._connection cimport Core, next_runnable, pop_handle
 from gossipkv.node._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
     CLOSED_RESET, REPLIES_DROPPED,
@@ -266,12 +270,12 @@ cdef class Loop:
         self.core.begin_step()
         while left > 0 and buffer_size(&self.core.runnable) > 0 and self.core.now_ns < self.deadline_ns:
             left -= 1
-            connection = self.core.next_runnable()
+            connection = next_runnable(self.core)
             if connection != NULL:
                 self.core.resume(connection)
                 self.transmit(connection)
                 self.tell_time()
-                self.core.count_answered(connection)
+                count_answered(self.core, connection)
                 self.settle(connection)
         while self.event_at < self.event_count or (self.core.hand_off_count == 0 and self.fetch()):
             while self.event_at < self.event_count:
@@ -469,7 +473,7 @@ cdef class Loop:
             self.core.receive_bytes(connection, self.inbox, size)
             self.transmit(connection)
             self.tell_time()
-            self.core.count_answered(connection)
+            count_answered(self.core, connection)
             return True
         if size == 0:
             self.core.finish(connection, CLOSED_BY_PEER)

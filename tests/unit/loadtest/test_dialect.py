@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgpack
 import pytest
 from hypothesis import example, given
@@ -11,6 +13,9 @@ from gossipkv.loadtest._dialect import Dialect
 from gossipkv.loadtest._rpc import RpcDialect
 from tests.oracle import load_answers as oracle
 from tests.unit.loadtest.scripted import RECORDS, Scripted, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RECORDS_WITH_HOLES = [*RECORDS, (b"absent", None), (b"", b""), (b"long", b"x" * 300), (b"k" * 300, b"y" * 70_000)]
 TEXTS = st.sampled_from(["", "BAD_REQUEST", "NOT_READY", "x" * 40, "x" * 41, "\udcff"])
@@ -107,6 +112,32 @@ def test_any_bytes_count_as_the_oracle_says(stream: bytes) -> None:
         expected = oracle.count(stream, {asked.message_id: [dict(RECORDS)[asked.keys[0]]]}, batched=False)
         feed(scripted, stream, [])
         assert scripted.generator.tally.broken() == ({expected.broken: 1} if expected.broken else {})
+
+
+@pytest.mark.parametrize(
+    ("batch", "make", "wrong", "broken"),
+    [
+        (1, lambda each, values: [1, each, None, [values[0], "1", "more"]], 1, {}),
+        (1, lambda each, values: [1, each, None, [values[0]]], 1, {}),
+        (3, lambda each, values: [1, each, None, [values, "1", "more"]], 3, {}),
+        (3, lambda each, values: [1, each, None, [[[1, [2, "abc"]], *values[1:]], "1"]], 1, {}),
+        (3, lambda each, values: [1, each, None, [[{"a": [1]}, "text", values[2]], "1"]], 2, {}),
+        (1, lambda each, values: [1, each + 2**32, None, [values[0], "1"]], 0, {"garbage": 1}),
+        (1, lambda each, values: [1, each, None, [values[0], "1"], 0], 0, {"garbage": 1}),
+        (1, lambda each, values: [2, "hello", []], 0, {"garbage": 1}),
+    ],
+)
+def test_shapes_of_answers(batch: int, make: Callable[..., object], wrong: int, broken: dict[str, int]) -> None:
+    """What stands around the values, and what stands between right ones: as the oracle says, and as it is said here."""
+    with Scripted(batch=batch) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        (asked,) = scripted.peer.asked()
+        values = [dict(RECORDS)[key] for key in asked.keys]
+        stream = pack(make(asked.message_id, values))
+        expected = oracle.count(stream, {asked.message_id: values}, batched=batch > 1)
+        assert (expected.wrong, expected.broken) == (wrong, next(iter(broken), None))
+        feed(scripted, stream, [])
+        assert (scripted.counted("wrong"), scripted.generator.tally.broken()) == ([wrong], broken)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 30))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gossipkv.loadtest._generator import Generator
 from gossipkv.loadtest._rpc import RpcDialect
-from tests.unit.loadtest.scripted import MS, RECORDS, Scripted, answer, right
+from tests.unit.loadtest.scripted import MS, RECORDS, Asked, Scripted, answer, right
 
 ACCOUNTED = ("sent", "answered", "refused", "lost")
 
@@ -255,6 +255,22 @@ def test_a_server_that_does_not_read_blocks_only_its_connection() -> None:
             scripted.turn(2)
         while scripted.turn(3):
             slow.send(b"".join(right(asked, records) for asked in slow.asked()))
+        assert scripted.counted(*ACCOUNTED) == [60, 60, 0, 0]
+
+
+def test_a_connection_may_be_blocked_time_and_again() -> None:
+    """Each time that requests wait for the server to read, they are sent in the end."""
+    records = [(b"k" * 100_000, b"v")]
+    with Scripted(records, in_flight=20) as scripted:
+        scripted.generator.begin(requests=60, now_ns=0)
+        asked: list[Asked] = []
+        for _ in range(10_000):
+            asked += scripted.peer.asked()
+            if len(asked) == 20:
+                scripted.peer.send(b"".join(right(each, records) for each in asked))
+                asked.clear()
+            if not scripted.turn(1):
+                break
         assert scripted.counted(*ACCOUNTED) == [60, 60, 0, 0]
 
 

@@ -431,7 +431,7 @@ def test_drain_answers_what_was_asked(served: Served) -> None:
 
 
 def test_drain_of_half_sent_frames(served: Served) -> None:
-    """What is not whole is not waited for; what stands before it, held back or not, is answered, then both ends come."""
+    """What is not whole is not waited for; what stands before it, held back or not, is answered; then both end."""
     half, held = served.connect(), served.connect()
     half.sendall(PING * 2 + PING[:3])
     held.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(8)) + PING[:3])
