@@ -2,6 +2,7 @@
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 cdef enum RequestKind:
     ASKED = 0  # a method and its parameters
@@ -58,6 +59,14 @@ cdef inline uint8_t* request_bytes(Request* request) noexcept nogil:
 
 cdef inline bytes method_of(Request* request):
     return PyBytes_FromStringAndSize(<const char*>request_bytes(request), request.method_size)
+
+
+cdef inline bint is_method(Request* request, bytes method):
+    """Whether it asks for that one."""
+    return (
+        len(method) == request.method_size
+        and memcmp(request_bytes(request), <const char*>method, request.method_size) == 0
+    )
 
 
 cdef inline bytes params_of(Request* request):

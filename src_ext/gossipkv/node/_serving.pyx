@@ -1,16 +1,20 @@
 """The epoll loop around the connection core: accept, receive, send, close.
 
-One Trio task waits until this loop's epoll descriptor is readable and calls `step`; the step drops the GIL, serves
-what is ready within a budget, and returns what Python must answer.  Replies to those are kept until `flush`, which
-sends once for each connection.
+One Trio task waits until this loop's epoll descriptor is readable and calls `round`.  A round drops the GIL and serves
+what is ready; takes it again and has Python answer what was handed off, the connections in turn; sends those answers,
+once for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs as
+much as twenty looks at epoll, so a round ends with one that finds nothing, or with a look-out (`_busy_poll.pyx`).
 
 Level-triggered on purpose: one `recv` and one `send` for each readable connection and step, no second `recv` that
 only finds the queue empty, and a connection whose bytes did not fit into the shared buffer simply shows up again,
 behind the others.  (Edge-triggered needs that second call or a list of one's own.)  The price, one `epoll_ctl` when
 reading is turned off or on, is paid only by a connection that is held back.
 
-Fairness: what a step had no time for stays in `events` and comes first in the next one; held input gets one turn for
-each connection and step; a connection's answers in one turn are bounded by the core.
+Fairness: what a round had no time for stays in `events` and comes first in the next one; held input gets one turn for
+each connection and pass; a connection's answers and keys in one turn are bounded by the core.
+
+How long an answer took is counted when it is sent: those of the core after each connection's `send`, where the clock is
+read once, those of Python when all of the round are sent.  So both are rather too long than too short.
 
 When descriptors run out, `accept` is left alone until the next `expire`: those who wait in the backlog are served
 when there are descriptors again.  Beyond `max_connections` a connection is accepted and closed, so its peer knows.
@@ -37,9 +41,9 @@ from libc.string cimport memcpy
 from posix.unistd cimport close
 
 from gossipkv.latency._histogram cimport histogram_record
-from gossipkv.node._answering cimport next_request, park_request, respond
+from gossipkv.node._answering cimport count_answered, next_request, park_request, respond
 from gossipkv.node._backlog cimport (
-    ASKED, REFUSAL, RESULT, Request, method_of, params_of, request_bytes,
+    ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
@@ -50,6 +54,7 @@ from gossipkv.node._counters cimport (
 )
 from gossipkv.node._scan_turns cimport take_turn
 from gossipkv.node._scans cimport SLICE_WORK, release_unread, scans_have_turn
+from gossipkv.node._slots cimport slots_fetch
 from gossipkv.node._sockets cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
     EPOLLOUT, IPPROTO_TCP, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
@@ -120,6 +125,7 @@ cdef class Loop:
     cdef PollCredit poll
     cdef int64_t polled_ns  # in this round
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
+    cdef bytes method  # of the latest request that was answered by Python
     cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
 
     def __cinit__(self, Core core not None, listener, *, bint polls):
@@ -274,10 +280,12 @@ cdef class Loop:
                 self.core.resume(connection)
                 self.transmit(connection)
                 self.tell_time()
-                self.core.count_answered(connection)
+                count_answered(self.core, connection)
                 self.settle(connection)
         while self.event_at < self.event_count or (self.core.hand_off_count == 0 and self.fetch()):
             while self.event_at < self.event_count:
+                if self.event_at + 1 < self.event_count:
+                    slots_fetch(&self.core.slots, self.events[self.event_at + 1].data.u64)
                 self.serve_event(&self.events[self.event_at])
                 self.event_at += 1
                 if self.core.now_ns >= self.deadline_ns:
@@ -342,7 +350,9 @@ cdef class Loop:
         if request.kind != ASKED:
             self.give_answer(request, request_bytes(request), request.size, request.kind == REFUSAL)
             return 0
-        method = method_of(request)
+        if self.method is None or not is_method(request, self.method):
+            self.method = method_of(request)  # Kept: most requests ask the same, and its hash is known by then.
+        method = self.method
         reply = answer(method, params_of(request))
         if isinstance(reply, bytes):
             body = <bytes>reply
@@ -468,7 +478,7 @@ cdef class Loop:
             self.core.receive_bytes(connection, self.inbox, size)
             self.transmit(connection)
             self.tell_time()
-            self.core.count_answered(connection)
+            count_answered(self.core, connection)
             return True
         if size == 0:
             self.core.finish(connection, CLOSED_BY_PEER)

@@ -430,6 +430,24 @@ def test_drain_answers_what_was_asked(served: Served) -> None:
     assert served.counters("closed_drained") == 2
 
 
+def test_drain_of_half_sent_frames(served: Served) -> None:
+    """What is not whole is not waited for; what stands before it, held back or not, is answered; then both end."""
+    half, held = served.connect(), served.connect()
+    half.sendall(PING * 2 + PING[:3])
+    held.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(8)) + PING[:3])
+    served.until(lambda: served.counters("gets") > 0 and served.counters("pings") == 2)
+    served.loop.drain()
+    assert served.ends(half) == PONG * 2
+    received = served.ends(held)
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(received)
+    assert [answer[1] for answer in unpacker] == list(range(8))
+    half.close()
+    held.close()
+    served.until(lambda: served.loop.connections == 0)
+    assert served.counters("closed_drained") == 2
+
+
 def test_close_cuts_everything(served: Served) -> None:
     """Whatever is in flight, nothing is left."""
     client = served.connect()
