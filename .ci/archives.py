@@ -19,7 +19,8 @@ def source_faults(archive: Path) -> list[str]:
     git = ["git", "ls-files", "--", *CARRIED, "setup.py", "pyproject.toml", "README.md", "LICENSE"]
     tracked = set(subprocess.run(git, check=True, capture_output=True, text=True).stdout.splitlines())
     faults = [f"{archive.name}: lacks {name}" for name in sorted(tracked - names)]
-    generated = [name for name in sorted(names) if PurePosixPath(name).suffix in {".c", ".so", ".pyd", ".pyc"}]
+    untracked = sorted(names - tracked)
+    generated = [name for name in untracked if PurePosixPath(name).suffix in {".c", ".so", ".pyd", ".pyc"}]
     return faults + [f"{archive.name}: carries the generated {name}" for name in generated]
 
 

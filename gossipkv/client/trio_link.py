@@ -85,6 +85,7 @@ class Link:
 
     __slots__ = (
         "_is_closed",
+        "_is_quiet",
         "_on_broken",
         "_on_received",
         "_rest",
@@ -112,14 +113,15 @@ class Link:
         self._scope = trio.CancelScope()
         self._rest = memoryview(b"")  # Of what was taken from the session to be sent.
         self._sender: trio.lowlevel.Task | None = None  # While it is parked.
+        self._is_quiet = True  # The last receive woke one task at most: with several, one send for all is cheaper.
         self._is_closed = False
 
     def send(self, request: Request[object]) -> None:
-        """Queue a request; its bytes go out when this task waits, or now if it is alone."""
+        """Queue a request; its bytes go out when this task waits, or now if no other is likely to follow."""
         session = self.session
         session.send(request)
         sender = self._sender
-        if sender is not None and not (session.in_flight == 1 and self._send_now()):
+        if sender is not None and not (self._is_quiet and session.in_flight == 1 and self._send_now()):
             self._sender = None
             trio.lowlevel.reschedule(sender, WOKEN)
 
@@ -167,7 +169,9 @@ class Link:
                 return self._break(reason_of(error))
             if not data:
                 return self._break("the node closed the connection" + ("" if session.is_clean else " amid an answer"))
-            for request in session.receive(data):
+            done = session.receive(data)
+            self._is_quiet = len(done) <= 1
+            for request in done:
                 owner = request.owner
                 if isinstance(owner, task):
                     request.owner = None

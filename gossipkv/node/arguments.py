@@ -48,6 +48,15 @@ def _parameters(count: int) -> str:
     return f"{count} parameter" if count == 1 else f"{count} parameters"
 
 
+def _check_length(key: bytes, where: str, limit: int) -> bytes:
+    if len(key) > limit:
+        raise BadRequest(
+            f"{where} has {len(key)} bytes, more than the {limit} that a key may have",
+            {"limit": limit, "size": len(key)},
+        )
+    return key
+
+
 def name_of(method: bytes) -> str:
     """A method's name for people."""
     return method[:100].decode(errors="replace")
@@ -127,12 +136,7 @@ class Arguments:
     def _key(self, value: Raw, where: str, limit: int) -> bytes:
         if not isinstance(value, bytes):
             raise BadRequest(f"{self.method}: {where} must be bytes, not {kind_of(value)}")
-        if len(value) > limit:
-            raise BadRequest(
-                f"{self.method}: {where} has {len(value)} bytes, more than the {limit} that a key may have",
-                {"limit": limit, "size": len(value)},
-            )
-        return value
+        return _check_length(value, f"{self.method}: {where}", limit)
 
 
 @final
@@ -158,6 +162,11 @@ class Options:
         if value is not None and not isinstance(value, bytes):
             raise BadRequest(f"{self._where(name)} must be bytes, not {kind_of(value)}")
         return value
+
+    def key(self, name: str, limit: int) -> bytes | None:
+        """Bytes that are compared with keys, so at most `limit` of them."""
+        value = self.blob(name)
+        return None if value is None else _check_length(value, self._where(name), limit)
 
     def number(self, name: str, least: int = 0) -> int | None:
         """A whole number."""

@@ -148,7 +148,7 @@ class Pump:
             self._waiting[name] = [pending]
             self._nursery.start_soon(self._complete, name)
         else:
-            self._loop.complete(pending, OVERLOADED)
+            self._loop.refuse(pending, OVERLOADED)
             self._wake()
 
     async def _complete(self, name: Hashable) -> None:

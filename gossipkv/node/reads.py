@@ -110,7 +110,8 @@ class Reads:
         """`[[[key, value], ...], cursor or nil, version]`."""
         database = arguments.text("database")
         options = arguments.options(*SCAN_OPTIONS)
-        bounds = Bounds(options.blob("start"), options.blob("end"), options.blob("prefix"), options.flag("reverse"))
+        start, end, prefix = (options.key(name, self._max_key) for name in ("start", "end", "prefix"))
+        bounds = Bounds(start, end, prefix, options.flag("reverse"))
         limit = options.number("limit", least=1)
         cursor = options.blob("cursor")
         if cursor is None:

@@ -31,6 +31,9 @@ PAGE_BYTES = 1024 * 1024
 
 _CHECKSUM_BYTES = 4
 
+# A cursor with the longest name and the longest key, and the heads of both.
+_LONGEST_CURSOR = _CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + 65_535
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
     Raises:
         BadRequest: no cursor of ours.
     """
-    body = cursor[_CHECKSUM_BYTES:]
+    body = b"" if len(cursor) > _LONGEST_CURSOR else cursor[_CHECKSUM_BYTES:]
     if int.from_bytes(cursor[:_CHECKSUM_BYTES], "big") == crc32c(body) and body:
         with contextlib.suppress(ValueError):
             match msgpack.unpackb(body, raw=False):

@@ -26,7 +26,9 @@ from tests.cluster.hostile_peers import (
     SETTINGS,
     StarvedError,
     Victim,
+    answers,
     attacked,
+    check_typed,
     reset,
     twice,
     until_end,
@@ -321,3 +323,54 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
         assert 2 <= len(lines) <= seconds + 1
         assert sum(lines) == counters[reason] == 5 * rounds * (10 if reason == "notifications_ignored" else 1)
     assert counters["closed_idle"] >= 100
+
+
+@twice
+def test_a_flood_of_requests_that_take_time(victim: Victim) -> None:
+    """Twenty peers with a thousand `refresh` each: all are answered, or OVERLOADED; those that left are forgotten."""
+    flood = b"".join(rpc.request(number, "refresh", []) for number in range(1000))
+    with victim.undisturbed(least_s=1, most_mib=64), contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(victim.connect()) for _ in range(20)]
+        for peer in peers:
+            peer.sendall(flood)
+        for number, peer in enumerate(peers):
+            if number % 2:
+                reset(peer)
+                continue
+            found = answers(peer, 1000)
+            check_typed(found)
+            assert sorted(msgid for _, msgid, _, _ in found) == list(range(1000))
+            assert {error and error[0] for _, _, error, _ in found} <= {None, "OVERLOADED"}
+    give_up_s = time.monotonic() + 20
+    while victim.counters()["in_flight"] > 1:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
+
+
+@twice
+def test_requests_that_cost_more_than_they_look(victim: Victim) -> None:
+    """A hundred thousand keys, empty or missing, in one request; or twenty thousand, the last one wrong."""
+    many = b"\x94\x00\x07\xa8get_many\x92\xa3geo\xdd"
+    requests = [many + b"\x00\x01\x86\xa0" + b"\xa0" * 100_000, many + b"\x00\x01\x86\xa0" + b"\xa1z" * 100_000]
+    requests.append(many + b"\x00\x00\x4e\x20" + b"\xa0" * 19_999 + b"\xc0")
+    with victim.undisturbed(least_s=1, most_mib=48), contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(victim.connect()) for _ in range(3)]
+        for _ in range(3):
+            for peer, request in zip(peers, requests, strict=True):
+                peer.sendall(request)
+            found = [answers(peer, 1)[0] for peer in peers]
+            assert [error and error[0] for _, _, error, _ in found] == [None, None, "BAD_REQUEST"]
+            assert [len(result[0]) for _, _, _, result in found[:2]] == [100_000, 100_000]
+            time.sleep(0.1)
+
+
+def test_collections_leave_out_what_a_node_is_made_of() -> None:
+    """Else whoever has Python answer much stops everybody for 30 ms, again and again."""
+    program = (
+        "import gc\nfrom gossipkv.cli import serve\nserve._Announcement().started(('127.0.0.1', 7070))\n"
+        "print(gc.get_freeze_count() > 20_000, gc.isenabled())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert said == "ready 127.0.0.1:7070\nTrue True\n"

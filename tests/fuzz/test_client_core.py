@@ -12,7 +12,7 @@ from gossipkv.client._requests import Request, call_request, get_many_request, g
 from gossipkv.client._session import Session
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
-from tests.fuzz.test_frames_mutated import mutate
+from tests.fuzz.frames import mutate
 from tests.oracle import session as oracle
 
 SEED = 20_010_004

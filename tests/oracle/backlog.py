@@ -18,7 +18,7 @@ class Backlog:
     def __init__(self) -> None:
         self._waiting: dict[int, deque[HandOff]] = {}  # By connection, in the order of their turns.
         self._parked: dict[int, deque[HandOff]] = {}
-        self.size_bytes = 0  # of the parameters of those that can be taken
+        self.size_bytes = 0  # of the methods and parameters of those that can be taken
         self.parked_bytes = 0
 
     def __bool__(self) -> bool:
@@ -27,7 +27,7 @@ class Backlog:
     def add(self, hand_offs: Iterable[HandOff]) -> None:
         """They came in this order."""
         for hand_off in hand_offs:
-            handle, size_bytes = hand_off[0], len(hand_off[3])
+            handle, size_bytes = hand_off[0], _size_bytes([hand_off])
             for earlier in {*self._waiting, *self._parked}:
                 if earlier % 2**32 == handle % 2**32 and earlier != handle:
                     self.forget(earlier)
@@ -48,7 +48,7 @@ class Backlog:
         handle = self.turn
         waiting = self._waiting.pop(handle)
         hand_off = waiting.popleft()
-        self.size_bytes -= len(hand_off[3])
+        self.size_bytes -= _size_bytes([hand_off])
         if waiting:
             self._waiting[handle] = waiting
         return hand_off
@@ -78,4 +78,4 @@ class Backlog:
 
 
 def _size_bytes(hand_offs: Iterable[HandOff]) -> int:
-    return sum(len(hand_off[3]) for hand_off in hand_offs)
+    return sum(len(hand_off[2]) + len(hand_off[3]) for hand_off in hand_offs)

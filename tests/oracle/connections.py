@@ -108,7 +108,7 @@ class Connection(Conversation):
             code, message, _ = self.node.wording["overloaded"]
             self.out += pack(msgid, [code, message, {"limit": self.node.limits.max_in_flight_total}], None)
             return
-        if not self.node.make_room(self, len(params) - len(self.input)):
+        if not self.node.make_room(self, len(method) + len(params) - len(self.input)):
             self.doom("memory")
             return
         self.in_flight.add(msgid)
@@ -161,7 +161,8 @@ class Connection(Conversation):
             self.input = b"" if self.ended else self.input[consumed:]
         else:
             consumed = self.look(data)
-            if consumed < len(data) and not self.ended and not self.keep(data[consumed:]):
+            rest = b"" if self.ended or self.doomed else data[consumed:]
+            if rest and not self.keep(rest):
                 return
         self.settle(consumed)
 
@@ -262,7 +263,7 @@ class Node:
 
     def held_by(self, one: Connection) -> int:
         """With what it has handed off and Python has not seen yet."""
-        waiting = sum(len(params) for handle, _, _, params in self.handed_off if handle == one.handle)
+        waiting = sum(len(method) + len(params) for handle, _, method, params in self.handed_off if handle == one.handle)
         return len(one.input) + len(one.output) + waiting
 
     def make_room(self, asking: Connection, size: int) -> bool:

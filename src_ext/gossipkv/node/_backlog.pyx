@@ -75,11 +75,11 @@ cdef class Backlog:
         else:
             queue.last.next = request
         queue.last = request
-        queue.size_bytes += size
+        queue.size_bytes += method_size + size
         if queue.parked:
-            self.parked_bytes += size
+            self.parked_bytes += method_size + size
         else:
-            self.size_bytes += size
+            self.size_bytes += method_size + size
         return request
 
     cdef Request* pop(self) noexcept nogil:
@@ -88,8 +88,8 @@ cdef class Backlog:
         cdef Queue* queue = &self.queues[slot]
         cdef Request* request = queue.first
         queue.first = request.next
-        queue.size_bytes -= request.size
-        self.size_bytes -= request.size
+        queue.size_bytes -= request.method_size + request.size
+        self.size_bytes -= request.method_size + request.size
         if self.first_turn != self.last_turn or queue.first == NULL:
             self.leave(slot)
             if queue.first != NULL:

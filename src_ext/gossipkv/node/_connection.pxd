@@ -72,7 +72,8 @@ cdef class Core:
     cdef void begin_step(self) noexcept nogil
     cdef Py_ssize_t room(self) noexcept nogil
     cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil
-    cdef bint may_hand_off(self, const Envelope* request) noexcept nogil
+    cdef int may_hand_off(self, const Envelope* request) noexcept nogil
+    cdef void count_answered(self, const Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1
 
@@ -107,10 +108,8 @@ cdef inline uint64_t pop_handle(Buffer* handles) noexcept nogil:
 cdef inline Connection* next_runnable(Core core) noexcept nogil:
     """The next connection whose held input may go on; NULL after the last."""
     cdef Connection* connection
-    cdef uint64_t handle
     while buffer_size(&core.runnable) > 0:
-        handle = pop_handle(&core.runnable)
-        connection = core.find(handle)
+        connection = core.find(pop_handle(&core.runnable))
         if connection != NULL:
             connection.runnable = False
             if connection.held and not connection.doomed:

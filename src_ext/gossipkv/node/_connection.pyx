@@ -33,7 +33,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from gossipkv.latency._histogram cimport LatencyHistogram
+from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
 from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.node._backlog cimport ASKED, Backlog, Request, request_bytes
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_size
@@ -292,7 +292,7 @@ cdef class Core:
                 self.resume(connection)
             return
         consumed = self.consume(connection, data, size)
-        if consumed < size and not connection.broken and self.hold_input(
+        if consumed < size and not connection.broken and not connection.doomed and self.hold_input(
             connection, data + consumed, size - consumed
         ) < 0:
             return
@@ -359,6 +359,7 @@ cdef class Core:
         cdef int count = self.gathered.count
         cdef int i
         self.gathered.count = 0
+        self.elements = 0  # Those of the message behind them do not count.
         prefetch_gathered(&self.gathered, self.published, count)
         for i in range(count):
             entry = &self.gathered.entries[i]
@@ -453,8 +454,8 @@ cdef class Core:
 
     cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil:
         """What is left to do for a request."""
-        if outcome == HAND_OFF and not self.may_hand_off(request):
-            outcome = ANSWERED
+        if outcome == HAND_OFF:
+            outcome = self.may_hand_off(request)
         self.fresh_answers += 0 < outcome < UNDER_WAY
         if outcome == HAND_OFF:
             self.hand_off(connection, request)
@@ -467,27 +468,28 @@ cdef class Core:
         elif outcome == OUT_OF_MEMORY or outcome == UNDER_WAY:
             self.doom(connection, CLOSED_MEMORY)
 
-    cdef bint may_hand_off(self, const Envelope* request) noexcept nogil:
-        """Whether Python may see it; if not, it is answered, and nobody else is held up by it."""
+    cdef int may_hand_off(self, const Envelope* request) noexcept nogil:
+        """`HAND_OFF` if Python may see it; if not, it is answered, and nobody else is held up by it."""
+        cdef int told
         if self.elements > HAND_OFF_ELEMENTS and not blob_is(&request.method, b"get_many", 8):
             self.counts[BAD_REQUESTS] += 1
-            refuse_elements(&self.out, request.msgid, HAND_OFF_ELEMENTS, self.elements)
+            told = refuse_elements(&self.out, request.msgid, HAND_OFF_ELEMENTS, self.elements)
         elif self.in_flight_count >= self.max_in_flight_total:
             self.counts[OVERLOADED] += 1
-            refuse_load(&self.out, request.msgid, self.max_in_flight_total)
+            told = refuse_load(&self.out, request.msgid, self.max_in_flight_total)
         elif self.backlog.size_bytes >= MAX_WAITING_BYTES:
             self.counts[OVERLOADED] += 1
-            refuse_load(&self.out, request.msgid, MAX_WAITING_BYTES)
+            told = refuse_load(&self.out, request.msgid, MAX_WAITING_BYTES)
         else:
-            return True
-        return False
+            return HAND_OFF
+        return ANSWERED if told == 0 else OUT_OF_MEMORY
 
     cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil:
         """Copy what Python needs; the receive buffer is used again, and a frame that was held is dropped."""
         cdef Py_ssize_t size = request.params.end - request.params.at
         cdef Request* waiting = NULL
         if (
-            self.make_room(connection, size - buffer_size(&connection.input))
+            self.make_room(connection, request.method.size + size - buffer_size(&connection.input))
             and ids_add(&connection.in_flight, request.msgid) == 0
         ):
             self.in_flight_count += 1
@@ -500,7 +502,7 @@ cdef class Core:
         memcpy(request_bytes(waiting), request.method.data, request.method.size)
         memcpy(request_bytes(waiting) + request.method.size, request.params.at, size)
         self.hand_off_count += 1
-        self.hand_off_bytes += size
+        self.hand_off_bytes += request.method.size + size
         self.counts[HANDED_OFF] += 1
 
     # Output -----------------------------------------------------------------------------------------------------
@@ -538,8 +540,6 @@ cdef class Core:
                 connection.shut = False
                 self.backlog.resume_queue(connection.handle)
 
-    # Hand-offs --------------------------------------------------------------------------------------------------
-
     # Time -------------------------------------------------------------------------------------------------------
 
     cdef void set_time(self, int64_t now_ns) noexcept nogil:
@@ -550,6 +550,14 @@ cdef class Core:
         self.hand_off_count = 0
         self.hand_off_bytes = 0
         scans_new_step(&self.scans)
+
+    cdef void count_answered(self, const Connection* connection) noexcept nogil:
+        """The answers that were in `out` have been given to the socket, now."""
+        if self.fresh_answers > 0:
+            histogram_record(
+                &self.answered.histogram, <uint64_t>(self.now_ns - connection.received_ns), self.fresh_answers
+            )
+            self.fresh_answers = 0
 
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""

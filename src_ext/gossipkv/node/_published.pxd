@@ -63,7 +63,7 @@ cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
 
 cdef inline PublishedVersion* choose_version(PublishedDatabase* database, const ReadOptions* options) noexcept nogil:
     """The version that answers; NULL when Python must say why there is none."""
-    cdef inline PublishedVersion* version
+    cdef PublishedVersion* version
     cdef Py_ssize_t i
     if options.has_version:
         for i in range(database.version_count):

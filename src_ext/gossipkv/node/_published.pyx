@@ -386,6 +386,7 @@ cdef class Published:
                 keys_read[0] += <uint64_t>count
                 return ANSWERED
         out.end = out.start + before
+        keys_read[0] += <uint64_t>(count - max(left, <Py_ssize_t>0))  # They took their time as well.
         if outcome == REFUSED_SIZE and found.too_long > 0:
             return refuse_size(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
         if outcome == REFUSED_SIZE:

@@ -2,7 +2,7 @@
 
 from gossipkv.node._buffer cimport Buffer
 from gossipkv.node._message cimport Blob, Cursor
-from gossipkv.node._published cimport Published, PublishedVersion
+from gossipkv.node._published cimport Published, PublishedVersion, ReadLimits
 from gossipkv.node._scan_page cimport Range
 
 cdef enum:
@@ -16,4 +16,6 @@ cdef struct Plan:
     Py_ssize_t limit
 
 
-cdef int make_plan(Published table, Cursor params, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan) noexcept nogil
+cdef int make_plan(
+    Published table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
+) noexcept nogil

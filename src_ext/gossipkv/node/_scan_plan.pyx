@@ -13,14 +13,15 @@ from gossipkv.node._message cimport (
     Blob, Cursor, big_endian, blob_is, put, put_bytes, take_array, take_blob, take_map, take_unsigned,
 )
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, Published, PublishedDatabase, ReadOptions, choose_version,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, Published, PublishedDatabase, ReadLimits, ReadOptions, choose_version,
 )
 from gossipkv.node._scan_page cimport Range
 from gossipkv.storage._checksum cimport crc32c_of
-from gossipkv.storage._format cimport compare_keys
+from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys
 
 cdef enum:
     MAX_NAME_BYTES = 255  # As in `gossipkv.node.arguments`.
+    LONGEST_CURSOR = CURSOR_CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + MAX_KEY_SIZE  # As in `gossipkv.node.scan`.
 
 cdef struct Asked:
     Blob start
@@ -105,7 +106,7 @@ cdef bint may_be_name(const Blob* text) noexcept nogil:
 cdef bint take_cursor(const Blob* cursor, Blob* version, Blob* last) noexcept nogil:
     """The parts of a cursor that `write_cursor` has written."""
     cdef Cursor body = Cursor(cursor.data + CURSOR_CHECKSUM_BYTES, cursor.data + cursor.size)
-    if cursor.size <= CURSOR_CHECKSUM_BYTES:
+    if not CURSOR_CHECKSUM_BYTES < cursor.size <= LONGEST_CURSOR:
         return False
     if crc32c_of(body.at, body.end - body.at, 0) != <uint32_t>big_endian(cursor.data, CURSOR_CHECKSUM_BYTES):
         return False
@@ -165,7 +166,9 @@ cdef int set_range(const Asked* asked, const Blob* last, Buffer* bounds, Range* 
     return 0
 
 
-cdef int make_plan(Published table, Cursor params, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan) noexcept nogil:
+cdef int make_plan(
+    Published table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
+) noexcept nogil:
     """Read `database, {options}`, and choose the version: `ANSWERED`, or why there is no plan."""
     cdef Py_ssize_t count = take_array(&params)
     cdef Py_ssize_t entries
@@ -184,6 +187,8 @@ cdef int make_plan(Published table, Cursor params, Py_ssize_t scan_limit, Buffer
         entries -= 1
         if not take_option(&params, &asked):
             return HAND_OFF
+    if max(asked.start.size, asked.end.size, asked.prefix.size) > limits.max_key:
+        return HAND_OFF
     if asked.has_min_version and not may_be_name(&asked.min_version):
         return HAND_OFF
     options.has_version = asked.has_version

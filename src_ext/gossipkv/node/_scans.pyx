@@ -120,7 +120,7 @@ cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, Published table, con
     if buffer_append(&job.params, params.at, params.end - params.at) < 0:
         return -1
     copy = Cursor(job.params.data, job.params.data + job.params.end)
-    if make_plan(table, copy, scans.scan_limit, &job.bounds, &job.plan) != ANSWERED:
+    if make_plan(table, copy, &scans.limits, scans.scan_limit, &job.bounds, &job.plan) != ANSWERED:
         return -1
     job.page.range = job.plan.range
     note_size(scans, scanner, job)
@@ -306,7 +306,7 @@ cdef int scans_ask(
     job.msgid = request.msgid
     job.received_ns = received_ns
     scans.at_once -= REQUEST_WORK
-    outcome = make_plan(table, request.params, scans.scan_limit, &job.bounds, &job.plan)
+    outcome = make_plan(table, request.params, &scans.limits, scans.scan_limit, &job.bounds, &job.plan)
     if outcome == ANSWERED:
         outcome = UNDER_WAY
         if at_once:
@@ -344,7 +344,7 @@ cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* wor
     work[0] -= REQUEST_WORK
     if not job.begun:
         params = Cursor(job.params.data, job.params.data + job.params.end)
-        outcome = make_plan(table, params, scans.scan_limit, &job.bounds, &job.plan)
+        outcome = make_plan(table, params, &scans.limits, scans.scan_limit, &job.bounds, &job.plan)
         if outcome != ANSWERED:
             return outcome
         begin_job(scans, job, table)

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.node._driver import Driver
+from gossipkv.node.served import serve
+from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.oracle import addresses
-from tests.unit.node.driven import Peer, make_core, one_database
+from tests.unit.node.driven import Peer, make_core, make_version, one_database
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,6 +209,34 @@ def test_elements_that_python_decodes(tmp_path: Path) -> None:
     assert peer.ask("get_many", "db", [b"k"] * 5000) == [None, [[b"v"] * 5000, "v1"]]
 
 
+def test_elements_of_what_comes_behind(tmp_path: Path) -> None:
+    """A get that Python must see is not refused for the elements of the request behind it."""
+    version = make_version(tmp_path, "db", "v1", {b"k": b"v" * 100})
+    image = bytearray(next(tmp_path.glob("*.gkv")).read_bytes())
+    image[image.rindex(b"vvvv")] ^= 1
+    version.files[0] = SortedFile(bytes(image), name="broken.gkv")
+    core = make_core()
+    core.publish(serve([(version, True)]).publish())
+    peer = Peer(core)
+    hand_offs = peer.send(rpc.request(1, "get", ["db", b"k"]) + rpc.request(2, "info", [None] * 2000))
+    assert [msgid for _, msgid, _, _ in hand_offs] == [1]
+    assert [answer[1] for answer in peer.answers()] == [2]
+
+
+def test_keys_that_were_looked_up_for_nothing(tmp_path: Path) -> None:
+    """A turn is bounded by them as well: each request has a value that is not sent, behind 2,048 keys."""
+    core = make_core(max_value=10)
+    core.publish(one_database(tmp_path, {b"k": b"v", b"long": b"x" * 11}).publish())
+    peer = Peer(core)
+    request = rpc.request(1, "get_many", ["db", [b"k"] * 2048 + [b"long"]])
+    peer.driver.feed(peer.handle, 6 * request, 1)
+    turns = [core.counters()["replies_too_large"]]
+    while turns[-1] < 6:
+        assert peer.driver.run(1) == []
+        turns.append(core.counters()["replies_too_large"])
+    assert turns == [2, 4, 6]
+
+
 def test_keys_of_one_turn(tmp_path: Path) -> None:
     """A turn of a connection is bounded in work: after 4,096 keys the others have theirs; nothing is lost."""
     core = make_core()
@@ -258,6 +288,26 @@ def test_who_holds_most_is_closed_and_not_who_comes_last() -> None:
     assert modest.answers() == [[1, 7, None, "pong"]]
     assert greedy.driver.should_close(greedy.handle)
     assert core.counters()["held_bytes"] == 0
+
+
+def test_who_is_closed_for_memory_takes_nobody_along() -> None:
+    """What it has sent behind the request that was too much is not kept, so no room is made for it."""
+    core = make_core(max_held=1000, max_frame=2000)
+    large, greedy = Peer(core), Peer(core)
+    large.send(rpc.request(1, "m", [b"x" * 1000])[:800])
+    greedy.send(rpc.request(1, "m", [b"x" * 900]) + rpc.request(2, "m", [b"x" * 500])[:300])
+    assert greedy.driver.should_close(greedy.handle)
+    assert not large.driver.should_close(large.handle)
+
+
+def test_methods_count_in_what_is_held() -> None:
+    """A long name of a method waits for Python like parameters do."""
+    core = make_core(max_held=1000, max_frame=2000)
+    peer, other = Peer(core), Peer(core)
+    other.send(PING[:3])
+    peer.send(rpc.request(1, "m" * 1100, []))
+    assert peer.driver.should_close(peer.handle)
+    assert not other.driver.should_close(other.handle)
 
 
 def test_who_wants_most_goes_itself() -> None:

@@ -281,6 +281,7 @@ async def test_answers_that_take_time_are_bounded(tmp_path: Path, monkeypatch: p
         await stream.send_all(b"".join(rpc.request(number, "slow", []) for number in range(6)))
         ((_, msgid, (code, _, _), _),) = await receive(stream, 1)
         assert (msgid, code) == (5, "OVERLOADED")
+        assert running.core.counters()["overloaded"] == 1
         running.answers.go.set()
         assert sorted(answer[1] for answer in await receive(stream, 5)) == list(range(5))
 

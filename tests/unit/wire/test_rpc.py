@@ -14,6 +14,7 @@ from gossipkv.errors import (
     ServiceError,
     TooLarge,
     Unavailable,
+    Unknown,
     UnknownVersion,
 )
 from gossipkv.wire import rpc
@@ -52,6 +53,7 @@ def test_text_that_utf8_cannot_say_goes_out_escaped() -> None:
         NotReady("when", {"done": 0.5}),
         TooLarge("how much"),
         Unavailable("who"),
+        Unknown("put may or may not have been done", {"address": "a:1"}),
         Corrupt("file", 4096, "checksum", expected=1, got=2),
     ],
 )
