@@ -2,7 +2,6 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from gossipkv.latency._histogram cimport histogram_record
 from gossipkv.node._backlog cimport Request
 from gossipkv.node._buffer cimport buffer_reserve, buffer_size
 from gossipkv.node._connection cimport Core
@@ -84,12 +83,3 @@ cdef inline bint respond(
             put(&core.out, 0xC0)
     deliver(core, connection)
     return True
-
-
-cdef inline void count_answered(Core core, const Connection* connection) noexcept nogil:
-    """The answers that were in `out` have been given to the socket, now."""
-    if core.fresh_answers > 0:
-        histogram_record(
-            &core.answered.histogram, <uint64_t>(core.now_ns - connection.received_ns), core.fresh_answers
-        )
-        core.fresh_answers = 0

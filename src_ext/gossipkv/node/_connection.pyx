@@ -33,7 +33,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from gossipkv.latency._histogram cimport LatencyHistogram
+from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
 from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.node._backlog cimport ASKED, Backlog, Request, request_bytes
 from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_size
@@ -550,6 +550,14 @@ cdef class Core:
         self.hand_off_count = 0
         self.hand_off_bytes = 0
         scans_new_step(&self.scans)
+
+    cdef void count_answered(self, const Connection* connection) noexcept nogil:
+        """The answers that were in `out` have been given to the socket, now."""
+        if self.fresh_answers > 0:
+            histogram_record(
+                &self.answered.histogram, <uint64_t>(self.now_ns - connection.received_ns), self.fresh_answers
+            )
+            self.fresh_answers = 0
 
     cdef void expire_one(self, Connection* connection) noexcept nogil:
         """Doom a connection whose time is up."""

@@ -1,7 +1,8 @@
 """What the node serves now, as C structs: databases, their versions, the files of each partition."""
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from gossipkv.node._buffer cimport Buffer
 from gossipkv.node._message cimport Blob, Cursor
@@ -51,7 +52,36 @@ cdef struct Lookup:
     bint by_name
 
 
-cdef PublishedVersion* choose_version(PublishedDatabase* database, const ReadOptions* options) noexcept nogil
+cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
+    """Versions are ordered as strings: by byte, then by length."""
+    cdef Py_ssize_t shared = min(one.size, other.size)
+    cdef int order = memcmp(one.data, other.data, shared)
+    if order != 0:
+        return order
+    return (one.size > other.size) - (one.size < other.size)
+
+
+cdef inline PublishedVersion* choose_version(PublishedDatabase* database, const ReadOptions* options) noexcept nogil:
+    """The version that answers; NULL when Python must say why there is none."""
+    cdef PublishedVersion* version
+    cdef Py_ssize_t i
+    if options.has_version:
+        for i in range(database.version_count):
+            version = &database.versions[i]
+            if compare(&version.name, &options.version) == 0:
+                if options.has_min_version and compare(&version.name, &options.min_version) < 0:
+                    return NULL
+                return version
+        return NULL
+    if not options.has_min_version:
+        return database.active
+    if database.active != NULL and compare(&database.active.name, &options.min_version) >= 0:
+        return database.active
+    for i in range(database.version_count):
+        version = &database.versions[i]
+        if compare(&version.name, &options.min_version) >= 0:
+            return version
+    return NULL
 
 
 cdef class Published:

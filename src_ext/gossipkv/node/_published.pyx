@@ -21,7 +21,6 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
 
 from gossipkv.keyspace._hashing cimport partition_of
 from gossipkv.node._buffer cimport Buffer, buffer_reserve
@@ -68,15 +67,6 @@ cdef struct Found:
     Py_ssize_t too_long  # the size of a value over `max_value`
 
 
-cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
-    """Versions are ordered as strings: by byte, then by length."""
-    cdef Py_ssize_t shared = min(one.size, other.size)
-    cdef int order = memcmp(one.data, other.data, shared)
-    if order != 0:
-        return order
-    return (one.size > other.size) - (one.size < other.size)
-
-
 cdef inline size_t hash_name(const Blob* name) noexcept nogil:
     """FNV-1a: names are short and chosen by whoever owns the source, not by clients."""
     cdef uint32_t state = 2166136261U
@@ -113,29 +103,6 @@ cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) n
         elif not (blob_is(&name, b"timeout_ms", 10) and take_unsigned(params, &number)):
             return False  # A local read takes no time worth the name, so any timeout is kept.
     return True
-
-
-cdef PublishedVersion* choose_version(PublishedDatabase* database, const ReadOptions* options) noexcept nogil:
-    """The version that answers; NULL when Python must say why there is none."""
-    cdef PublishedVersion* version
-    cdef Py_ssize_t i
-    if options.has_version:
-        for i in range(database.version_count):
-            version = &database.versions[i]
-            if compare(&version.name, &options.version) == 0:
-                if options.has_min_version and compare(&version.name, &options.min_version) < 0:
-                    return NULL
-                return version
-        return NULL
-    if not options.has_min_version:
-        return database.active
-    if database.active != NULL and compare(&database.active.name, &options.min_version) >= 0:
-        return database.active
-    for i in range(database.version_count):
-        version = &database.versions[i]
-        if compare(&version.name, &options.min_version) >= 0:
-            return version
-    return NULL
 
 
 cdef inline PyObject* file_of(const PublishedVersion* version, const Blob* key) noexcept nogil:

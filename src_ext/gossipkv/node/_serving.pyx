@@ -2,8 +2,8 @@
 
 One Trio task waits until this loop's epoll descriptor is readable and calls `round`.  A round drops the GIL and serves
 what is ready; takes it again and has Python answer what was handed off, the connections in turn; sends those answers,
-once for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs as
-much as twenty looks at epoll, so a round ends with one that finds nothing, or with a look-out (`_busy_poll.pyx`).
+once for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs many
+times what a look at epoll does, so a round ends with one that finds nothing, or with a look-out (`_busy_poll.pyx`).
 
 Level-triggered on purpose: one `recv` and one `send` for each readable connection and step, no second `recv` that
 only finds the queue empty, and a connection whose bytes did not fit into the shared buffer simply shows up again,
@@ -41,7 +41,7 @@ from libc.string cimport memcpy
 from posix.unistd cimport close
 
 from gossipkv.latency._histogram cimport histogram_record
-from gossipkv.node._answering cimport count_answered, next_request, park_request, respond
+from gossipkv.node._answering cimport next_request, park_request, respond
 from gossipkv.node._backlog cimport (
     ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )
@@ -280,7 +280,7 @@ cdef class Loop:
                 self.core.resume(connection)
                 self.transmit(connection)
                 self.tell_time()
-                count_answered(self.core, connection)
+                self.core.count_answered(connection)
                 self.settle(connection)
         while self.event_at < self.event_count or (self.core.hand_off_count == 0 and self.fetch()):
             while self.event_at < self.event_count:
@@ -478,7 +478,7 @@ cdef class Loop:
             self.core.receive_bytes(connection, self.inbox, size)
             self.transmit(connection)
             self.tell_time()
-            count_answered(self.core, connection)
+            self.core.count_answered(connection)
             return True
         if size == 0:
             self.core.finish(connection, CLOSED_BY_PEER)
