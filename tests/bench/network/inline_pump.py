@@ -1,4 +1,4 @@
-"""A pump whose every request is answered by Python, with the least that Python can do: put a frame together.
+"""A pump whose every request is answered by Python, with the least that Python can do: put a result together.
 
 `python -m tests.bench.network.inline_pump`; it runs until it is ended.  Every key of every database has the same value.
 """
@@ -20,18 +20,18 @@ DATABASE = "nowhere"  # The core knows none, and so hands everything off.
 RECORDS = [(b"%016x" % number, VALUE) for number in range(KEYS)]
 MOST = 1 << 20  # No limit of the core is to be met.
 
-_BEFORE_ID = b"\x94\x01\xce"
-_BEHIND_ID = b"\xc0" + msgpack.packb([VALUE, "1"])
+_BEFORE = b"\x92\xc4" + bytes([len(VALUE)])
+_BEHIND = msgpack.packb("1")
 
 
 class Inline:
     """The answerer."""
 
-    def answer(self, msgid: int, method: bytes, params: bytes) -> bytes:
-        """A get's answer."""
-        return _BEFORE_ID + msgid.to_bytes(4, "big") + _BEHIND_ID
+    def answer(self, method: bytes, params: bytes) -> bytes:
+        """A get's result."""
+        return _BEFORE + VALUE + _BEHIND
 
-    async def complete(self, msgid: int, method: bytes, waiting: object) -> bytes:
+    async def complete(self, method: bytes, waiting: object) -> bytes:
         """Nothing waits here."""
         raise NotImplementedError
 
