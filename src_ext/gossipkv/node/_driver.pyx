@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from gossipkv.node._addresses cimport address_number
-from gossipkv.node._answering cimport claim, count_answered, deliver
+from gossipkv.node._answering cimport claim, deliver
 from gossipkv.node._backlog cimport Request, method_of, params_of
 from gossipkv.node._buffer cimport buffer_append, buffer_size
 from gossipkv.node._connection cimport Core, next_runnable
@@ -74,7 +74,7 @@ cdef class Driver:
             self.core.receive_bytes(connection, &data[0], data.shape[0])
             self.core.hold_output(connection, 0)
             self.core.sent(connection, 0)
-            count_answered(self.core, connection)
+            self.core.count_answered(connection)
         return self.collect()
 
     def run(self, int64_t now_ms):
@@ -90,7 +90,7 @@ cdef class Driver:
                 self.core.resume(connection)
                 self.core.hold_output(connection, 0)
                 self.core.sent(connection, 0)
-                count_answered(self.core, connection)
+                self.core.count_answered(connection)
         connection = take_turn(self.core, &work)
         while connection != NULL:
             self.core.hold_output(connection, 0)
