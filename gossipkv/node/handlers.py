@@ -112,11 +112,11 @@ class Handlers:
             if isinstance(result, Waiting):
                 return result
             packed: bytes = self._packer.pack(result)
-            if len(packed) > LARGE_BYTES:
-                self._packer = _make_packer()
-            return packed
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
             return self._refuse(method, error)
+        if len(packed) > LARGE_BYTES:
+            self._packer = _make_packer()
+        return packed
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
         """The result of what took time, or the error.  Raises nothing but cancellation."""

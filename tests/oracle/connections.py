@@ -263,7 +263,9 @@ class Node:
 
     def held_by(self, one: Connection) -> int:
         """With what it has handed off and Python has not seen yet."""
-        waiting = sum(len(method) + len(params) for handle, _, method, params in self.handed_off if handle == one.handle)
+        waiting = sum(
+            len(method) + len(params) for handle, _, method, params in self.handed_off if handle == one.handle
+        )
         return len(one.input) + len(one.output) + waiting
 
     def make_room(self, asking: Connection, size: int) -> bool:
