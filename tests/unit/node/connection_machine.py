@@ -72,7 +72,7 @@ def make_stream(count, seed):
     for _ in range(count):
         msgid = draw.choice(IDS)
         match draw.randrange(60):
-            case 0:
+            case 0 | 9:
                 message = draw.choice(FATAL)
             case 1:
                 message = b"\x94\x00" + msgpack.packb(msgid) + draw.choice(REFUSED)

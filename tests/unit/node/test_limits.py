@@ -11,12 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.errors import BadRequest
 from gossipkv.node._driver import Driver
+from gossipkv.node.arguments import Arguments
+from gossipkv.node.reads import Reads
+from gossipkv.node.scan import decode_cursor, encode_cursor
 from gossipkv.node.served import serve
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.oracle import addresses
 from tests.unit.node.driven import Peer, make_core, make_version, one_database
+from tests.unit.node.test_handlers import MadeUpLibrary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +84,39 @@ def test_keys(tmp_path: Path) -> None:
     assert peer.ask("get_many", "db", [b"k" * 10]) == [None, [[b"v"], "v1"]]
     assert peer.hands_off("get", "db", b"k" * 11)
     assert peer.hands_off("get_many", "db", [b"k", b"k" * 11])
+
+
+@pytest.mark.parametrize("option", ["start", "end", "prefix"])
+def test_bounds_of_scans(tmp_path: Path, option: str) -> None:
+    """One of `max_key` bytes is taken; one byte more is Python's to refuse, with limit and size."""
+    core = make_core(max_key=10)
+    served = one_database(tmp_path, {b"k": b"v"})
+    core.publish(served.publish())
+    peer = Peer(core)
+    assert peer.ask("scan", "db", {option: b"k" * 10})[0] is None
+    assert peer.hands_off("scan", "db", {option: b"k" * 11})
+    reads = Reads(
+        MadeUpLibrary(), lambda *_, **__: None, max_key=10, max_value=100, max_frame=1 << 20, scan_limit=10
+    )  # fmt: skip
+    reads.served = served
+    assert reads.scan(Arguments(b"scan", msgpack.packb(["db", {option: b"k" * 10}])))
+    with pytest.raises(BadRequest, match=f"{option} has 11 bytes") as caught:
+        reads.scan(Arguments(b"scan", msgpack.packb(["db", {option: b"k" * 11}])))
+    assert caught.value.details == {"limit": 10, "size": 11}
+
+
+def test_cursors_of_scans(tmp_path: Path) -> None:
+    """One with the longest name and key is read; a longer one is none, whatever its checksum says."""
+    core = make_core()
+    core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    peer = Peer(core)
+    assert peer.ask("scan", "db", {"cursor": encode_cursor("v1", b"k" * 65_535)})[0] is None
+    longest = encode_cursor("v" * 255, b"k" * 65_535)
+    assert decode_cursor(longest) == ("v" * 255, b"k" * 65_535)
+    longer = encode_cursor("v1", b"k" * 66_000)
+    assert peer.hands_off("scan", "db", {"cursor": longer})
+    with pytest.raises(BadRequest, match="not one that this method returned"):
+        decode_cursor(longer)
 
 
 def test_values(tmp_path: Path) -> None:

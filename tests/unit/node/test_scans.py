@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError
 from gossipkv.node.arguments import Arguments
 from gossipkv.node.reads import Reads
-from gossipkv.node.scan import decode_cursor
 from gossipkv.node.served import serve
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
@@ -126,8 +125,8 @@ SPOILT = st.dictionaries(
 )
 
 
-def reads_of(served: Served, *, max_frame: int = MAX_FRAME) -> Reads:
-    """The Python methods on what is served."""
+def python_answer(served: Served, params: bytes, *, max_frame: int) -> bytes | None:
+    """What the Python method says; None: an error."""
     reads = Reads(
         MadeUpLibrary(),
         lambda database, version, *, by_name: None,
@@ -137,13 +136,8 @@ def reads_of(served: Served, *, max_frame: int = MAX_FRAME) -> Reads:
         scan_limit=50,
     )
     reads.served = served
-    return reads
-
-
-def python_answer(served: Served, params: bytes, *, max_frame: int) -> bytes | None:
-    """What the Python method says; None: an error."""
     try:
-        return rpc.response(1, reads_of(served, max_frame=max_frame).scan(Arguments(b"scan", params)))
+        return rpc.response(1, reads.scan(Arguments(b"scan", params)))
     except GossipKVError:
         return None
 
@@ -173,31 +167,6 @@ def test_answers_are_those_of_the_oracle(few: Served, options: dict[str, Value])
     ask(peer, options)
     bounds = {name: value.encode() if isinstance(value, str) else value for name, value in options.items()}
     assert peer.received == answer(FEW, bounds, version="v2", scan_limit=50)
-
-
-@pytest.mark.parametrize("option", ["start", "end", "prefix"])
-def test_a_bound_as_long_as_a_key_may_be(few: Served, option: str) -> None:
-    """One of `max_key` bytes is taken; one byte more is Python's to refuse, with limit and size."""
-    core = core_of(few, max_key=100)
-    peer = Peer(core)
-    assert peer.ask("scan", "db", {option: b"k" * 100})[0] is None
-    assert peer.hands_off("scan", "db", {option: b"k" * 101})
-    assert python_answer(few, msgpack.packb(["db", {option: b"k" * 100}]), max_frame=MAX_FRAME) is not None
-    with pytest.raises(BadRequest, match=f"{option} has 101 bytes") as caught:
-        reads_of(few).scan(Arguments(b"scan", msgpack.packb(["db", {option: b"k" * 101}])))
-    assert caught.value.details == {"limit": 100, "size": 101}
-
-
-def test_what_is_longer_than_any_cursor(few: Served) -> None:
-    """It is refused as none, whatever its checksum says."""
-    longest = scan.cursor("v" * 255, b"k" * 65_535)
-    peer = Peer(core_of(few))
-    assert peer.hands_off("scan", "db", {"cursor": longest})  # There is no such version.
-    assert decode_cursor(longest) == ("v" * 255, b"k" * 65_535)
-    longer = scan.cursor("v2", b"k" * 66_000)
-    assert peer.hands_off("scan", "db", {"cursor": longer})
-    with pytest.raises(BadRequest, match="not one that this method returned"):
-        decode_cursor(longer)
 
 
 def test_what_is_no_scan(few: Served) -> None:

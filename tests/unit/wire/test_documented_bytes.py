@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gossipkv.client.parts import PART_KEYS
 from gossipkv.config import Config
 from gossipkv.wire import rpc
-from gossipkv.client.parts import PART_KEYS
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "wire.md").read_text(encoding="utf-8")
