@@ -52,6 +52,7 @@ NETWORK_MEMORY = "memory of an idle connection"
 NETWORK_ROUND_TRIP = "get, one connection, no busy-poll, time"
 NETWORK_BUSY_POLL = "get, one connection, busy-poll, time"
 NETWORK_TASKS = "get, 64 connections, 100 tasks beside, time"
+NETWORK_PLAIN_LOOP = "a loop of Trio that serves nobody, 100 tasks beside, time"
 NETWORK_HANDED_OFF = "answered by Python, 64 connections, 16 in flight, CPU"
 NETWORK_DATABASES = "`databases`, 64 connections, 16 in flight, CPU"
 DATASETS = (
@@ -72,6 +73,7 @@ BEFORE = "before"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
 REDIS = "redis-server"
 WITHOUT = "without"
+PLAIN = "plain loop"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Adaptive busy-polling: whether to look out for the next event for a moment before sleeping.
 
 A sleep and the wake-up that ends it take tens of microseconds of a round trip and ten of the processor.  When requests
-follow each other closer than that, it is cheaper and faster to look again and again for a moment (50 µs at most, in
-each round) than to sleep.  When they do not, it is pure waste.  So the recent gaps decide:
+follow each other closer than that, it is cheaper and faster to look again and again for a moment (50 µs at most, and
+no longer than the round may last) than to sleep.  When they do not, it is pure waste.  So the recent gaps decide:
 
 * A look-out that met an event, and a sleep that was so short that a look-out would have, earn 1, up to 8.
 * A look-out in vain costs 4, a long sleep everything.

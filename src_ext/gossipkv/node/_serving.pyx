@@ -123,7 +123,6 @@ cdef class Loop:
     cdef int64_t deadline_ns  # of this round
     cdef bint polls  # whether it may look out for events
     cdef PollCredit poll
-    cdef int64_t polled_ns  # in this round
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
     cdef bytes method  # of the latest request that was answered by Python
     cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
@@ -191,7 +190,6 @@ cdef class Loop:
         self.core.check_thread()
         self.tell_time()
         self.deadline_ns = self.core.now_ns + 1000 * serve_us
-        self.polled_ns = 0
         while True:
             with nogil:
                 self.serve_ready()
@@ -307,7 +305,7 @@ cdef class Loop:
         self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
         if self.event_count == 0 and self.idle_ns == BUSY and not scans_have_turn(&self.core.scans):
             self.idle_ns = self.core.now_ns
-            if self.polls and poll_pays(&self.poll) and self.polled_ns < POLL_NS:
+            if self.polls and poll_pays(&self.poll) and self.core.now_ns < self.deadline_ns:
                 self.look_out()
         self.tell_time()
         if self.event_count == 0:
@@ -318,14 +316,12 @@ cdef class Loop:
         return True
 
     cdef void look_out(self) noexcept nogil:
-        """Ask again and again, for what is left of this round's time for it."""
-        cdef int64_t begin_ns = self.core.now_ns
-        cdef int64_t until_ns = begin_ns + POLL_NS - self.polled_ns
+        """Ask again and again for a moment, or until the round ends."""
+        cdef int64_t until_ns = min(self.core.now_ns + POLL_NS, self.deadline_ns)
         self.core.count(BUSY_POLLS, 1)
         while self.event_count == 0 and self.core.now_ns < until_ns:
             self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
             self.tell_time()
-        self.polled_ns += self.core.now_ns - begin_ns
         self.idle_ns = LOOKED_OUT
         if self.event_count > 0:
             self.core.count(BUSY_POLL_HITS, 1)

@@ -17,7 +17,8 @@ from gossipkv.node import node
 PERIOD_S = 0.010
 
 
-async def _wake(delay_s: float) -> None:
+async def wake(delay_s: float) -> None:
+    """One of the tasks."""
     await trio.sleep(delay_s)
     while True:
         await trio.sleep(PERIOD_S)
@@ -29,7 +30,7 @@ async def _switch(count: int) -> None:
             await anext(signals)
             async with trio.open_nursery() as nursery:
                 for number in range(count):
-                    nursery.start_soon(_wake, number * PERIOD_S / count)
+                    nursery.start_soon(wake, number * PERIOD_S / count)
                 await anext(signals)
                 nursery.cancel_scope.cancel()
 

@@ -7,6 +7,7 @@ server that answers a constant of the same size shows what of it is the kernel's
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from tests.bench.serving import Client, process
 from tests.bench.sources import VERSION
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -192,6 +192,17 @@ def tasks(stage: Stage) -> Iterator[Measurement]:
         rows.say(name, found)
     samples = {name: [figure.wall_us for figure in found] for name, found in figures.items()}
     yield Measurement(goals.NETWORK_TASKS, "us", servers.NODE, samples)
+    yield _plain_loop(stage, shape.run_s)
+
+
+def _plain_loop(stage: Stage, seconds: float) -> Measurement:
+    """What the same tasks cost a loop of Trio that serves nobody."""
+    command = [sys.executable, "-m", "tests.bench.network.loop_with_tasks", str(TASKS), str(stage.load.rounds)]
+    with machine.pinned(stage.cores.server):
+        said = subprocess.run([*command, str(seconds)], check=True, capture_output=True, text=True).stdout
+    turns = [line.split() for line in said.splitlines()]
+    without, beside = ([float(turn[column]) for turn in turns] for column in (0, 1))
+    return Measurement(goals.NETWORK_PLAIN_LOOP, "ms", goals.PLAIN, {goals.PLAIN: beside, goals.WITHOUT: without})
 
 
 def handed_off(stage: Stage) -> Iterator[Measurement]:
