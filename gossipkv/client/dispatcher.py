@@ -132,8 +132,11 @@ class Dispatcher:
 
     def on_time(self, now: float) -> float:
         """Give up what is due; returns when to call again."""
+        useless = None
         for request in self._deadlines.expired(now):
-            self._expire(request)
+            useless = self._expire(request) or useless
+        if useless is not None and useless is self.link:
+            self._retire(useless)
         if self._suspicion is not None and self._suspicion[0] <= now:
             _, request = self._suspicion
             self._suspicion = None
@@ -228,17 +231,21 @@ class Dispatcher:
         if self._line and self.link is None:
             self._shell.want_link()
 
-    def _expire(self, request: Request[object]) -> None:
+    def _expire(self, request: Request[object]) -> Link | None:
+        """Give it up; returns the link that is to be left because of it.
+
+        That is one that was silent, or one that owes so many answers that nobody waits for that it takes no more.
+        """
         session = request.session
         if session is None:
             self._line.pop(request, None)
             if self.link is None:
                 self._finish(request, too_late(_history(request).failures))
-            else:
-                where = str(self.link.address)
-                message = f"{where} took no more requests in time; {request.method} was not sent"
-                self._finish(request, TimedOut(message, {"address": where}))
-            return
+                return None
+            where = str(self.link.address)
+            message = f"{where} took no more requests in time; {request.method} was not sent"
+            self._finish(request, TimedOut(message, {"address": where}))
+            return None if self.link.session.awaited else self.link
         link = self._links[session]
         where = str(link.address)
         is_silent = session.is_silent(request)
@@ -248,9 +255,9 @@ class Dispatcher:
             request, error if request.is_repeatable else _unknown(request, link.address, "no answer in time", error)
         )
         if is_silent and link is self.link:
-            self._retire(link)
-        else:
-            self._check_left(session)
+            return link
+        self._check_left(session)
+        return None
 
     def _retire(self, link: Link) -> None:
         """Leave a silent link: it keeps only what may not be repeated."""

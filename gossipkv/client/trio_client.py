@@ -411,6 +411,7 @@ class Scan:
 
         Raises:
             GossipKVError: what `Client.call` raises; the next call asks for the same page again.
+            trio.BusyResourceError: another task waits for a page of this scan.
         """
         for record in self._records:
             return record
@@ -420,13 +421,19 @@ class Scan:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Ask for no more."""
+        """Ask for no more.
+
+        Raises:
+            trio.BusyResourceError: another task waits for a page of this scan.
+        """
+        self._check_free()
         self._records = iter(())
         self._pages.close()
         self._abandon()
 
     async def _turn(self) -> bool:
         """Take the next page and ask for the one after it; False when there is none."""
+        self._check_free()
         self._ask_ahead()
         request = self._ahead
         if request is None:
@@ -439,6 +446,10 @@ class Scan:
         self._records = iter(self._pages.take(page))
         self._ask_ahead()
         return True
+
+    def _check_free(self) -> None:
+        if self._ahead is not None and self._ahead.owner is not None:
+            raise trio.BusyResourceError("another task waits for a page of this scan")
 
     def _ask_ahead(self) -> None:
         if self._ahead is None and (request := self._pages.next_request()) is not None:

@@ -72,7 +72,7 @@ cdef class Core:
     cdef void begin_step(self) noexcept nogil
     cdef Py_ssize_t room(self) noexcept nogil
     cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil
-    cdef int may_hand_off(self, const Envelope* request) noexcept nogil
+    cdef int may_hand_off(self, const Connection* connection, const Envelope* request) noexcept nogil
     cdef void count_answered(self, const Connection* connection) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef int check_thread(self) except -1

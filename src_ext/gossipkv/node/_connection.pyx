@@ -434,10 +434,7 @@ cdef class Core:
         """Answer it here if it is plain, else hand it off."""
         cdef int outcome = HAND_OFF
         if ids_contain(&connection.in_flight, request.msgid):
-            self.counts[DUPLICATE_IDS] += 1
-            outcome = ANSWERED
-            if refuse_id(&self.out, request.msgid) < 0:
-                outcome = OUT_OF_MEMORY
+            pass  # Refused below, as two gathered gets of one id are.
         elif blob_is(&request.method, b"get_many", 8):
             outcome = self.published.get_many(
                 request.msgid, request.params, &self.read_limits, &self.out, &self.counts[KEYS_READ]
@@ -455,7 +452,7 @@ cdef class Core:
     cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil:
         """What is left to do for a request."""
         if outcome == HAND_OFF:
-            outcome = self.may_hand_off(request)
+            outcome = self.may_hand_off(connection, request)
         self.fresh_answers += 0 < outcome < UNDER_WAY
         if outcome == HAND_OFF:
             self.hand_off(connection, request)
@@ -468,10 +465,13 @@ cdef class Core:
         elif outcome == OUT_OF_MEMORY or outcome == UNDER_WAY:
             self.doom(connection, CLOSED_MEMORY)
 
-    cdef int may_hand_off(self, const Envelope* request) noexcept nogil:
+    cdef int may_hand_off(self, const Connection* connection, const Envelope* request) noexcept nogil:
         """`HAND_OFF` if Python may see it; if not, it is answered, and nobody else is held up by it."""
         cdef int told
-        if self.elements > HAND_OFF_ELEMENTS and not blob_is(&request.method, b"get_many", 8):
+        if ids_contain(&connection.in_flight, request.msgid):
+            self.counts[DUPLICATE_IDS] += 1
+            told = refuse_id(&self.out, request.msgid)
+        elif self.elements > HAND_OFF_ELEMENTS and not blob_is(&request.method, b"get_many", 8):
             self.counts[BAD_REQUESTS] += 1
             told = refuse_elements(&self.out, request.msgid, HAND_OFF_ELEMENTS, self.elements)
         elif self.in_flight_count >= self.max_in_flight_total:

@@ -224,6 +224,38 @@ def test_deadlines_in_every_place():
     assert world.dispatcher.link is link
 
 
+def test_requests_that_are_due_together_on_a_silent_link():
+    """All of them are told that the node was silent, and the link is left."""
+    world = World(A, B)
+    link = world.link(A)
+    requests = [world.ask(due=1.0) for _ in range(3)]
+    link.flush()
+    world.dispatcher.on_time(1.0)
+    for request in requests:
+        with pytest.raises(TimedOut, match="host:1 did not answer get in time"):
+            request.take()
+    assert world.dispatcher.link is None
+
+
+def test_a_link_that_is_full_of_what_nobody_waits_for_is_left():
+    """A node that speaks, but never answers those: a request that finds no room until its deadline has it left."""
+    world = World(A, B)
+    link = world.link(A)
+    dropped = [world.ask(due=1.0) for _ in range(3)]
+    link.flush()
+    for request in dropped:
+        world.dispatcher.cancel(request)
+    link.session.receive(b"\x94")  # So it is not silent.
+    waiting = world.ask(due=2.0)
+    world.dispatcher.on_time(2.0)
+    with pytest.raises(TimedOut, match="took no more requests in time"):
+        waiting.take()
+    assert world.dispatcher.link is None
+    assert link.is_closed
+    world.ask(due=3.0)
+    assert world.dispatcher.target(2.0) == B
+
+
 def test_a_silent_link_is_left_and_keeps_its_writes():
     """Reads move on at once; a write waits for its own deadline on the old link, which then is closed."""
     world = World(A, B)

@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import trio
+import trio.testing
 
 from tests.unit.client.behaviours import RECORDS
 from tests.unit.client.fake_node import Connection, FakeNode, store
@@ -108,3 +109,32 @@ async def test_reads_inside_a_scan():
             async for key, value in data.scan():
                 assert await data.get(key) == value
         assert node.accepted == 1
+
+
+async def test_a_scan_serves_one_task_at_a_time():
+    """A second task that asks for a page, or closes the scan, meanwhile is refused; the first gets its page."""
+
+    def late(connection: Connection) -> None:
+        first = connection.next_request()
+        second = connection.next_request()
+        connection.answer(first[0], [[[b"k", b"v"]], None, "v1"])
+        connection.answer(second[0], "pong")
+
+    with FakeNode(late) as node:
+        async with connected(node) as (client, data):
+            scan = data.scan()
+            found = []
+
+            async def read() -> None:
+                found.append(await scan.__anext__())
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                await trio.testing.wait_all_tasks_blocked()
+                with pytest.raises(trio.BusyResourceError, match="another task"):
+                    await scan.__anext__()
+                with pytest.raises(trio.BusyResourceError, match="another task"):
+                    await scan.aclose()
+                await client.ping()
+            assert found == [(b"k", b"v")]
+            await scan.aclose()

@@ -247,6 +247,23 @@ def test_elements_that_python_decodes(tmp_path: Path) -> None:
     assert peer.ask("get_many", "db", [b"k"] * 5000) == [None, [[b"v"] * 5000, "v1"]]
 
 
+def test_two_gathered_gets_with_one_id_that_python_must_see(tmp_path: Path) -> None:
+    """The second is refused, as the first is in flight; nothing stays in flight once that is answered."""
+    version = make_version(tmp_path, "db", "v1", {b"key": b"value" * 10})
+    image = bytearray(next(tmp_path.glob("*.gkv")).read_bytes())
+    image[100] ^= 1
+    version.files[0] = SortedFile(bytes(image), name="broken.gkv")
+    core = make_core()
+    core.publish(serve([(version, True)]).publish())
+    peer = Peer(core)
+    ((handle, msgid, *_),) = peer.send(2 * rpc.request(7, "get", ["db", b"key"]))
+    ((_, refused, error, _),) = peer.answers()
+    assert (refused, error[0]) == (7, "BAD_REQUEST")
+    assert peer.driver.reply(handle, msgid, rpc.response(msgid, None))
+    assert core.counters()["in_flight"] == 0
+    assert core.counters()["duplicate_ids"] == 1
+
+
 def test_elements_of_what_comes_behind(tmp_path: Path) -> None:
     """A get that Python must see is not refused for the elements of the request behind it."""
     version = make_version(tmp_path, "db", "v1", {b"k": b"v" * 100})
