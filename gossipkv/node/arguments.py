@@ -102,6 +102,8 @@ class Arguments:
         values = self._next(what)
         if not isinstance(values, list):
             raise BadRequest(f"{self.method}: the {what} must be an array, not {kind_of(values)}")
+        if all(isinstance(value, bytes) and len(value) <= limit for value in values):
+            return [value for value in values if isinstance(value, bytes)]
         return [self._key(value, f"{what}[{index}]", limit) for index, value in enumerate(values)]
 
     def options(self, *known: str) -> Options:

@@ -221,7 +221,7 @@ cdef class RpcDialect(Dialect):
         self.keep(records)
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        return 2 * HEAD_BYTES + self.get_many_size + <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
+        return 3 * HEAD_BYTES + self.get_many_size + <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
 
     cdef uint8_t* write(self, uint8_t* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
         cdef uint32_t i

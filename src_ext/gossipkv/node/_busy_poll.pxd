@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
-    POLL_NS = 50000  # The longest look-out.  One that is in vain ends the round; those that hit are work like any other.
+    POLL_NS = 50000  # The longest look-out.  One in vain ends the round; one that hits is work like any other.
     SHORT_SLEEP_NS = 100000  # A sleep this short would have been a hit: 50 µs of it is the waking up.
     MOST_CREDIT = 8
     LEAST_CREDIT = 4  # From here on it pays.

@@ -102,7 +102,7 @@ def test_an_answer_that_is_too_large_is_asked_in_halves(ask):
     node = Node(limit=8_000)
     with FakeNode(node) as listening:
         assert ask(listening, KEYS[:3_000]) == (list(map(value_of, KEYS[:3_000])), "v1")
-    assert node.asked[:4] == [(3_000, None), (1_500, None), (750, None), (1_500, "v1")]
+    assert node.asked[:4] == [(3_000, None), (1_500, None), (750, None), (938, "v1")]
     assert {version for _, version in node.asked[3:]} == {"v1"}
     assert len(node.asked) < 20
 
