@@ -312,7 +312,7 @@ class Config:
         why="the scanner has room for 32; plain requests need 4",
     )  # fmt: skip
     max_elements: int = count(
-        16_384, 64, 1_048_576,
+        16_384, 12_288, 1_048_576,
         meaning="elements in a request, keys and values of maps each",
         why="a get_many of 16,000 keys holds up others for about 2 ms; clients ask for more in parts",
     )  # fmt: skip

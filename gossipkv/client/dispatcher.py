@@ -228,7 +228,9 @@ class Dispatcher:
         for request in reversed(requests):
             self._line[request] = None
             self._line.move_to_end(request, last=False)
-        if self._line and self.link is None:
+        if self.link is not None:
+            self._admit(self.link)
+        elif self._line:
             self._shell.want_link()
 
     def _expire(self, request: Request[object]) -> Link | None:
@@ -245,7 +247,7 @@ class Dispatcher:
             where = str(self.link.address)
             message = f"{where} took no more requests in time; {request.method} was not sent"
             self._finish(request, TimedOut(message, {"address": where}))
-            return None if self.link.session.awaited else self.link
+            return self.link if 2 * self.link.session.abandoned > self.link.session.in_flight else None
         link = self._links[session]
         where = str(link.address)
         is_silent = session.is_silent(request)

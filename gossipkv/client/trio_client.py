@@ -388,7 +388,7 @@ class Scan:
     request, which is dropped when it comes.  `aclose` and `async with` say at once that nobody waits for it.
     """
 
-    __slots__ = ("_ahead", "_client", "_pages", "_records", "_timeout_ms")
+    __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
 
     def __init__(self, client: Client, pages: Pages, timeout_ms: int | None) -> None:
         self._client = client
@@ -396,6 +396,7 @@ class Scan:
         self._timeout_ms = timeout_ms
         self._records: Iterator[Record] = iter(())
         self._ahead: Request[Value] | None = None
+        self._is_turning = False  # A task waits for a page.
 
     async def __aenter__(self) -> Self:
         return self
@@ -439,16 +440,18 @@ class Scan:
         if request is None:
             await trio.lowlevel.checkpoint()
             return False
+        self._is_turning = True
         try:
             page = await self._client.answer(request)
         finally:
+            self._is_turning = False
             self._ahead = None
         self._records = iter(self._pages.take(page))
         self._ask_ahead()
         return True
 
     def _check_free(self) -> None:
-        if self._ahead is not None and self._ahead.owner is not None:
+        if self._is_turning:
             raise trio.BusyResourceError("another task waits for a page of this scan")
 
     def _ask_ahead(self) -> None:

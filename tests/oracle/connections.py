@@ -220,7 +220,7 @@ class Connection(Conversation):
         """The peer has read so much."""
         if size:
             self.output = self.output[size:]
-            self.blocked_ms = self.node.now_ms
+            self.blocked_ms = self.active_ms = self.node.now_ms
         if not self.output:
             self.blocked_ms = None
         if self.held and self.has_room() and not self.runnable:
@@ -234,8 +234,12 @@ class Connection(Conversation):
             self.doom("frame_timeout")
         elif self.blocked_ms is not None and now - self.blocked_ms > limits.output_timeout_ms:
             self.doom("output_timeout")
-        elif limits.idle_timeout_ms and not self.in_flight and now - self.active_ms > limits.idle_timeout_ms:
+        elif self.is_idle() and now - self.active_ms > limits.idle_timeout_ms > 0:
             self.doom("idle")
+
+    def is_idle(self) -> bool:
+        """Nothing is asked, and nothing waits to be read."""
+        return not self.in_flight and self.blocked_ms is None
 
 
 @dataclass

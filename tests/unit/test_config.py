@@ -27,7 +27,7 @@ OTHERS = {
     "presharded": ("declared", "declared"), "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536),
     "max_key": ("100B", 100),
     "max_connections": ("5", 5), "max_in_flight": ("1", 1),
-    "max_depth": ("4", 4), "max_elements": ("64", 64), "max_value": ("1KiB", 1024),
+    "max_depth": ("4", 4), "max_elements": ("12288", 12288), "max_value": ("1KiB", 1024),
     "max_connections_per_address": ("off", 0), "max_in_flight_total": ("10", 10),
     "max_queued_total": ("1GiB", 1 << 30), "output_timeout": ("2s", 2000), "busy_poll": ("off", "off"),
     "max_queued": ("1MiB", 1 << 20), "frame_timeout": ("500ms", 500), "idle_timeout": ("off", 0),

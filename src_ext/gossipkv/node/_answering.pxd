@@ -71,7 +71,8 @@ cdef inline bint respond(
         return False
     if frame_size > core.frame_limits.max_size:
         core.counts[REPLIES_TOO_LARGE] += 1
-        refuse_answer(&core.out, msgid, core.frame_limits.max_size, frame_size)
+        if refuse_answer(&core.out, msgid, core.frame_limits.max_size, frame_size) < 0:
+            core.doom(connection, CLOSED_MEMORY)
     elif buffer_reserve(&core.out, frame_size) < 0:
         core.doom(connection, CLOSED_MEMORY)
     else:

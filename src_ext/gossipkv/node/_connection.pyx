@@ -529,7 +529,7 @@ cdef class Core:
         self.held_bytes -= size
         if size > 0:
             buffer_drop(&connection.output, size)
-            connection.blocked_ms = self.now_ms
+            connection.blocked_ms = connection.active_ms = self.now_ms
         if buffer_size(&connection.output) == 0:
             connection.blocked_ms = 0
         if connection.held and self.has_room(connection):

@@ -60,8 +60,9 @@ cdef Job* new_job(Scans* scans) noexcept nogil:
 cdef void note_size(Scans* scans, Scanner* scanner, Job* job) noexcept nogil:
     """Count what the job holds now."""
     cdef Py_ssize_t size = (
-        job.params.end
-        + job.bounds.end
+        <Py_ssize_t>sizeof(Job)
+        + job.params.capacity
+        + job.bounds.capacity
         + job.page.out.end
         + job.page.head_count * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
     )

@@ -10,8 +10,8 @@ only finds the queue empty, and a connection whose bytes did not fit into the sh
 behind the others.  (Edge-triggered needs that second call or a list of one's own.)  The price, one `epoll_ctl` when
 reading is turned off or on, is paid only by a connection that is held back.
 
-Fairness: what a round had no time for stays in `events` and comes first in the next one; held input gets one turn for
-each connection and pass; a connection's answers and keys in one turn are bounded by the core.
+Fairness: what a round had no time for stays in `events` and is not fetched again; held input gets one turn for each
+connection and pass, in half of the time; a connection's answers and keys in one turn are bounded by the core.
 
 How long an answer took is counted when it is sent: those of the core after each connection's `send`, where the clock is
 read once, those of Python when all of the round are sent.  So both are rather too long than too short.
@@ -69,6 +69,7 @@ cdef enum:
     LEAST_NS = 250000  # What those that are ready have in each step, whatever held input took: thirty gets or so.
     ACCEPTS_PER_STEP = 64  # A flood of newcomers leaves time for those who are here.
     DRAIN_READS = 16  # Receives of one connection when draining: 1 MiB, more than socket buffers usually hold.
+    DRAIN_NS = 50000000  # For those of all connections: a second signal must not wait for long.
     QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
     BUSY = 0  # There have been events since the last time that there were none.
     LOOKED_OUT = -1  # There is none, and a look-out has counted that; so it is at the start.
@@ -242,6 +243,8 @@ cdef class Loop:
         """Close what is overdue, and accept again if that had paused.  To be called now and then."""
         with nogil:
             self.expire_all()
+        if self.core.retired:
+            self.core.retired = release_unread(self.core.retired)
 
     def drain(self):
         """Take no more connections, and no more requests than have arrived; a connection ends once it is answered."""
@@ -314,7 +317,11 @@ cdef class Loop:
 
     cdef bint has_held_work(self) noexcept nogil:
         """Whether there is something to do although no socket is ready."""
-        return scans_have_turn(&self.core.scans) or buffer_size(&self.core.runnable) > 0
+        return (
+            scans_have_turn(&self.core.scans)
+            or buffer_size(&self.core.runnable) > 0
+            or not self.core.backlog.is_empty()
+        )
 
     cdef bint fetch(self) noexcept nogil:
         """Ask for events, and look out for them if that pays; whether there are any."""
@@ -434,12 +441,14 @@ cdef class Loop:
         cdef Connection* connection
         cdef uint32_t i
         cdef int reads
+        cdef int64_t until_ns
         self.tell_time()
+        until_ns = self.core.now_ns + DRAIN_NS
         for i in range(self.core.slots.count):
             connection = self.core.slots.at[i]
             if connection.state != OPEN:
                 continue
-            reads = DRAIN_READS
+            reads = DRAIN_READS if self.core.now_ns < until_ns else 0
             while reads > 0 and self.core.wants_read(connection) and self.read(connection):
                 reads -= 1
             self.core.finish(connection, CLOSED_DRAINED)

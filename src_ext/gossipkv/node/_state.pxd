@@ -2,11 +2,11 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from gossipkv.node._buffer cimport Buffer, buffer_release
-from gossipkv.node._counters cimport CLOSED_BY_PEER, CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_OUTPUT_TIMEOUT
-from gossipkv.node._id_set cimport IdSet, ids_release
+from gossipkv.node._buffer cimport Buffer
+from gossipkv.node._counters cimport CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_OUTPUT_TIMEOUT
+from gossipkv.node._id_set cimport IdSet
 from gossipkv.node._scans cimport Scanner
-from gossipkv.wire._frames cimport FrameState, frame_begin
+from gossipkv.wire._frames cimport FrameState
 
 cdef enum:
     # How long a connection that has ended may wait for the peer's end: several round trips between continents.
@@ -37,7 +37,7 @@ cdef struct Connection:
     IdSet in_flight
     Scanner scanner
     int64_t received_ns  # when bytes last arrived, exactly
-    int64_t active_ms  # when bytes last arrived, or a reply
+    int64_t active_ms  # when bytes last arrived, or a reply, or the peer took some
     int64_t partial_ms  # since when a frame is half-sent; 0: none is
     int64_t blocked_ms  # since when the peer takes nothing; 0: nothing waits
 
@@ -45,32 +45,6 @@ cdef struct TimeLimits:
     int64_t frame_ms
     int64_t output_ms
     int64_t idle_ms  # 0: none
-
-
-cdef inline void connection_open(Connection* connection, int fd, uint64_t address, int64_t now_ms) noexcept nogil:
-    """Begin.  Its buffers are empty, and nothing is in flight."""
-    connection.fd = fd
-    connection.address = address
-    connection.interest = 0
-    connection.state = OPEN
-    connection.reason = CLOSED_BY_PEER
-    connection.held = False
-    connection.broken = False
-    connection.doomed = False
-    connection.runnable = False
-    connection.dirty = False
-    connection.shut = False
-    connection.active_ms = now_ms
-    connection.partial_ms = 0
-    connection.blocked_ms = 0
-    frame_begin(&connection.scan)
-
-
-cdef inline void connection_close(Connection* connection) noexcept nogil:
-    """Give back what it holds."""
-    buffer_release(&connection.input)
-    buffer_release(&connection.output)
-    ids_release(&connection.in_flight)
 
 
 cdef inline int time_is_up(const Connection* connection, const TimeLimits* limits, int64_t now_ms) noexcept nogil:
@@ -83,6 +57,11 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
         return CLOSED_FRAME_TIMEOUT
     if connection.blocked_ms > 0 and now_ms - connection.blocked_ms > limits.output_ms:
         return CLOSED_OUTPUT_TIMEOUT
-    if limits.idle_ms > 0 and connection.in_flight.count == 0 and now_ms - connection.active_ms > limits.idle_ms:
+    if (
+        limits.idle_ms > 0
+        and connection.in_flight.count == 0
+        and connection.blocked_ms == 0
+        and now_ms - connection.active_ms > limits.idle_ms
+    ):
         return CLOSED_IDLE
     return 0

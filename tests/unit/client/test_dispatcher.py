@@ -256,6 +256,21 @@ def test_a_link_that_is_full_of_what_nobody_waits_for_is_left():
     assert world.dispatcher.target(2.0) == B
 
 
+def test_what_a_left_link_gives_back_goes_to_the_new_one_at_once():
+    """An unsent write of a link that was left and then breaks; what is asked behind it does not wait either."""
+    world = World(A, B)
+    link = world.link(A)
+    silent = world.ask(due=1.0)
+    link.flush()
+    write = world.ask("put", due=9.0)
+    world.dispatcher.on_time(1.0)
+    assert silent.is_done
+    other = world.link(B)
+    world.dispatcher.on_broken(link, "reset", 1.5)
+    read = world.ask(due=9.0)
+    assert other.session.outstanding() == [write, read]
+
+
 def test_a_silent_link_is_left_and_keeps_its_writes():
     """Reads move on at once; a write waits for its own deadline on the old link, which then is closed."""
     world = World(A, B)

@@ -111,6 +111,29 @@ async def test_reads_inside_a_scan():
         assert node.accepted == 1
 
 
+async def test_two_tasks_on_one_scan_never_get_the_same_page():
+    """Whatever the turns: of both, each record is given once, or one of them is refused."""
+    with FakeNode(store(RECORDS)) as node:
+        async with connected(node) as (_, data):
+            scan = data.scan()
+            found, refused = [], []
+
+            async def read() -> None:
+                try:
+                    async for key, _ in scan:
+                        found.append(key)
+                        await trio.lowlevel.checkpoint()
+                except trio.BusyResourceError as error:
+                    refused.append(error)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read)
+                nursery.start_soon(read)
+            assert sorted(found) == sorted(set(found))
+            assert len(refused) <= 1
+            assert found
+
+
 async def test_a_scan_serves_one_task_at_a_time():
     """A second task that asks for a page, or closes the scan, meanwhile is refused; the first gets its page."""
 

@@ -247,6 +247,25 @@ def test_elements_that_python_decodes(tmp_path: Path) -> None:
     assert peer.ask("get_many", "db", [b"k"] * 5000) == [None, [[b"v"] * 5000, "v1"]]
 
 
+def test_a_peer_that_reads_for_long_is_not_idle(tmp_path: Path) -> None:
+    """Time in which it takes an answer, however slowly, is not idle time; that begins when it has all."""
+    core = make_core(idle_timeout_ms=1000, output_timeout_ms=1000)
+    core.publish(one_database(tmp_path, {b"k": b"v" * 1000}).publish())
+    peer = Peer(core)
+    peer.driver.feed(peer.handle, rpc.request(1, "get", ["db", b"k"]), 1)
+    now_ms = 1
+    for _ in range(10):
+        now_ms += 900
+        assert peer.driver.take_output(peer.handle, 10, now_ms)
+        peer.driver.expire(now_ms)
+        assert not peer.driver.should_close(peer.handle)
+    assert peer.driver.take_output(peer.handle, 10_000, now_ms)
+    peer.driver.expire(now_ms + 1000)
+    assert not peer.driver.should_close(peer.handle)
+    peer.driver.expire(now_ms + 1001)
+    assert peer.driver.should_close(peer.handle)
+
+
 def test_two_gathered_gets_with_one_id_that_python_must_see(tmp_path: Path) -> None:
     """The second is refused, as the first is in flight; nothing stays in flight once that is answered."""
     version = make_version(tmp_path, "db", "v1", {b"key": b"value" * 10})

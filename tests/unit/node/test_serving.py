@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
@@ -267,71 +266,6 @@ def test_partial_writes_and_a_slow_reader(served: Served) -> None:
     assert [answer[1] for answer in answers] == list(range(count))
     assert all(answer[3] == [RECORDS[b"big"], "v1"] for answer in answers)
     assert served.counters("held_bytes") == 0
-
-
-def test_a_flood_does_not_starve_others(served: Served) -> None:
-    """While one connection sends without end, another's ping is answered within a few steps."""
-    flood = served.connect(receive_buffer=1 << 20)
-    other = served.connect()
-    served.until(lambda: served.loop.connections == 2)
-    requests = rpc.request(1, "get", ["db", b"key001"]) * 5000
-    other.sendall(PING)
-    for _ in range(20):
-        try:
-            flood.send(requests)
-            flood.recv(1 << 20)
-        except BlockingIOError:
-            pass
-        served.step(50)
-    assert other.recv(100) == PONG
-
-
-def test_held_input_for_python_does_not_starve_others(tmp_path: Path) -> None:
-    """Sockets are looked at in each round, also while a pipeline that Python answers goes on and on."""
-    served = Served(tmp_path, max_in_flight=10)
-    flood, other = served.connect(), served.connect()
-    answered: list[bytes] = []
-
-    def answer(method: bytes, params: bytes) -> bytes:
-        answered.append(method + params)
-        return b"\xc0"
-
-    try:
-        served.until(lambda: served.loop.connections == 2)
-        flood.sendall(b"".join(rpc.request(number, "m", []) for number in range(4000)))
-        while served.counters("paused_for_hand_offs") == 0:
-            served.loop.round(answer, 50, 0)
-        other.sendall(PING)
-        for _ in range(3):
-            served.loop.round(answer, 50, 0)
-        assert other.recv(100) == PONG
-        assert len(answered) < 3000
-    finally:
-        served.close()
-
-
-def test_held_input_that_is_much_work_does_not_starve_others(tmp_path: Path) -> None:
-    """Those that are ready have a part of each round, and not one turn in it."""
-    served = Served(tmp_path, max_queued=1 << 24, max_held=1 << 28)
-    floods = [served.connect(receive_buffer=1 << 20) for _ in range(4)]
-    others = [served.connect() for _ in range(30)]
-    many = rpc.request(1, "get_many", ["db", [b"key%03d" % number for number in range(1000)]])
-    try:
-        served.until(lambda: served.loop.connections == 34)
-        for flood in floods:
-            flood.sendall(many * 5)
-        served.until(lambda: served.counters("get_manys") > 4)
-        for other in others:
-            other.sendall(PING)
-        for _ in range(10):
-            for flood in floods:
-                with contextlib.suppress(BlockingIOError):
-                    flood.send(many * 5)
-                    flood.recv(1 << 20)
-            served.step(1)
-        assert [other.recv(100) for other in others] == [PONG] * 30
-    finally:
-        served.close()
 
 
 def test_half_close(served: Served) -> None:
