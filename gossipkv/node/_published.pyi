@@ -3,8 +3,6 @@ from typing import Self, final
 
 from gossipkv.storage.sorted_file import SortedFile
 
-__pyx_capi__: dict[str, object]
-
 @final
 class Published:
     def __new__(
