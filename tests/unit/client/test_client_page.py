@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from gossipkv import errors
 from gossipkv.client import backoff, parts, reads
 from gossipkv.client._session import MAX_IN_FLIGHT, MAX_UNSENT_BYTES
 from gossipkv.client.blocking import IN_FLIGHT
-from tests.tidy.source import ROOT
 from tests.unit.client.fake_node import FakeNode, store
 
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
 RECORDS = {b"paris": b"France", b"parma": b"Italy", b"x": b""}
 

@@ -6,14 +6,15 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 
 from gossipkv.client import blocking
-from tests.tidy.source import ROOT
 from tests.unit.client.behaviours import RECORDS
 from tests.unit.client.fake_node import Connection, FakeNode, store
 
+ROOT = Path(__file__).parents[3]
 HEAD = """
 import os, sys
 import gossipkv
