@@ -1,0 +1,15 @@
+"""What is probably true: who is alive, and what they published.
+
+Read in this order:
+
+    profile.py      the constants, by network
+    member.py       one member as others know it, and which of two statements about it is newer
+    packets.py      the messages byte by byte, over fields.py; envelope.py and sealing.py wrap them
+    effects.py      what a core asks of its shell
+    membership/     who is alive: SWIM with Lifeguard
+    tree/           what they published: branches, and what their readers see
+    core.py         both behind one object that is told bytes and the time
+    agent.py        the Trio shell: sockets, timers, files
+
+Nothing here decides: gossip may order and delay, never fence, count or lose data.
+"""

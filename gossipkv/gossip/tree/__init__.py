@@ -1,0 +1,1 @@
+"""What members publish: one branch each, and what readers see of them."""
