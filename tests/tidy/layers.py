@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.tidy.source import Import, Source
 
-GROUND = {"errors", "environment", "masking", "database_settings", "config"}
+GROUND = {"errors", "environment", "masking", "database_settings", "setting", "config"}
 
 # part: the parts it may import, itself always among them.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -23,7 +23,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "masking": set(),
     "toml_lines": set(),
     "database_settings": {"errors", "masking"},
-    "config": {"errors", "environment", "address", "quantity", "masking", "toml_lines", "database_settings"},
+    "setting": {"address", "quantity", "masking"},
+    "config": {"errors", "address", "masking", "toml_lines", "database_settings", "setting"},
     "wire": {"errors"},
     "keyspace": {"errors"},
     "latency": set(),
