@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "keyspace": {"errors"},
     "latency": set(),
     "storage": GROUND,
-    "dataset": GROUND | {"quantity", "wire", "keyspace", "storage"},
+    "dataset": GROUND | {"address", "quantity", "wire", "keyspace", "storage"},
     "gossip": {"errors", "environment", "address", "wire", "storage"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
