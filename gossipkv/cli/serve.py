@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, final
 import click
 import trio
 
-from gossipkv import environment
 from gossipkv.address import Address
 from gossipkv.cli import logs
 from gossipkv.cli.settings import load_settings, setting_options
 from gossipkv.node import node
+from gossipkv.reality import real
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def serve(file: Path | None, **flags: Flag) -> None:
         partial(
             node.run,
             config,
-            environment.real(),
+            real(),
             reload=lambda: load_settings(file, flags).databases,
             task_status=_Announcement(),
         )

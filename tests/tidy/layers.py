@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "unbuilt": set(),
     "environment": {"errors"},
+    "reality": {"environment"},
     "address": {"errors"},
     "quantity": {"errors"},
     "masking": set(),
@@ -40,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": GROUND | {"address", "quantity", "wire", "keyspace", "storage", "dataset", "node", "client"},
     "cli": GROUND
     | {"", "address", "quantity", "wire", "keyspace", "storage", "gossip", "dataset", "node", "client"}
-    | {"cluster", "demo", "testing"},
+    | {"reality", "cluster", "demo", "testing"},
     "__main__": {"cli"},
     "": {"errors", "unbuilt", "client", "blocking"},
 }
@@ -55,6 +56,8 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.dataset.library": "all databases of a node",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
     "gossipkv.node.pump": "waits until the epoll descriptor of the serving loop is readable",
+    "gossipkv.environment": "names the limiter of threads in a type; at run time it imports no Trio",
+    "gossipkv.reality": "waits for sockets, threads and signals",
     "gossipkv.cli.serve": "runs a node",
     "gossipkv.client.trio_client": "the client for Trio: parks the tasks that ask, owns the nursery",
     "gossipkv.client.trio_link": "one connection of that client: a task that reads and one that sends",
