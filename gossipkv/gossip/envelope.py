@@ -134,7 +134,7 @@ class Envelope:
             return self._other(packet, any_cluster=any_cluster)
         message = packet[HEADER_BYTES:]
         if zlib.crc32(message, self._prefix_sum).to_bytes(4, "big") != packet[PREFIX_BYTES:HEADER_BYTES]:
-            raise Dropped("checksum")
+            raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")
         return message
 
     def _other(self, packet: bytes, *, any_cluster: bool) -> bytes:
