@@ -63,25 +63,32 @@ def read(path: Path) -> tuple[Key, ...]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Puts `text` at `path`, for its owner alone, in place of what was there.
+    """Puts `text` at `path`, for its owner alone, in place of what was there; the owner stays who it was.
 
     Raises:
         OSError: the system refused; the old file stands.
     """
-    beside = path.with_name(f"{path.name}.tmp")
-    with contextlib.suppress(FileNotFoundError):
-        beside.unlink()
+    target = path.resolve()  # A link stays a link.
+    beside = target.with_name(f"{target.name}.tmp")
+    beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            with contextlib.suppress(FileNotFoundError):
+                _keep_owner(descriptor, target.stat())
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+            os.fsync(descriptor)
+        beside.replace(target)
     except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+        beside.unlink(missing_ok=True)
         raise
+
+
+def _keep_owner(descriptor: int, before: os.stat_result) -> None:
+    """What the superuser edits, the node must still be able to read."""
+    if before.st_uid != os.geteuid():
+        os.fchown(descriptor, before.st_uid, before.st_gid)
 
 
 def sealing(keys: Sequence[Key], session: bytes) -> Sealing:

@@ -17,9 +17,12 @@ from __future__ import annotations
 import base64
 import binascii
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 KEY_BYTES: Final = 32
 KEY_ID_BYTES: Final = 4
@@ -79,6 +82,51 @@ def _secret(written: str, where: str) -> bytes:
     return secret
 
 
-def line_of(secret: bytes) -> str:
-    """A key as it stands in the file."""
-    return base64.b64encode(secret).decode()
+def line_of(one: Key) -> str:
+    """A key as it stands in the file, its id behind it."""
+    return f"{base64.b64encode(one.secret).decode()}  # {one.id.hex()}\n"
+
+
+# Changes of the text.  Other lines stay as they are: people write comments.
+
+
+def installed(text: str, added: Sequence[Key], name: str) -> str:
+    """The text with more keys behind the others; those that it has are passed over."""
+    there = {one.id for one in parse(text, name)}
+    changed = text if text.endswith("\n") else f"{text}\n"
+    changed += "".join(line_of(one) for one in added if one.id not in there)
+    parse(changed, name)  # Not more than fit.
+    return changed
+
+
+def used(text: str, chosen: bytes, name: str) -> str:
+    """The text with this key before the others."""
+    lines = text.splitlines(keepends=True)
+    places = _places(lines, name)
+    line = lines.pop(_place(places, chosen, name))
+    lines.insert(min(places.values()), line if line.endswith("\n") else f"{line}\n")
+    return "".join(lines)
+
+
+def removed(text: str, chosen: bytes, name: str) -> str:
+    """The text without this key, which must not be the first."""
+    lines = text.splitlines(keepends=True)
+    places = _places(lines, name)
+    place = _place(places, chosen, name)
+    if place == min(places.values()):
+        raise ConfigError(f"{name}: key {chosen.hex()} is the one that seals; use another first, on every node")
+    del lines[place]
+    return "".join(lines)
+
+
+def _places(lines: Sequence[str], name: str) -> dict[bytes, int]:
+    """In which line each key stands."""
+    having = [number for number, line in enumerate(lines) if key_of_line(line)]
+    return {one.id: number for one, number in zip(parse("".join(lines), name), having, strict=True)}
+
+
+def _place(places: Mapping[bytes, int], chosen: bytes, name: str) -> int:
+    if chosen not in places:
+        known = ", ".join(one.hex() for one in places)
+        raise ConfigError(f"{name}: no key {chosen.hex()} in it; there are {known}")
+    return places[chosen]

@@ -22,7 +22,7 @@ def test_a_ring_is_written_for_its_owner_alone(tmp_path: Path) -> None:
     path.write_text("older")
     path.chmod(0o644)
     (tmp_path / "ring.tmp").write_text("a crash left it")
-    keyfile.write_text(path, line_of(SECRET) + "\n")
+    keyfile.write_text(path, line_of(key(SECRET)))
     assert path.stat().st_mode & 0o777 == 0o600
     assert keyfile.read(path) == (key(SECRET),)
     assert [item.name for item in tmp_path.iterdir()] == ["ring"]
@@ -38,11 +38,34 @@ def test_the_old_ring_stands_when_the_new_cannot_be_written(tmp_path: Path) -> N
     assert [item.name for item in tmp_path.iterdir()] == ["ring"]
 
 
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """What it leads to is replaced."""
+    (tmp_path / "real").mkdir()
+    keyfile.write_text(tmp_path / "real" / "ring", "older")
+    (tmp_path / "ring").symlink_to(tmp_path / "real" / "ring")
+    keyfile.write_text(tmp_path / "ring", line_of(key(SECRET)))
+    assert (tmp_path / "ring").is_symlink()
+    assert keyfile.read(tmp_path / "real" / "ring") == (key(SECRET),)
+
+
+def test_the_owner_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edited by another user who may, the superuser, the file is still the node's to read."""
+    path = tmp_path / "ring"
+    keyfile.write_text(path, line_of(key(SECRET)))
+    given = []
+    monkeypatch.setattr(keyfile.os, "fchown", lambda _, user, group: given.append((user, group)))
+    keyfile.write_text(path, line_of(key(SECRET)))
+    assert given == []
+    monkeypatch.setattr(keyfile.os, "geteuid", lambda: path.stat().st_uid + 1)
+    keyfile.write_text(path, line_of(key(SECRET)))
+    assert given == [(path.stat().st_uid, path.stat().st_gid)]
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o660, 0o601])
 def test_a_ring_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
     """The error names the file, its mode and what to do."""
     path = tmp_path / "ring"
-    keyfile.write_text(path, line_of(SECRET))
+    keyfile.write_text(path, line_of(key(SECRET)))
     path.chmod(mode)
     with pytest.raises(ConfigError, match=f"mode {mode:04o}.*chmod 600"):
         keyfile.read(path)
