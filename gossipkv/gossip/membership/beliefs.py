@@ -185,7 +185,7 @@ class Beliefs:
 
     def _forget(self, member: Member, now_ms: int) -> None:
         self._members.forget(member.id)
-        self._rumours.drop(member.id)
+        self._rumours.remove(member.id)
         self._watcher.on_forgotten(member, now_ms=now_ms)
 
     def aged(self, id_: bytes, epoch: int, age_s: int, *, now_ms: int) -> None:
