@@ -44,7 +44,7 @@ class Hot:
 
     def forget(self, owner: bytes) -> None:
         """Tell no more of an owner's."""
-        self.rumours.drop(owner)
+        self.rumours.remove(owner)
         self._since.pop(owner, None)
 
 
