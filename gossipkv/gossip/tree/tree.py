@@ -67,6 +67,12 @@ class Tree:
         """What all branches cost."""
         return self._others_bytes + self._branches[self.own].size_bytes
 
+    @property
+    def own_name(self) -> str:
+        """This node's."""
+        member = self._members.get(self.own)
+        return "" if member is None else member.name
+
     # For the node
 
     def publish(self, path: str, value: bytes = b"") -> None:
