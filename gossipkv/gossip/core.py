@@ -36,18 +36,18 @@ from gossipkv.gossip.tree.tree import Tree
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterable
-    from random import Random
+    from collections.abc import Iterable
 
     from gossipkv.address import Address
+    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.membership.members import Peer
     from gossipkv.gossip.packets import Known
     from gossipkv.gossip.profile import Profile
 
-    Handle = Callable[[bytes, Address, Peer | None, int], None]
 
 ALIVE, SUSPECT, DEAD, LEFT = State
+_PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (bytes((kind,)) for kind in range(1, 8))
 REMEMBERED = 64  # Addresses kept for the next start: one of them will do.
 GREETED = 64  # Dead members spoken to at a time, at most.
 
@@ -120,16 +120,6 @@ class Gossip:
         self._heard_ms = 0
         self._keeping_peers = False
         self._leaving = False
-        handlers: dict[int, Handle] = {
-            packets.PING: self._on_ping,
-            packets.ACK: self._on_ack,
-            packets.NACK: self._on_nack,
-            packets.PING_REQUEST: self._on_ping_request,
-            packets.GOSSIP: self._on_gossip,
-            packets.SYNC: self._on_sync,
-            packets.WHO: self._on_who,
-        }
-        self._handlers = {bytes((kind,)): handle for kind, handle in handlers.items()}
 
     # What the shell calls
 
@@ -155,16 +145,7 @@ class Gossip:
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:
         """A datagram."""
         try:
-            message = self._unwrap(packet)
-            handle = self._handlers.get(message[:1])
-            if handle is None or len(message) < 1 + ID_BYTES:
-                self.counters["dropped_kind"] += 1
-                return
-            self._heard_ms = now_ms
-            peer = self._peers.get(message[1:9])
-            if peer is not None:
-                peer.heard_ms = now_ms
-            handle(message, source, peer, now_ms)
+            self._receive(self._unwrap(packet), source, now_ms)
         except Dropped as dropped:
             self.counters[f"dropped_{dropped.reason}"] += 1
         except Malformed:
@@ -233,9 +214,9 @@ class Gossip:
         self._outbox.effects = []
         return effects
 
-    def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:  # noqa: ARG002 - as all that is told
+    def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:
         """A request to a member failed elsewhere: probe it soon."""
-        self._detector.hint(id_)
+        self._detector.hint(id_, now_ms)
 
     def isolated(self, *, now_ms: int) -> bool:
         """Whether peers are known, and none was heard for half a suspicion time."""
@@ -244,6 +225,33 @@ class Gossip:
         return now_ms - self._heard_ms > self._profile.suspicion_least_ms(self.members.reachable) // 2
 
     # Datagrams
+
+    def _receive(self, message: bytes, source: Address, now_ms: int) -> None:
+        self._heard_ms = now_ms
+        peer = self._peers.get(message[1:9])
+        if peer is not None:
+            peer.heard_ms = now_ms
+        kind = message[:1]
+        if kind == _PING:
+            self._on_ping(message, source, peer, now_ms)
+        elif kind == _ACK:
+            self.read_ack(message, source, now_ms)
+        elif kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
+            self._read(message, packets.GOSSIP_BYTES, source, now_ms)
+        elif kind == _SYNC:
+            self._exchange.receive(message, source, now_ms=now_ms)
+        elif kind == _NACK:
+            self._detector.missed(packets.read_nack(message))
+        elif kind == _PING_REQUEST:
+            sequence, target, address, begin = packets.read_ping_request(message)
+            self._read(message, begin, source, now_ms)
+            self._detector.relay(source, sequence, target, address, now_ms)
+        elif kind == _WHO:
+            answer = self._naming.who(message, now_ms)
+            if answer is not None:
+                self._send(source, answer)
+        else:
+            self.counters["dropped_kind"] += 1
 
     def _on_ping(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
         sequence, target, state_hash = packets.read_ping(message)
@@ -265,9 +273,6 @@ class Gossip:
             answer += packets.record(peer.member)
         return self._spreading.laden(answer)
 
-    def _on_ack(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as all handlers
-        self.read_ack(message, source, now_ms)
-
     def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
         """Take in an ACK."""
         if message[:1] != _ACK:
@@ -278,25 +283,6 @@ class Gossip:
         self._detector.acknowledged(sequence, now_ms)
         if state_hash != self._exchange.state_hash:
             self._exchange.differs(source, now_ms=now_ms)
-
-    def _on_nack(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        self._detector.missed(packets.read_nack(message))
-
-    def _on_ping_request(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        sequence, target, address, begin = packets.read_ping_request(message)
-        self._read(message, begin, source, now_ms)
-        self._detector.relay(source, sequence, target, address, now_ms)
-
-    def _on_gossip(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        self._read(message, packets.GOSSIP_BYTES, source, now_ms)
-
-    def _on_sync(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        self._exchange.receive(message, source, now_ms=now_ms)
-
-    def _on_who(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        answer = self._naming.who(message, now_ms)
-        if answer is not None:
-            self._send(source, answer)
 
     def _read(self, message: bytes, begin: int, source: Address | None, now_ms: int) -> None:
         """Parts that rode on a message."""
@@ -346,7 +332,7 @@ class Gossip:
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
         flags = packets.read_sync(message)[1]
         mine = self._joining.flags(asked=True)
-        if self._joining.asked(cluster_id, flags, now_ms) is not Outcome.SAME:
+        if self._joining.asked(cluster_id, flags) is not Outcome.SAME:
             return packets.sync(self._id, self._exchange.state_hash, mine | packets.REPLY)
         self._heard_ms = now_ms
         return self._exchange.reply(message, mine, now_ms=now_ms)
@@ -369,12 +355,13 @@ class Gossip:
     def _exchanged(self, address: Address, reply: bytes | None, now_ms: int) -> None:
         try:
             message = None if reply is None else self._unwrap(reply)
-            if message is not None and message[:1] != _SYNC:
-                raise Malformed("no SYNC")
-            self._exchange.answered(address, message, now_ms=now_ms)
+            if message is None or message[:1] == _SYNC:
+                self._exchange.answered(address, message, now_ms=now_ms)
+                return
         except (Dropped, Malformed):
-            self.counters["bad_reply"] += 1
-            self._exchange.answered(address, None, now_ms=now_ms)
+            pass
+        self.counters["bad_reply"] += 1
+        self._exchange.answered(address, None, now_ms=now_ms)
 
     # Between the parts
 
@@ -444,7 +431,7 @@ class Gossip:
         """There is something to tell."""
         self._spreading.news(now_ms)
 
-    def _keep_peers(self, now_ms: int) -> None:  # noqa: ARG002 - every timer is told the time
+    def _keep_peers(self, _now_ms: int) -> None:
         self._keeping_peers = False
         live = [peer.member.address for peer in self._peers.values() if peer.alive][:REMEMBERED]
         if live:
@@ -465,6 +452,3 @@ class Gossip:
             self._detector.greet(dead[place])
             dead[place] = dead[-1]
             dead.pop()
-
-
-_PING, _ACK, _SYNC, _WHO = (bytes((kind,)) for kind in (packets.PING, packets.ACK, packets.SYNC, packets.WHO))

@@ -47,9 +47,9 @@ from gossipkv.gossip.tree.branch import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from random import Random
 
     from gossipkv.address import Address
+    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.digests import Differences
     from gossipkv.gossip.membership.members import Members
     from gossipkv.gossip.membership.timers import Timers

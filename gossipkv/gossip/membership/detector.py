@@ -105,10 +105,12 @@ class Detector:
             self._period_ms = now_ms
             self.due_ms = now_ms + int(self._random.random() * self._profile.probe_interval_ms)
 
-    def hint(self, id_: bytes) -> None:
-        """Probe this one next."""
+    def hint(self, id_: bytes, now_ms: int) -> None:
+        """Probe this one next, half an interval after the last."""
         if id_ in self._members.peers and id_ not in self._hints and len(self._hints) < MAX_HINTS:
             self._hints.append(id_)
+            if self._target is None and self.due_ms != NEVER:
+                self.due_ms = min(self.due_ms, max(now_ms, self._period_ms + self._profile.probe_timeout_ms))
 
     def stalled(self, now_ms: int) -> None:
         """I was away: the answer to the present probe may be waiting to be read, so it is not held against anybody."""
@@ -229,11 +231,11 @@ class Detector:
             if sequence not in self._relays and sequence != self._sequence:
                 return sequence
 
-    def _admit(self, mine: int, now_ms: int) -> None:  # noqa: ARG002 - every timer is told the time
+    def _admit(self, mine: int, _now_ms: int) -> None:
         relayed = self._relays.get(mine)
         if relayed is not None:
             to, theirs = relayed
             self._outbox.send(to, packets.nack(self._members.own.id, theirs))
 
-    def _drop(self, mine: int, now_ms: int) -> None:  # noqa: ARG002 - as above
+    def _drop(self, mine: int, _now_ms: int) -> None:
         self._relays.pop(mine, None)

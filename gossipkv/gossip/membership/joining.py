@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.address import Address
+    from gossipkv.errors import Detail
     from gossipkv.gossip.membership.ground import Ground
 
     Merge = Callable[[bytes, Address, int], None]  # A reply of a node of my cluster, from where, now_ms.
@@ -97,7 +98,7 @@ class Joining:
         if self._seeds:
             return
         if lone and self._outbox.envelope.cluster_id == NO_CLUSTER:
-            self._draw(now_ms)
+            self._draw()
         else:
             self._introduce(now_ms)
 
@@ -180,7 +181,7 @@ class Joining:
             if seed.remembered and mine.cluster_id != NO_CLUSTER:
                 outcome = Outcome.REFUSED  # Nobody told me to join whoever is there now.
             else:
-                self._take(theirs, now_ms)
+                self._take(theirs)
         if outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
             self._complain(
@@ -190,22 +191,22 @@ class Joining:
             )
         return outcome
 
-    def asked(self, theirs: bytes, flags: int, now_ms: int) -> Outcome:
+    def asked(self, theirs: bytes, flags: int) -> Outcome:
         """Be asked by a node of another cluster id; what comes of it."""
         asker = Side(theirs, bool(flags & packets.LONE), bool(flags & packets.PINNED))
         outcome = meet(asker, self._side(asked=True))
         if outcome is Outcome.DRAW:
-            self._draw(now_ms)
+            self._draw()
         elif outcome is Outcome.ASKED_TAKES:
-            self._take(theirs, now_ms)
+            self._take(theirs)
         elif outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
         return outcome
 
-    def _draw(self, now_ms: int) -> None:
-        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)), now_ms)
+    def _draw(self) -> None:
+        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)))
 
-    def _take(self, cluster_id: bytes, now_ms: int) -> None:  # noqa: ARG002 - as all that takes time
+    def _take(self, cluster_id: bytes) -> None:
         if self._taking != NO_CLUSTER or cluster_id == NO_CLUSTER:
             return
         self._taking = cluster_id
@@ -234,5 +235,5 @@ class Joining:
     def _complain(self, address: Address, why: str) -> None:
         if address not in self._complained:
             self._complained.add(address)
-            details = {"address": str(address), "cluster": self._cluster}
-            self._outbox.effects.append(Complain(LocalError(why, {**details})))
+            details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}
+            self._outbox.effects.append(Complain(LocalError(why, details)))

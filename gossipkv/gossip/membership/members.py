@@ -8,8 +8,8 @@ from gossipkv.gossip.member import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from random import Random
 
+    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.member import Member
 
     Listed = list[Member]  # Within the class `list` is the method.
@@ -127,5 +127,7 @@ class Members:
     def ring(self, random: Random) -> Drawn:
         """All reachable peers in a new random order."""
         order = self._reachable.copy()
-        random.shuffle(order)
+        for last in range(len(order) - 1, 0, -1):
+            other = int(random.random() * (last + 1))
+            order[last], order[other] = order[other], order[last]
         return order
