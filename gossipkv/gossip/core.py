@@ -30,7 +30,7 @@ from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
-from gossipkv.gossip.packets import Delta, Head, Verdict
+from gossipkv.gossip.packets import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 
@@ -79,6 +79,7 @@ class Gossip:
     def __init__(self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope) -> None:
         own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, ALIVE)
         self._id = own.id
+        self._ping_head, self._ack_head = _PING + own.id, _ACK + own.id
         self._cluster = me.cluster
         self._profile = profile
         self._random = random
@@ -94,7 +95,8 @@ class Gossip:
         self.tree.heard_ms = self._heard_of
         self._ground = ground = Ground(self.members, profile, random, self._timers, self._outbox)
         self._rumours = Rumours()
-        self._spreading = Spreading(ground, self._rumours, self.tree.rumours)
+        self._tree_rumours = self.tree.rumours
+        self._spreading = Spreading(ground, self._rumours, self._tree_rumours)
         self._detector = Detector(ground, self)
         self._beliefs = Beliefs(ground, self._rumours, self)
         self._naming = Naming(ground, self._became, self._doubted)
@@ -117,6 +119,8 @@ class Gossip:
             send=self._send,
             ask=self._ask_exchange,
         )
+        self._state = self._exchange.hash
+        self.tree.on_step = self._on_step
         self._heard_ms = 0
         self._keeping_peers = False
         self._leaving = False
@@ -145,7 +149,18 @@ class Gossip:
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:
         """A datagram."""
         try:
-            self._receive(self._unwrap(packet), source, now_ms)
+            message = self._unwrap(packet)
+            self._heard_ms = now_ms
+            peer = self._peers.get(message[SENDER])
+            if peer is not None:
+                peer.heard_ms = now_ms
+            kind = message[KIND]
+            if kind == _PING:
+                self._on_ping(message, source, peer, now_ms)
+            elif kind == _ACK:
+                self.read_ack(message, source, now_ms)
+            else:
+                self._on_other(kind, message, source, now_ms)
         except Dropped as dropped:
             self.counters[f"dropped_{dropped.reason}"] += 1
         except Malformed:
@@ -180,11 +195,16 @@ class Gossip:
     @property
     def wakes_at_ms(self) -> int:
         """When to call `wake` next."""
-        return min(self._detector.due_ms, self._spreading.due_ms, self._timers.next_ms)
+        at_ms, news_ms = self._due_ms(), self._spreading.due_ms
+        return news_ms if news_ms < at_ms else at_ms
+
+    def _due_ms(self) -> int:
+        probe_ms, timer_ms = self._detector.due_ms, self._timers.next_ms
+        return timer_ms if timer_ms < probe_ms else probe_ms
 
     def wake(self, *, now_ms: int) -> None:
         """Timers are due; early, late or doubled it does no harm."""
-        if now_ms - self.wakes_at_ms > self._profile.probe_interval_ms:
+        if now_ms - self._due_ms() > self._profile.probe_interval_ms:
             self._was_away(now_ms)
         if self._timers.next_ms <= now_ms:
             self._timers.run(now_ms)
@@ -226,63 +246,55 @@ class Gossip:
 
     # Datagrams
 
-    def _receive(self, message: bytes, source: Address, now_ms: int) -> None:
-        self._heard_ms = now_ms
-        peer = self._peers.get(message[1:9])
-        if peer is not None:
-            peer.heard_ms = now_ms
-        kind = message[:1]
-        if kind == _PING:
-            self._on_ping(message, source, peer, now_ms)
-        elif kind == _ACK:
-            self.read_ack(message, source, now_ms)
-        elif kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
+    def _on_ping(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
+        if message[TARGET] != self._id:
+            self.counters["dropped_not_for_me"] += 1
+            return
+        self._send(source, self._answer_ping(message, source, peer, now_ms))
+        if message[PING_HASH] != self._state.value:
+            self._exchange.differs(source, now_ms=now_ms)
+
+    def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
+        if len(message) != packets.PING_BYTES:
+            packets.read_ping(message)  # It is whole.
+            self._read(message, packets.PING_BYTES, source, now_ms)
+        answer = self._ack_head + message[SEQUENCE] + self._state.value
+        if peer is not None and not (peer.alive and (source is None or source == peer.member.address)):
+            # It must hear what is said of it; or that there is another of its name, at the address in the record.
+            answer += packets.record(peer.member)
+        if self._rumours.size or self._tree_rumours.size:
+            answer = self._spreading.laden(answer)
+        return answer
+
+    def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
+        """Take in an ACK."""
+        if message[KIND] != _ACK:
+            raise Malformed("no ACK")
+        if len(message) != packets.ACK_BYTES:
+            packets.read_ack(message)  # It is whole.
+            self._read(message, packets.ACK_BYTES, source, now_ms)
+        self._detector.acknowledged(message[SEQUENCE], now_ms)
+        if message[ACK_HASH] != self._state.value:
+            self._exchange.differs(source, now_ms=now_ms)
+
+    def _on_other(self, kind: bytes, message: bytes, source: Address, now_ms: int) -> None:
+        if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
             self._read(message, packets.GOSSIP_BYTES, source, now_ms)
         elif kind == _SYNC:
             self._exchange.receive(message, source, now_ms=now_ms)
         elif kind == _NACK:
-            self._detector.missed(packets.read_nack(message))
+            packets.read_nack(message)  # It is whole.
+            self._detector.missed(message[SEQUENCE])
         elif kind == _PING_REQUEST:
-            sequence, target, address, begin = packets.read_ping_request(message)
+            _, target, address, begin = packets.read_ping_request(message)
             self._read(message, begin, source, now_ms)
-            self._detector.relay(source, sequence, target, address, now_ms)
+            self._detector.relay(source, message[SEQUENCE], target, address, now_ms)
         elif kind == _WHO:
             answer = self._naming.who(message, now_ms)
             if answer is not None:
                 self._send(source, answer)
         else:
             self.counters["dropped_kind"] += 1
-
-    def _on_ping(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
-        sequence, target, state_hash = packets.read_ping(message)
-        if target != self._id:
-            self.counters["dropped_not_for_me"] += 1
-            return
-        self._send(source, self._answer_ping(message, sequence, source, peer, now_ms))
-        if state_hash != self._exchange.state_hash:
-            self._exchange.differs(source, now_ms=now_ms)
-
-    def _answer_ping(
-        self, message: bytes, sequence: int, source: Address | None, peer: Peer | None, now_ms: int
-    ) -> bytes:
-        if len(message) > packets.PING_BYTES:
-            self._read(message, packets.PING_BYTES, source, now_ms)
-        answer = packets.ack(self._id, sequence, self._exchange.state_hash)
-        if peer is not None and not (peer.alive and source in {None, peer.member.address}):
-            # It must hear what is said of it; or that there is another of its name, at the address in the record.
-            answer += packets.record(peer.member)
-        return self._spreading.laden(answer)
-
-    def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
-        """Take in an ACK."""
-        if message[:1] != _ACK:
-            raise Malformed("no ACK")
-        sequence, state_hash = packets.read_ack(message)
-        if len(message) > packets.ACK_BYTES:
-            self._read(message, packets.ACK_BYTES, source, now_ms)
-        self._detector.acknowledged(sequence, now_ms)
-        if state_hash != self._exchange.state_hash:
-            self._exchange.differs(source, now_ms=now_ms)
 
     def _read(self, message: bytes, begin: int, source: Address | None, now_ms: int) -> None:
         """Parts that rode on a message."""
@@ -323,17 +335,16 @@ class Gossip:
         if kind == _WHO:
             return self._naming.who(message, now_ms)
         if kind == _PING:
-            sequence, target, _ = packets.read_ping(message)
-            if target == self._id:
+            if packets.read_ping(message)[1] == self._id:
                 self._heard_ms = now_ms
-                return self._answer_ping(message, sequence, None, self._peers.get(message[1:9]), now_ms)
+                return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
         return None
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
         flags = packets.read_sync(message)[1]
         mine = self._joining.flags(asked=True)
         if self._joining.asked(cluster_id, flags) is not Outcome.SAME:
-            return packets.sync(self._id, self._exchange.state_hash, mine | packets.REPLY)
+            return packets.sync(self._id, self._state.value, mine | packets.REPLY)
         self._heard_ms = now_ms
         return self._exchange.reply(message, mine, now_ms=now_ms)
 
@@ -343,7 +354,7 @@ class Gossip:
             return self._exchange.request(flags, now_ms=now_ms)
         # I know nothing, and you need not know of me yet: there may be another of my name.
         nothing = packets.digest(bytes(ID_BYTES), b"\xff" * ID_BYTES, ())
-        return packets.sync(self._id, self._exchange.state_hash, flags) + nothing
+        return packets.sync(self._id, self._state.value, flags) + nothing
 
     def _joined(self, message: bytes, address: Address, now_ms: int) -> None:
         self._heard_ms = now_ms
@@ -365,15 +376,17 @@ class Gossip:
 
     # Between the parts
 
-    def ping(self, sequence: int, target: bytes) -> bytes:
+    def ping(self, sequence: bytes, target: bytes) -> bytes:
         """A PING, and what should ride on it."""
-        head = packets.ping(self._id, sequence, target, self._exchange.state_hash)
+        head = self._ping_head + sequence + target + self._state.value
         peer = self._peers.get(target)
+        if peer is not None and peer.alive and not (self._rumours.size or self._tree_rumours.size):
+            return head
         return self._spreading.laden(head) if peer is None else self.laden(peer, head)
 
-    def ack(self, sequence: int) -> bytes:
+    def ack(self, sequence: bytes) -> bytes:
         """An ACK for another, and what should ride on it."""
-        return self._spreading.laden(packets.ack(self._id, sequence, self._exchange.state_hash))
+        return self._spreading.laden(self._ack_head + sequence + self._state.value)
 
     def laden(self, peer: Peer, head: bytes) -> bytes:
         """A message to a peer; when it is not alive here it must hear that first."""
@@ -408,7 +421,7 @@ class Gossip:
         self._exchange.touch(own.id, now_ms=now_ms)
         if self._naming.announced:
             self._rumours.add(own.id, packets.record(own))
-            self._spreading.news(now_ms)
+            self._spreading.news()
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
         """A belief changed."""
@@ -417,6 +430,8 @@ class Gossip:
         if member.state in {ALIVE, SUSPECT}:
             if before not in {ALIVE, SUSPECT}:
                 self._detector.newcomer(self._peers[member.id], now_ms)
+                if self._rumours or self._tree_rumours:
+                    self._spreading.news()
             if not self._keeping_peers:
                 self._keeping_peers = True
                 self._timers.at(now_ms + self._profile.probe_interval_ms, self._keep_peers)
@@ -427,9 +442,14 @@ class Gossip:
         self.tree.forget(member.id)
         self._exchange.touch(member.id, now_ms=now_ms)
 
-    def on_news(self, *, now_ms: int) -> None:
+    def on_news(self) -> None:
         """There is something to tell."""
-        self._spreading.news(now_ms)
+        self._spreading.news()
+
+    def _on_step(self, owner: bytes) -> None:
+        """A branch has moved."""
+        self._state.touch(owner)
+        self._spreading.news()
 
     def _keep_peers(self, _now_ms: int) -> None:
         self._keeping_peers = False
@@ -445,7 +465,7 @@ class Gossip:
         self._timers.at(self._ground.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
         if self._leaving:
             return
-        dead = [peer for peer in self._peers.values() if peer.member.state is DEAD]
+        dead = [peer for peer in self.members.unreachable() if peer.member.state is DEAD]
         some = min(GREETED, len(dead), -(-3 * len(dead) // self.members.reachable))
         for _ in range(some):
             place = int(self._random.random() * len(dead))

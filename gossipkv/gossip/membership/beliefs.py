@@ -36,7 +36,7 @@ class Watcher(Protocol):
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
         """A member is known no longer."""
 
-    def on_news(self, *, now_ms: int) -> None:
+    def on_news(self) -> None:
         """There is a rumour to tell."""
 
 
@@ -133,7 +133,7 @@ class Beliefs:
         else:
             part = packets.verdict(Verdict(member.id, member.state, member.incarnation, member.epoch, accuser))
         self._rumours.add(member.id, part)
-        self._watcher.on_news(now_ms=now_ms)
+        self._watcher.on_news()
 
     def _suspect(self, member: Member, accuser: bytes, now_ms: int) -> None:
         suspicion = Suspicion(accuser, self._profile, self._members.reachable, now_ms)
