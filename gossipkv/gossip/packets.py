@@ -66,6 +66,10 @@ _SYNC = struct.Struct(f">B{ID_BYTES}s{HASH_BYTES}sB")
 PING_BYTES, ACK_BYTES, NACK_BYTES, SYNC_BYTES = _PING.size, _ACK.size, _NACK.size, _SYNC.size
 GOSSIP_BYTES = 1 + ID_BYTES
 
+# Where fields of PING and ACK stand, for the one path on which a call for each would be felt.
+KIND, SENDER, SEQUENCE = slice(0, 1), slice(1, 9), slice(9, 13)
+TARGET, PING_HASH, ACK_HASH = slice(13, 21), slice(21, 29), slice(13, 21)
+
 
 class Who(NamedTuple):
     """Who a node is, told to one that may have the same name."""
