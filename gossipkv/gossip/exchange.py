@@ -62,7 +62,7 @@ PAUSE_MS: Final = 1000  # Between two exchanges that this node begins.
 LONGEST_PAUSE_MS: Final = 8000  # When they change nothing here, as while a suspicion runs.
 LONGEST_WAIT_MS: Final = 5000  # For being still, where something always changes.
 MOST_ASKED: Final = 3  # Requests at once.
-KNOWN_BYTES: Final = 25  # Of one member in a digest, as a rule, and at most:
+KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule, and at most:
 MOST_KNOWN_BYTES: Final = 40
 MOST_TOLD_BYTES: Final = MAX_UNPACKED_BYTES // 2  # In one reply; the asker comes again for the rest.
 
@@ -109,7 +109,7 @@ class Exchange:
         self.hash = StateHash(members, tree)
         self._seen = b""  # The hash when it was last looked at, and since when it is that.
         self._still_since_ms = 0
-        self._last_ms = 0
+        self._last_ms: int | None = None
         self._next_ms = 0
         self._pause_ms = PAUSE_MS
         self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
@@ -143,6 +143,8 @@ class Exchange:
             self._seen = self.hash.value
             self._still_since_ms = now_ms
             self._pause_ms = PAUSE_MS
+        if self._last_ms is None:
+            self._last_ms = now_ms
         still_ms = now_ms - self._still_since_ms
         if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:
             self._begin(source, now_ms)
