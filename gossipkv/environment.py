@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     import trio
     from _typeshed import ReadableBuffer as Buffer
+
+    from gossipkv.address import Address
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -289,6 +291,9 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 _sync_file_range = _find_sync_file_range()
 
+# A datagram of gossip fits an Ethernet frame; what has more was not sent by one of us.
+MOST_DATAGRAM_BYTES = 4096
+
 
 class Listener(Protocol):
     """A bound, listening, non-blocking TCP socket."""
@@ -314,6 +319,47 @@ class HasFileno(Protocol):
         ...
 
 
+class Datagrams(Protocol):
+    """A bound, non-blocking UDP socket.  Addresses are numeric; an IPv4 one stays one on an IPv6 socket."""
+
+    def fileno(self) -> int:
+        """Its descriptor, of the `Sockets` that it came from."""
+        ...
+
+    @property
+    def lost(self) -> int:
+        """Datagrams that the system threw away because nobody had room for them, so far."""
+        ...
+
+    def send(self, packet: bytes, to: Address) -> None:
+        """Away with it.  Raises `OSError` when the system refuses it, `BlockingIOError` when it has no room now."""
+        ...
+
+    def receive(self) -> tuple[bytes, Address]:
+        """The next datagram, up to `MOST_DATAGRAM_BYTES` of it; raises `BlockingIOError` when none waits."""
+        ...
+
+    def close(self) -> None:
+        """Stop receiving; again does nothing."""
+        ...
+
+
+class Stream(Protocol):
+    """A connection."""
+
+    async def send_all(self, data: bytes) -> None:
+        """All of it.  Raises `OSError` when it breaks."""
+        ...
+
+    async def receive_some(self, most_bytes: int) -> bytes:
+        """What has come, at least one byte; nothing at its end.  Raises `OSError` when it breaks."""
+        ...
+
+    async def aclose(self) -> None:
+        """Ends it."""
+        ...
+
+
 class Sockets(Protocol):
     """Where sockets come from, and how one waits for them."""
 
@@ -321,8 +367,24 @@ class Sockets(Protocol):
         """A listener; port 0 lets the system choose."""
         ...
 
+    def datagrams(self, host: str, port: int) -> Datagrams:
+        """A UDP socket at a numeric address."""
+        ...
+
     async def wait_readable(self, source: HasFileno) -> None:
         """Returns when there is something to accept or to receive."""
+        ...
+
+    async def connect(self, to: Address) -> Stream:
+        """A connection to a numeric address.  Raises `OSError`."""
+        ...
+
+    async def resolve(self, name: Address) -> list[Address]:
+        """What a name stands for: numeric addresses.  Raises `OSError` when nobody knows."""
+        ...
+
+    def source_towards(self, to: Address) -> str:
+        """This machine's own address on the way to a numeric one; nothing is sent.  Raises `OSError`: no way there."""
         ...
 
 

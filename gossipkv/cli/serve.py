@@ -21,9 +21,11 @@ from gossipkv.reality import real
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gossipkv.cli.settings import Flag
+
 
 @click.command(params=setting_options())
-def serve(file: Path | None, **flags: str | bool | None) -> None:
+def serve(file: Path | None, **flags: Flag) -> None:
     """Run a node.
 
     It writes one line to standard output, `ready HOST:PORT`, when it listens, has looked at its source once, and serves

@@ -108,9 +108,9 @@ async def run(
                 nursery.start_soon(node.obey, signals, nursery)
                 await nursery.start(node.serve, make_loop, listener, nursery)
                 host, port = listener.getsockname()[:2]
-                node.log.info("ready", address=f"{host}:{port}", node=directory.node, cluster=config.cluster)
+                node.log.info("ready", address=f"{host}:{port}", node=directory.record.node, cluster=config.cluster)
                 task_status.started((host, port))
-        node.log.info("stopped", node=directory.node)
+        node.log.info("stopped", node=directory.record.node)
 
 
 def make_core(config: Config) -> Core:
@@ -199,9 +199,8 @@ class _Node:
             Identity(
                 version=__version__,
                 cluster=config.cluster,
-                node=directory.node,
-                # Each start has a higher one, as long as the wall clock goes forward.
-                epoch=environment.clock.wall_ms(),
+                node=directory.record.node,
+                epoch=directory.record.epoch,
             ),
             counters=self._core.counters,
             latency=self._core.latency,
