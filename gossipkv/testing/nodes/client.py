@@ -33,19 +33,18 @@ async def ask(
                 await stream.send_all(rpc.request(1, method, params))
                 return await _answer(stream, address)
             finally:
-                stream.abort()
+                with trio.CancelScope(shield=True):
+                    await stream.aclose()
     except trio.TooSlowError:
         raise TimedOut(f"{address}: no answer within {timeout_s} s") from None
     except OSError as error:
         raise Unavailable(f"{address}: {error.strerror}") from error
-    except trio.BrokenResourceError as error:
-        raise Unavailable(f"{address}: the connection broke") from error
 
 
 async def _answer(stream: SimulatedStream, address: Address) -> Value:
     reader = FrameReader()
     while True:
-        data = await stream.receive_some()
+        data = await stream.receive_some(65_536)
         if not data:
             raise Unavailable(f"{address}: the connection ended before the answer")
         reader.feed(data)

@@ -9,7 +9,7 @@
     run = simulate(scenario, seed, machines=3)
 
 The same scenario and seed give the same `run.trace`, in any process.  An error of a node that is a defect (anything
-but an error of ours, or a log line of level error) ends the run and is raised.
+but an error of ours; a log line `internal_error`) ends the run and is raised.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ USUAL: Final = Config(data=Path("/data"), cluster="simulated")
 
 
 class Defect(Exception):
-    """A node has logged an error."""
+    """A node has logged that it has a defect."""
 
 
 class Run(NamedTuple):
@@ -111,7 +111,7 @@ def simulate(
     """Runs a scenario with so many machines, whose nodes have these settings but for their names and places.
 
     Raises:
-        Exception: whatever the scenario raises; Defect: a node has logged an error.
+        Exception: whatever the scenario raises; Defect: a node has logged that it has one.
     """
     trace = Trace()
 
@@ -137,7 +137,7 @@ def _lines_to(trace: Trace) -> Iterator[None]:
         error = event.pop("exc_info", None)
         said = " ".join(f"{name}={event[name]}" for name in sorted(event))
         trace.note(SPEAKER.get(), method, said)
-        if method in {"error", "critical", "exception"}:
+        if event["event"] == "internal_error":
             raise Defect(f"{SPEAKER.get()}: {said}") from (error if isinstance(error, BaseException) else None)
         raise structlog.DropEvent
 

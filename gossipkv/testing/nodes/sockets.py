@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.address import Address
+from gossipkv.environment import MOST_DATAGRAM_BYTES
 from gossipkv.testing.nodes.streams import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gossipkv.environment import HasFileno
     from gossipkv.testing.nodes.network import Network
     from gossipkv.testing.nodes.streams import StreamEnd
@@ -21,21 +24,32 @@ FIRST_EPHEMERAL_PORT: Final = 32_768
 ANY: Final = ("0.0.0.0", "")  # noqa: S104  # Nothing is bound: these mean all addresses of the machine.
 
 
+# A socket's buffer for datagrams, and what the kernel adds to each.
+RECEIVE_BUFFER_BYTES: Final = 2 << 20
+DATAGRAM_OVERHEAD_BYTES: Final = 768
+
+
 @final
 class Readiness:
     """Whether a descriptor is readable, for those who wait."""
 
-    def __init__(self) -> None:
-        self._ready = trio.Event()
+    def __init__(self, is_so: Callable[[], bool] | None = None) -> None:
+        """`is_so` tells it at any time; without that, `set` says it once."""
+        self._is_so = is_so
+        self._changed = trio.Event()
 
     def set(self) -> None:
-        """It is; `wait` says so once."""
-        self._ready.set()
+        """Something has come."""
+        self._changed.set()
 
     async def wait(self) -> None:
         """Returns when it is."""
-        await self._ready.wait()
-        self._ready = trio.Event()
+        await trio.lowlevel.checkpoint()
+        while not self._changed.is_set() if self._is_so is None else not self._is_so():
+            await self._changed.wait()
+            if self._is_so is not None:
+                self._changed = trio.Event()
+        self._changed = trio.Event()
 
 
 @final
@@ -48,6 +62,7 @@ class SimulatedSockets:
         self._descriptors: dict[int, Readiness] = {}
         self._listeners: list[SimulatedListener] = []
         self._ends: list[StreamEnd] = []
+        self._datagrams: list[SimulatedDatagrams] = []
 
     def listen(self, host: str, port: int, backlog: int) -> SimulatedListener:
         """As `environment.Sockets` says; the only hosts are this machine's address and those that mean all."""
@@ -63,16 +78,40 @@ class SimulatedSockets:
         """Returns when the owner of a descriptor from here has something to do."""
         await self._descriptors[source.fileno()].wait()
 
-    async def connect(self, host: str, port: int) -> SimulatedStream:
+    def datagrams(self, host: str, port: int) -> SimulatedDatagrams:
+        """A UDP socket."""
+        address = self._own_address(host, port)
+        if address in self.network.receiving:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        datagrams = SimulatedDatagrams(self, address)
+        self.network.receiving[address] = datagrams
+        self._datagrams.append(datagrams)
+        return datagrams
+
+    async def connect(self, to: Address) -> SimulatedStream:
         """A connection.  Raises OSError."""
-        end = await connect(self.network, self.host, Address(host, port))
+        end = await connect(self.network, self.host, to)
         self._ends.append(end)
         return SimulatedStream(end)
 
-    def new_descriptor(self) -> tuple[int, Readiness]:
+    async def resolve(self, name: Address) -> list[Address]:
+        """What the network's name service knows; it is sometimes slow."""
+        await trio.sleep(self.network.delay_s(self.network.usual))
+        if name.host.replace(".", "").isdigit():
+            return [name]
+        if name.host not in self.network.names:
+            raise OSError(errno.ENOENT, f"nobody knows {name.host}")
+        return [Address(host, name.port) for host in self.network.names[name.host]]
+
+    def source_towards(self, to: Address) -> str:
+        """This machine's address."""
+        assert to.host
+        return self.host
+
+    def new_descriptor(self, is_so: Callable[[], bool] | None = None) -> tuple[int, Readiness]:
         """A descriptor for a socket."""
         descriptor = len(self._descriptors) + 3
-        self._descriptors[descriptor] = Readiness()
+        self._descriptors[descriptor] = Readiness(is_so)
         return descriptor, self._descriptors[descriptor]
 
     def knocked(self, end: StreamEnd) -> None:
@@ -83,6 +122,8 @@ class SimulatedSockets:
         """The process is gone; the kernel tells its peers, unless the power went."""
         for listener in self._listeners:
             listener.close()
+        for datagrams in self._datagrams:
+            datagrams.close()
         for stream in self._ends:
             if silently:
                 stream.lose()
@@ -146,8 +187,55 @@ class SimulatedListener:
 
 
 @final
+class SimulatedDatagrams:
+    """A datagram socket."""
+
+    def __init__(self, sockets: SimulatedSockets, address: Address) -> None:
+        self._sockets = sockets
+        self._address = address
+        self._waiting: deque[tuple[bytes, Address]] = deque()
+        self._waiting_bytes = 0
+        self._descriptor, self._readiness = sockets.new_descriptor(lambda: bool(self._waiting))
+        self._closed = False
+        self.lost = 0
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return self._descriptor
+
+    def send(self, packet: bytes, to: Address) -> None:
+        """Away with it; it may be lost."""
+        if not self._closed:
+            self._sockets.network.send_datagram(self._address, to, packet)
+
+    def arrive(self, packet: bytes, source: Address) -> None:
+        """A datagram came."""
+        size_bytes = len(packet) + DATAGRAM_OVERHEAD_BYTES
+        if self._waiting_bytes + size_bytes > RECEIVE_BUFFER_BYTES:
+            self.lost += 1
+            return
+        self._waiting.append((packet, source))
+        self._waiting_bytes += size_bytes
+        self._readiness.set()
+
+    def receive(self) -> tuple[bytes, Address]:
+        """The next one; raises BlockingIOError when none waits."""
+        if not self._waiting:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        packet, source = self._waiting.popleft()
+        self._waiting_bytes -= len(packet) + DATAGRAM_OVERHEAD_BYTES
+        return packet[:MOST_DATAGRAM_BYTES], source
+
+    def close(self) -> None:
+        """Stop receiving; again does nothing."""
+        if not self._closed:
+            self._closed = True
+            del self._sockets.network.receiving[self._address]
+
+
+@final
 class SimulatedStream:
-    """A connection for Trio's tasks: what `trio.SocketStream` is over a socket."""
+    """A connection for Trio's tasks."""
 
     def __init__(self, end: StreamEnd) -> None:
         self._end = end
@@ -155,15 +243,11 @@ class SimulatedStream:
         end.on_move = self._moved.set
 
     async def send_all(self, data: bytes) -> None:
-        """Send all of it.
-
-        Raises:
-            trio.BrokenResourceError: the peer is gone.
-        """
+        """All of it.  Raises OSError when it breaks."""
         await trio.lowlevel.checkpoint()
         while data:
             if self._end.is_broken:
-                raise trio.BrokenResourceError
+                raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
             portion = data[: self._end.room_bytes]
             if portion:
                 self._end.send(portion)
@@ -171,27 +255,14 @@ class SimulatedStream:
             else:
                 await self._moved.wait()
 
-    async def receive_some(self, max_bytes: int = 65_536) -> bytes:
-        """What has arrived; nothing at the end.
-
-        Raises:
-            trio.BrokenResourceError: the peer is gone.
-        """
+    async def receive_some(self, most_bytes: int) -> bytes:
+        """What has arrived; nothing at the end.  Raises OSError when it breaks."""
         await trio.lowlevel.checkpoint()
-        while True:
-            try:
-                data = self._end.receive(max_bytes)
-            except OSError as error:
-                raise trio.BrokenResourceError from error
-            if data is not None:
-                return data
+        while (data := self._end.receive(most_bytes)) is None:
             await self._moved.wait()
+        return data
 
     async def aclose(self) -> None:
         """End it."""
         self._end.close()
         await trio.lowlevel.checkpoint()
-
-    def abort(self) -> None:
-        """End it at once."""
-        self._end.abort()
