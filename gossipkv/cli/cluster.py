@@ -200,7 +200,7 @@ def kill(index: int, directory: Path, *, number: int) -> None:
         node = launcher.stop(index)
     else:
         node = launcher.send(index, number)
-    click.echo(f"{node.name} {node.end()}" if node.state == "ended" else f"{node.name} is {node.state}")
+    click.echo(f"{node.name}: {node.end() if node.state == 'ended' else f'{signal.Signals(number).name} sent'}")
 
 
 @cluster.command()
@@ -257,7 +257,7 @@ def _tell(nodes: list[NodeStatus], *, running: bool, as_json: bool) -> None:
             name, no_wrap=name != "data", overflow="fold", justify="right" if name == "process" else "left"
         )
     for node in nodes:
-        state = node.state if node.exit_status is None else node.end()
+        state = node.end() if node.state == "ended" else node.state
         table.add_row(
             node.name,
             node.address,

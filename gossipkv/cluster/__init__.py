@@ -10,7 +10,8 @@ are.  None outlives the one above it, unless the launcher said so (`docs/cluster
 """
 
 from gossipkv.cluster.control import NotUp
-from gossipkv.cluster.launcher import Cluster, NodeFailed, NodeStatus
+from gossipkv.cluster.launcher import Cluster
 from gossipkv.cluster.order import Place
+from gossipkv.cluster.status import NodeFailed, NodeStatus
 
 __all__ = ["Cluster", "NodeFailed", "NodeStatus", "NotUp", "Place"]

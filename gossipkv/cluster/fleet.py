@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from gossipkv.cluster import ports
 from gossipkv.cluster.child import ENDED, Child
-from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings
+from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class Fleet:
         check_settings(settings)
         if port is not None:
             self._move(node, port)
-        self._replace(dataclasses.replace(self._plan.node(index), settings={**node.settings, **settings}))
+        self._replace(dataclasses.replace(self._plan.node(index), settings=merge(node.settings, settings)))
         return self._start(self._plan.node(index))
 
-    def add(self, *, settings: Mapping[str, str], host: str = HOST, port: int = 0) -> Child:
+    def add(self, *, settings: Mapping[str, str], port: int, called: str) -> Child:
         """A node more.
 
         Raises:
@@ -64,7 +64,7 @@ class Fleet:
         if index > MAX_NODES:
             raise LocalError(f"a cluster on one machine has at most {MAX_NODES} nodes")
         check_settings(settings)
-        node = NodePlan(index, 0, host=host, settings=dict(settings))
+        node = NodePlan(index, 0, called=called, settings=merge({}, settings))
         self._move(node, port)
         return self._start(self._plan.node(index))
 

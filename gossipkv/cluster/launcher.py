@@ -10,15 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, final
 
 from gossipkv.client import blocking
 from gossipkv.cluster import control
+from gossipkv.cluster.control import NotUp
 from gossipkv.cluster.leash import braid, let_go
 from gossipkv.cluster.order import Order, Place
 from gossipkv.cluster.plan import load
+from gossipkv.cluster.status import NodeFailed, NodeStatus
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
@@ -30,58 +31,6 @@ READY_TIMEOUT_S: Final = 120.0  # 64 nodes on two cores take about 30 s.
 GRACE_S: Final = 20.0  # For nodes to answer what is in flight.
 END_TIMEOUT_S: Final = 10.0  # What a supervisor may take besides.
 POLL_S: Final = 0.02
-TOLD_LINES: Final = 15  # Of a log, when its node fails.
-TOLD_BYTES: Final = 8 << 10
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """A node as its supervisor sees it."""
-
-    index: int
-    name: str
-    address: str
-    state: str  # starting, ready, stopped (by SIGSTOP), ended
-    process: int | None = None
-    uptime_s: float | None = None
-    exit_status: int | None = None  # Of a signal, its number below zero.
-    asked: bool = True  # Whether somebody wanted its end.
-    data: str = ""
-    log: str = ""
-    log_from: int = 0  # Where the log of its last start begins.
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended by itself."""
-        return self.state == "ended" and not self.asked
-
-    def last_words(self) -> list[str]:
-        """The end of what it has logged since it was started."""
-        with Path(self.log).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(self.log_from, size - TOLD_BYTES))
-            return file.read().decode(errors="replace").splitlines()[-TOLD_LINES:]
-
-    def end(self) -> str:
-        """How it ended, in words."""
-        if self.exit_status is None:
-            return "has not been started"
-        if self.exit_status < 0:
-            return f"was ended by {signal.Signals(-self.exit_status).name}"
-        return f"ended with status {self.exit_status}"
-
-
-class NodeFailed(LocalError):
-    """A node ended by itself or did not get ready; the message has the end of its log, `details` both in parts."""
-
-    @classmethod
-    def of(cls, node: NodeStatus, what: str | None = None) -> NodeFailed:
-        """What happened to a node: `what`, else how it ended."""
-        words = f"{what or f'{node.name} {node.end()}'}; the end of {node.log}:"
-        said = node.last_words() or ["(nothing)"]
-        message = "\n".join([words, *(f"    {line}" for line in said)])
-        return cls(message, {"node": node.index, "words": words, "said": [*said]})
 
 
 @final
@@ -122,6 +71,7 @@ class Cluster:
         self._ready_timeout_s = ready_timeout_s
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._leash: int | None = None
+        self._told: set[tuple[int, int]] = set()  # Ends of nodes that the caller has been told of.
 
     def __enter__(self) -> Self:
         self.up()
@@ -131,11 +81,12 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            failed = [node for node in self.status() if node.failed] if kind is None else []
+            nodes = self.status() if kind is None else []
         finally:
             self.down()
-        if failed:
-            raise NodeFailed.of(failed[0])
+        for node in nodes:
+            if node.failed and (node.index, node.log_from) not in self._told:
+                raise NodeFailed.of(node)
 
     def up(self, *, detach: bool = False) -> list[NodeStatus]:
         """Start it, and return when every node is ready; with `detach` it outlives this process.
@@ -156,6 +107,7 @@ class Cluster:
     def begin(self, *, detach: bool = False) -> None:
         """Start it without waiting for the nodes.  Raises as `up`."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._order.plan(load(self.directory))  # What is wrong with it is better said here.
         leash = None if detach else braid()
         try:
             with (self.directory / "supervisor.log").open("ab") as log:
@@ -196,6 +148,7 @@ class Cluster:
             nodes = [node for node in self.status() if node.index in indexes or not indexes]
             for node in nodes:
                 if node.state == "ended":
+                    self._told.add((node.index, node.log_from))
                     raise NodeFailed.of(node)
             waiting = [node for node in nodes if node.state == "starting"]
             if not waiting:
@@ -205,20 +158,49 @@ class Cluster:
                 raise NodeFailed.of(waiting[0], f"not ready after {self._ready_timeout_s:.0f} s: {names}")
             time.sleep(POLL_S)
 
+    def wait_ended(self, index: int) -> NodeStatus:
+        """Return when a node has ended, by itself or not; after this it may have.
+
+        Raises:
+            LocalError: it took too long.
+        """
+        give_up_s = time.monotonic() + GRACE_S + END_TIMEOUT_S
+        while (node := self.node(index)).state != "ended":
+            if time.monotonic() > give_up_s:
+                raise LocalError(f"{node.name} (process {node.process}) does not end", {"node": index})
+            time.sleep(POLL_S)
+        self._told.add((index, node.log_from))
+        return node
+
     def status(self) -> list[NodeStatus]:
         """Every node.
 
         Raises:
             NotUp: the cluster is not up; `remembered` tells what it would be.
+            LocalError: its supervisor has failed, or does not answer.
         """
-        return _nodes(control.ask(self.directory, {"do": "status"}))
+        try:
+            return _nodes(control.ask(self.directory, {"do": "status"}))
+        except NotUp:
+            if self._supervisor is not None and self._supervisor.wait() != 0:
+                log = self.directory / "supervisor.log"
+                raise LocalError(f"the cluster's supervisor failed, and its nodes ended with it; see {log}") from None
+            raise
 
     def remembered(self) -> list[NodeStatus]:
         """The nodes of a cluster that is not up; none: there is no cluster in the directory."""
         plan = load(self.directory)
-        return [] if plan is None else [
-            NodeStatus(node.index, node.name, str(node.address), "ended") for node in plan.nodes
-        ]  # fmt: skip
+        return [
+            NodeStatus(
+                node.index,
+                node.name,
+                str(node.address),
+                "ended",
+                data=str(self.directory / node.name / "data"),
+                log=str(self.directory / node.name / "log"),
+            )
+            for node in (() if plan is None else plan.nodes)
+        ]
 
     def node(self, index: int) -> NodeStatus:
         """The node of that number, from 1."""
@@ -247,11 +229,13 @@ class Cluster:
 
     def kill(self, index: int) -> NodeStatus:
         """SIGKILL, and wait for the end."""
-        return self._ended(self.send(index, signal.SIGKILL))
+        self.send(index, signal.SIGKILL)
+        return self.wait_ended(index)
 
     def stop(self, index: int) -> NodeStatus:
         """SIGTERM, and wait for the end."""
-        return self._ended(self.send(index, signal.SIGTERM))
+        self.send(index, signal.SIGTERM)
+        return self.wait_ended(index)
 
     def start(
         self,
@@ -270,12 +254,15 @@ class Cluster:
         node = self._one(index, {"do": "start", "node": index, "settings": dict(settings or {}), "port": port})
         return self.wait_ready(index)[0] if wait else node
 
-    def add(self, *, port: int = 0, settings: Mapping[str, str] | None = None, wait: bool = True) -> NodeStatus:
-        """Start a node more.
+    def add(
+        self, *, port: int = 0, settings: Mapping[str, str] | None = None, called: str = "", wait: bool = True
+    ) -> NodeStatus:
+        """Start a node more; `called` is the name that it tells the others, when that is not its own.
 
         Raises: as `start`.
         """
-        node = _nodes(control.ask(self.directory, {"do": "add", "settings": dict(settings or {}), "port": port}))[-1]
+        request = {"do": "add", "settings": dict(settings or {}), "port": port, "called": called}
+        node = _nodes(control.ask(self.directory, request))[-1]
         return self.wait_ready(node.index)[0] if wait else node
 
     def down(self, *, grace_s: float = GRACE_S) -> bool:
@@ -283,7 +270,7 @@ class Cluster:
         try:
             with control.connect(self.directory) as connection:
                 self._await_end(connection, grace_s)
-        except control.NotUp:
+        except NotUp:
             return False
         finally:
             self._let_go()
@@ -312,15 +299,6 @@ class Cluster:
 
     def _one(self, index: int, request: control.Message) -> NodeStatus:
         return next(node for node in _nodes(control.ask(self.directory, request)) if node.index == index)
-
-    def _ended(self, node: NodeStatus) -> NodeStatus:
-        give_up_s = time.monotonic() + GRACE_S + END_TIMEOUT_S
-        while node.state != "ended":
-            if time.monotonic() > give_up_s:
-                raise LocalError(f"{node.name} (process {node.process}) does not end", {"node": node.index})
-            time.sleep(POLL_S)
-            node = self.node(node.index)
-        return node
 
 
 def _nodes(reply: control.Message) -> list[NodeStatus]:

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Final, final
 
-from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings
+from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
 from gossipkv.errors import LocalError
 
 DEFAULT_NODES: Final = 3
@@ -63,7 +63,7 @@ class Order:
             nodes,
             source=before.source if self.source is None else self.source,
             replication=before.replication if self.replication is None else self.replication,
-            settings={**before.settings, **self.settings},
+            settings=merge(before.settings, self.settings),
             formed=before.formed,
         )
 

@@ -19,8 +19,8 @@ import sys
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv import config
 from gossipkv.address import Address
-from gossipkv.config import SETTINGS
 from gossipkv.database_settings import nearest
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
 
@@ -49,9 +49,11 @@ class NodePlan:
     settings: dict[str, str] = field(default_factory=dict)  # Besides those of the cluster, and before them.
     wrapper: list[str] = field(default_factory=list)  # A command that runs the node's, as `nsenter` does.
 
+    called: str = ""  # By the other nodes, when that is not its own name.
+
     @property
     def name(self) -> str:
-        """`n1`."""
+        """Its own: `n1`."""
         return f"n{self.index}"
 
     @property
@@ -95,7 +97,11 @@ class Plan:
             settings.setdefault("source", self.source)
         if self.replication is not None:
             settings.setdefault("replication", str(self.replication))
-        settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address), "node": node.name}
+        settings |= {
+            "data": str(directory / node.name / "data"),
+            "listen": str(node.address),
+            "node": node.called or node.name,
+        }
         if seeds := self._seeds(index):
             settings["join"] = ",".join(str(seed.address) for seed in seeds)
         flags = [flag for name, value in settings.items() if name in _FLAGS for flag in (_FLAGS[name], value)]
@@ -114,7 +120,7 @@ class Plan:
         beside.replace(directory / DOCUMENT)
 
 
-_FLAGS: Final = {setting.name: setting.flag for setting in SETTINGS}
+_FLAGS: Final = {setting.name: setting.flag for setting in config.SETTINGS}
 # A machine of its own has no slow network.
 PROFILE: Final = {"profile": "local"}
 
@@ -125,18 +131,24 @@ def known(name: str) -> bool:
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse what nodes would refuse by its name.
+    """Refuse what nodes would refuse.  An empty value is none.
 
     Raises:
         ConfigError: naming the setting.
     """
-    for name in settings:
+    for name, value in settings.items():
         if name in CHOSEN:
             raise ConfigError(f"{name} is chosen by the launcher for each node", {"setting": name})
         if not known(name):
-            raise ConfigError(
-                f"unknown setting {name}; the nearest known one is {nearest(name, _FLAGS)}", {"setting": name}
-            )
+            words = f"unknown setting {name}; the nearest known one is {nearest(name, _FLAGS)}"
+            raise ConfigError(words, {"setting": name})
+        if value:
+            config.load(None, {}, {name: value})
+
+
+def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """The settings, the newer ones winning; an empty value forgets one."""
+    return {name: value for name, value in {**old, **new}.items() if value}
 
 
 def load(directory: Path) -> Plan | None:

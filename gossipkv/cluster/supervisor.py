@@ -143,8 +143,8 @@ class Supervisor:
             match request:
                 case {"do": "start", "node": int(index), "settings": dict(settings), "port": int() | None as port}:
                     self._attend(self._fleet.start(index, settings=settings, port=port))
-                case {"do": "add", "settings": dict(settings), "port": int(port)}:
-                    self._attend(self._fleet.add(settings=settings, port=port))
+                case {"do": "add", "settings": dict(settings), "port": int(port), "called": str(called)}:
+                    self._attend(self._fleet.add(settings=settings, port=port, called=called))
                 case {"do": "kill", "node": int(index), "signal": int(number)}:
                     self._fleet.send(index, number)
                 case {"do": "status"}:
