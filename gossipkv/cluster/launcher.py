@@ -80,8 +80,10 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        nodes = []
         try:
-            nodes = self.status() if kind is None else []
+            with contextlib.suppress(NotUp):  # It may have been ended inside.
+                nodes = self.status() if kind is None else []
         finally:
             self.down()
         for node in nodes:
@@ -201,6 +203,16 @@ class Cluster:
             )
             for node in (() if plan is None else plan.nodes)
         ]
+
+    @property
+    def supervisor(self) -> int:
+        """The process that the nodes are children of.
+
+        Raises:
+            NotUp: there is none.
+        """
+        with control.connect(self.directory) as connection:
+            return control.peer(connection)
 
     def node(self, index: int) -> NodeStatus:
         """The node of that number, from 1."""
