@@ -1,0 +1,58 @@
+"""A machine's clocks: one that only goes forward, fast or slow or standing still, and one that people set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.testing.scheduler import MS
+
+if TYPE_CHECKING:
+    from gossipkv.testing.scheduler import Scheduler
+
+_WALL_AT_ZERO_MS = 1_700_000_000_000
+
+
+@final
+class Clocks:
+    """What time it is on one machine; `environment.Clock`."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.offset_us = 0  # Of the monotonic clock; changed only by `stand_still` and when the machine is made.
+        self.wall_offset_ms = 0
+        self.rate = 1.0
+        self._rate_from_us = 0
+
+    def monotonic_ns(self) -> int:
+        return self._local_us(self._scheduler.now_us) * 1000
+
+    def wall_ms(self) -> int:
+        return _WALL_AT_ZERO_MS + self.now_ms + self.wall_offset_ms
+
+    @property
+    def now_ms(self) -> int:
+        """The monotonic clock."""
+        return self._local_us(self._scheduler.now_us) // MS
+
+    def set_rate(self, rate: float) -> None:
+        """From now on the monotonic clock runs so fast."""
+        now_us = self._scheduler.now_us
+        self.offset_us = self._local_us(now_us) - now_us
+        self.rate = rate
+        self._rate_from_us = now_us
+
+    def stand_still(self, for_us: int) -> None:
+        """So much time has passed of which the monotonic clock knows nothing: the machine was suspended."""
+        self.offset_us -= for_us
+
+    def world_us(self, local_ms: int) -> int:
+        """The first microsecond of the world in which the monotonic clock says so."""
+        since_us = local_ms * MS - self.offset_us
+        if self.rate == 1.0:
+            return since_us
+        return self._rate_from_us + int((since_us - self._rate_from_us) / self.rate) + 1
+
+    def _local_us(self, at_us: int) -> int:
+        if self.rate == 1.0:
+            return at_us + self.offset_us
+        return at_us + self.offset_us + int((at_us - self._rate_from_us) * (self.rate - 1))

@@ -1,0 +1,424 @@
+"""A machine: a disk, a clock, an address, and a process that runs a core.
+
+The process is the shell that production has (`gossip/agent.py`) without its waiting: it hands the core datagrams,
+answers, and the time, and performs the effects in order.  What a machine may suffer:
+
+    crash       the process ends between two steps, after a datagram, or around a step of a write; the disk stays
+    power loss  the same, and the disk forgets what was not synced
+    pause       nothing runs, datagrams wait in the socket's buffer; then all at once, the socket first
+    starve      the process runs and its timers too, but nothing is sent or received until the end
+    clocks      its monotonic clock is fast or slow or stands still, its wall clock jumps
+    timers      come late, twice, or early
+
+A process has a number, its *life*; whatever was set for an earlier life is ignored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappush
+from typing import TYPE_CHECKING, NamedTuple, Protocol, final
+
+from gossipkv.gossip.effects import Ask, Changed, Remember, Send, Stop, Store
+from gossipkv.gossip.envelope import NO_CLUSTER
+from gossipkv.gossip.member import UUID_BYTES
+from gossipkv.testing.calls import Call
+from gossipkv.testing.clocks import Clocks
+from gossipkv.testing.disk import Disk, Kept
+from gossipkv.testing.faulty_files import Crash
+from gossipkv.testing.scheduler import MS, NEVER, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.effects import Effect
+    from gossipkv.testing.world import World
+
+SOCKET_BUFFER_BYTES = 212_992  # Linux' default; what does not fit is lost.
+DATAGRAM_OVERHEAD_BYTES = 700  # What the kernel charges for one beside its content.
+START_US = 20 * MS
+WRITE_US = 4 * MS
+
+
+class Core(Protocol):
+    """What a process runs: `gossip.core.Gossip`, or something small with the same face."""
+
+    def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], now_ms: int) -> None: ...
+    def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None: ...
+    def reply(self, request: bytes, *, now_ms: int) -> bytes | None: ...
+    def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None: ...
+    def stored(self, token: int, *, now_ms: int) -> None: ...
+    def wake(self, *, now_ms: int) -> None: ...
+    @property
+    def wakes_at_ms(self) -> int: ...
+    def leave(self, *, now_ms: int) -> None: ...
+    def take(self) -> list[Effect]: ...
+
+
+class Boot(NamedTuple):
+    """What a program is given when its process starts."""
+
+    name: str
+    address: Address
+    uuid: bytes
+    epoch: int
+    cluster_id: bytes
+    random: Random
+
+
+@final
+class Machine:
+    """One machine of a world."""
+
+    def __init__(self, world: World, name: str, address: Address, program: Callable[[Boot], Core]) -> None:
+        self.world = world
+        self.number = len(world.machines)
+        self.name = name
+        self.address = address
+        self.program = program
+        self.disk = Disk(world.streams[f"disk/{name}"], world.struck)
+        self.joins: list[Address] = []
+        self.core: Core | None = None
+        self.life = 0
+        self.starts = 0
+        self.kept: Kept | None = None
+        self.error: Exception | None = None  # With which the core asked to be stopped.
+        self.restarts = True  # Whether somebody starts the process again when it ends by itself.
+        self.source = world.network.bind(address, self)
+        self.heard_us = -NEVER  # When a datagram last reached the core.
+        # Faults.
+        self.clocks = Clocks(world.scheduler)
+        self.is_paused = self.is_starved = False
+        self.timer_lag_us: Callable[[], int] | None = None
+        self.crash_after_sends: int | None = None
+        # What waits.
+        self._free = False  # The process runs, and its network too, with no fault waiting: the short way.
+        self._inbox: deque[tuple[bytes, int]] = deque()
+        self._inbox_bytes = 0
+        self._outbox: list[Send] = []
+        self._waiting: list[Callable[[], None]] = []  # Calls and writes that a pause holds up.
+        self._wakes_at_us = NEVER
+        self._wakes_at_ms = NEVER
+        self._missed_wake = False
+
+    @property
+    def now_ms(self) -> int:
+        """What the process' monotonic clock says."""
+        return self.clocks.now_ms
+
+    def set_rate(self, rate: float) -> None:
+        """From now on the monotonic clock runs so fast."""
+        self.clocks.set_rate(rate)
+        self._set_free()
+        if self.core is not None:
+            self._set_wake(self.core)
+
+    # The process
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs, paused or not."""
+        return self.core is not None
+
+    def start(self) -> None:
+        """Start the process: it makes its epoch durable, then runs."""
+        assert self.core is None, f"{self.name} runs"
+        self.life += 1
+        self.error = None
+        self._later(START_US, self._boot)
+
+    def _later(self, delay_us: int, do: Callable[[], None]) -> None:
+        """Do it after a while, if this life lasts so long."""
+        life = self.life
+
+        def unless_ended() -> None:
+            if self.life == life:
+                do()
+
+        self.world.scheduler.after(delay_us, unless_ended)
+
+    def _boot(self) -> None:
+        kept = self.disk.read()
+        chance = self.world.streams[f"program/{self.name}"]
+        uuid = kept.uuid if kept is not None else chance.randbytes(UUID_BYTES)
+        before = Kept(uuid, 0, NO_CLUSTER, ()) if kept is None else kept
+        self.kept = before._replace(epoch=before.epoch + 1)
+        if not self._write(self.kept):
+            return
+        self.starts += 1
+        self.world.epochs_begun[self.name, self.kept.epoch] = self
+        boot = Boot(self.name, self.address, uuid, self.kept.epoch, self.kept.cluster_id, chance)
+        self.core = core = self.program(boot)
+        self._set_free()
+        core.start(joins=list(self.joins), remembered=self.kept.peers, now_ms=self.now_ms)
+        self._after(core)
+
+    def crash(self, *, power: bool = False) -> None:
+        """The process ends, here and now; with `power`, the machine."""
+        self._end()
+        if power:
+            self.disk.lose_power()
+
+    def stop(self) -> None:
+        """The process ends as a shell ends it, and nobody starts it again."""
+        self.restarts = False
+        self._end()
+
+    def _end(self) -> None:
+        if self.core is not None:
+            self.world.process_ended(self)
+        self.life += 1
+        self.core = None
+        self.is_paused = self.is_starved = self._missed_wake = False
+        self.crash_after_sends = None
+        self._inbox.clear()
+        self._inbox_bytes = 0
+        self._outbox.clear()
+        self._waiting.clear()
+        self._wakes_at_us = self._wakes_at_ms = NEVER
+        self._set_free()
+
+    def ended_by_itself(self, why: str) -> None:
+        """The process ends with an error; whoever looks after it starts it again."""
+        self.world.struck[f"ended: {why}"] += 1
+        self._end()
+        if self.restarts:
+            self._later(SECOND, self.start)
+
+    def leave(self, *, linger_us: int = SECOND) -> None:
+        """Say goodbye, and end a little later."""
+        core = self.core
+        assert core is not None
+        core.leave(now_ms=self.now_ms)
+        self.restarts = False
+        self._after(core)
+        self._later(linger_us, self._end)
+
+    def move(self, address: Address) -> None:
+        """Have another address from the next start on."""
+        assert self.core is None
+        self.world.network.unbind(self.address)
+        self.address = address
+        self.source = self.world.network.bind(address, self)
+
+    # Pauses
+
+    def pause(self) -> None:
+        """Nothing of the process runs."""
+        self.is_paused = True
+        self._set_free()
+
+    def resume(self) -> None:
+        """It runs on: first what waits in the socket, then timers."""
+        self.is_paused = False
+        self._set_free()
+        self._catch_up()
+
+    def starve(self) -> None:
+        """Nothing is sent or received; the process and its timers run."""
+        self.is_starved = True
+        self._set_free()
+
+    def feed(self) -> None:
+        """What waited to be sent is sent, what waited to be received is received."""
+        self.is_starved = False
+        self._set_free()
+        outbox, self._outbox = self._outbox, []
+        for sent in outbox:
+            self.world.network.send(self, sent.to, sent.packet)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        if self.is_paused:
+            return
+        if not self.is_starved:
+            waiting, self._waiting = self._waiting, []
+            life = self.life
+            while self._inbox and self.life == life:
+                packet, source = self._inbox.popleft()
+                self._inbox_bytes -= len(packet) + DATAGRAM_OVERHEAD_BYTES
+                self._hear(packet, source)
+            for do in waiting:
+                if self.life == life:
+                    do()
+        if self._missed_wake:
+            self._missed_wake = False
+            self._wake()
+
+    def when_free(self, do: Callable[[], None]) -> None:
+        """Do it now, or when a pause ends, or never when the process does."""
+        if self.is_paused or self.is_starved:
+            self._waiting.append(do)
+        elif self.core is not None:
+            do()
+
+    # What happens to the process
+
+    def arrive(self, packet: bytes, source: int) -> None:
+        """A datagram reached this machine."""
+        core = self.core
+        if self._free and core is not None:
+            world = self.world
+            now_us = world.scheduler.now_us
+            self.heard_us = now_us
+            core.receive(packet, world.network.addresses[source], now_ms=(now_us + self.clocks.offset_us) // 1000)
+            effects = core.take()
+            if effects:
+                self._perform(core, effects)
+            if core.wakes_at_ms < self._wakes_at_ms:
+                self._set_wake(core)
+            return
+        if core is None:
+            return
+        if self.is_paused or self.is_starved:
+            size = len(packet) + DATAGRAM_OVERHEAD_BYTES
+            if self._inbox_bytes + size > SOCKET_BUFFER_BYTES:
+                self.world.struck["socket_full"] += 1
+                return
+            self._inbox.append((packet, source))
+            self._inbox_bytes += size
+        else:
+            self._hear(packet, source)
+
+    def _hear(self, packet: bytes, source: int) -> None:
+        core = self.core
+        if core is None:
+            return
+        self.heard_us = self.world.scheduler.now_us
+        core.receive(packet, self.world.network.addresses[source], now_ms=self.now_ms)
+        self._after(core)
+
+    def on_wake(self, _data: bytes, at_us: int) -> None:
+        """The timer set for then ran out."""
+        if at_us != self._wakes_at_us:
+            return  # Another one was set meanwhile, or in another life.
+        self._wakes_at_us = self._wakes_at_ms = NEVER
+        if self.is_paused:
+            self._missed_wake = True
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        core = self.core
+        if core is None:
+            return
+        now_ms = self.now_ms
+        if core.wakes_at_ms <= now_ms:
+            core.wake(now_ms=now_ms)
+        self._after(core)
+
+    def poke(self) -> None:
+        """Wake the core, due or not."""
+        core = self.core
+        if core is not None and not self.is_paused:
+            core.wake(now_ms=self.now_ms)
+            self._after(core)
+
+    def after_input(self) -> None:
+        """Perform what the core asks for after it was called from outside."""
+        if self.core is not None:
+            self._after(self.core)
+
+    def _after(self, core: Core) -> None:
+        effects = core.take()
+        if effects:
+            self._perform(core, effects)
+        if core.wakes_at_ms < self._wakes_at_ms and self.core is core:
+            self._set_wake(core)
+
+    def _set_wake(self, core: Core) -> None:
+        wakes_at_ms = core.wakes_at_ms
+        if wakes_at_ms >= NEVER // MS:
+            return
+        scheduler = self.world.scheduler
+        at_us = max(self.clocks.world_us(wakes_at_ms), scheduler.now_us)
+        if self.timer_lag_us is not None:
+            at_us += self.timer_lag_us()
+        self._wakes_at_ms, self._wakes_at_us = wakes_at_ms, at_us
+        heappush(scheduler.events, (at_us, scheduler.next_number(), self.on_wake, b"", at_us))
+
+    # Effects
+
+    def _perform(self, core: Core, effects: list[Effect]) -> None:
+        free = self._free
+        for effect in effects:
+            if type(effect) is Send:
+                if free:
+                    self.world.network.send(self, effect.to, effect.packet)
+                else:
+                    self._send(effect)
+            else:
+                self._perform_rare(effect)
+            if self.core is not core:
+                return  # It ended meanwhile.
+
+    def _send(self, effect: Send) -> None:
+        if self.is_starved:
+            self._outbox.append(effect)
+            return
+        self.world.network.send(self, effect.to, effect.packet)
+        if self.crash_after_sends is not None:
+            self.crash_after_sends -= 1
+            if self.crash_after_sends <= 0:
+                self.world.struck["crash_after_send"] += 1
+                self.ended_by_itself("crash")
+
+    def _perform_rare(self, effect: Effect) -> None:
+        match effect:
+            case Ask():
+                Call(self.world, self, effect).begin()
+            case Store():
+                self._later(WRITE_US, lambda: self._store(effect))
+            case Remember():
+                self.disk.write_peers(effect.peers)
+            case Changed():
+                for seen in self.world.on_changed:
+                    seen(self, effect)
+            case Stop():
+                self.error = effect.error
+                self.world.struck["stop"] += 1
+                self.stop()
+
+    def _store(self, effect: Store) -> None:
+        assert self.kept is not None
+        kept = self.kept._replace(epoch=effect.epoch, cluster_id=effect.cluster_id)
+        if self._write(kept):
+            self.kept = kept
+            self.world.epochs_begun[self.name, kept.epoch] = self
+            self._later(WRITE_US, lambda: self.when_free(self._told(effect.token)))
+
+    def _told(self, token: int) -> Callable[[], None]:
+        def tell() -> None:
+            core = self.core
+            if core is not None:
+                core.stored(token, now_ms=self.now_ms)
+                self._after(core)
+
+        return tell
+
+    def _write(self, kept: Kept) -> bool:
+        try:
+            self.disk.write(kept)
+        except Crash:
+            self.ended_by_itself("crash")
+            return False
+        except OSError:
+            self.ended_by_itself("disk")  # As a node does: it cannot go on without its epoch.
+            return False
+        return True
+
+    def _set_free(self) -> None:
+        self._free = (
+            self.core is not None
+            and not self.is_paused
+            and not self.is_starved
+            and self.crash_after_sends is None
+            and self.clocks.rate == 1.0
+        )
+
+    def set_fuse(self, sends: int) -> None:
+        """Crash exactly after so many datagrams from now on."""
+        self.crash_after_sends = sends
+        self._set_free()

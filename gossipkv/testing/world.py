@@ -1,0 +1,78 @@
+"""The simulated world: machines on a network in virtual time, all of it from one number.
+
+    world = World(seed)
+    a = world.add("a", program); b = world.add("b", program, joins=[a.address])
+    a.start(); b.start()
+    world.run(60 * SECOND)
+
+The same number, the same inputs: the same run, event by event; `trace` is a fold of all of it.  Time is microseconds
+(`scheduler.py`), randomness is a stream for each subject (`streams.py`); `network.py`, `machine.py` and `disk.py` say
+what can go wrong.  Which faults a run has is for its scenario to choose (`faults.py`); whether what happened was right
+is for checkers (`checkers.py`), which look at what a user could see.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, final
+
+from gossipkv.address import DEFAULT_PORT, Address
+from gossipkv.testing.machine import Machine
+from gossipkv.testing.network import Network
+from gossipkv.testing.scheduler import Scheduler
+from gossipkv.testing.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.gossip.effects import Changed
+    from gossipkv.testing.machine import Boot, Core
+
+
+@final
+class World:
+    """A world of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler()
+        self.streams = Streams(seed)
+        self.struck: Counter[str] = Counter()  # How often each fault struck.
+        self.network = Network(self.scheduler, self.streams, self.struck)
+        self.machines: list[Machine] = []
+        self.on_changed: list[Callable[[Machine, Changed], None]] = []
+        self.on_ended: list[Callable[[Machine], None]] = []
+        self.epochs_begun: dict[tuple[str, int], Machine] = {}  # By name and epoch.
+
+    @property
+    def now_us(self) -> int:
+        """The time of the world, which no machine knows."""
+        return self.scheduler.now_us
+
+    @property
+    def trace(self) -> str:
+        """What happened, folded: equal runs have equal traces."""
+        return f"{self.network.trace:08x}-{self.scheduler.happened}-{self.network.sent}"
+
+    def add(self, name: str, program: Callable[[Boot], Core], *, joins: Sequence[Address] = ()) -> Machine:
+        """A machine more, which is off."""
+        machine = Machine(self, name, self.free_address(), program)
+        machine.joins += joins
+        # No two machines came up at the same time: what one clock says means nothing on another.
+        machine.clocks.offset_us = self.streams["clock/offset"].randrange(1 << 40)
+        self.machines.append(machine)
+        return machine
+
+    def free_address(self) -> Address:
+        """An address that nobody has or had."""
+        number = len(self.network.addresses) + 1
+        return Address(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", DEFAULT_PORT)
+
+    def run(self, seconds_us: int) -> None:
+        """Let so much time pass."""
+        self.scheduler.run(self.scheduler.now_us + seconds_us)
+
+    def process_ended(self, machine: Machine) -> None:
+        """Called by a machine whose process is about to end."""
+        for ended in self.on_ended:
+            ended(machine)

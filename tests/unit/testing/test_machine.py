@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.gossip import packets
+from gossipkv.testing.scheduler import MS, SECOND
+from tests.unit.testing.toy import pings, two
+
+
+def test_a_crash_and_a_restart():
+    """A process that crashed hears and sends nothing; its next start has the same uuid and a higher epoch."""
+    world, first, second = two()
+    world.run(5 * SECOND)
+    uuid, epoch = first.core.boot.uuid, first.core.boot.epoch
+    first.crash()
+    count = len(second.core.heard)
+    world.run(5 * SECOND)
+    assert first.core is None
+    assert len(second.core.heard) == count
+    first.start()
+    world.run(5 * SECOND)
+    assert (first.core.boot.uuid, first.core.boot.epoch) == (uuid, epoch + 1)
+    assert len(second.core.heard) > count
+
+
+def test_power_loss_keeps_what_was_synced():
+    """An epoch that a start has made durable survives every power loss."""
+    world, first, _ = two()
+    for expected in range(1, 30):
+        world.run(1 * SECOND)
+        assert first.core.boot.epoch == expected
+        first.crash(power=True)
+        first.start()
+
+
+def test_a_lost_disk_is_a_new_one():
+    """After its disk was lost a machine has another uuid and begins with the first epoch."""
+    world, first, _ = two()
+    world.run(SECOND)
+    uuid = first.core.boot.uuid
+    first.crash()
+    first.disk.wipe()
+    first.start()
+    world.run(SECOND)
+    assert first.core.boot.uuid != uuid
+    assert first.core.boot.epoch == 1
+
+
+def test_a_crash_exactly_after_a_send():
+    """The fuse lets so many datagrams through and none after."""
+    world, first, second = two()
+    world.run(2 * SECOND)
+    heard, sent = len(second.core.heard), world.network.sent
+    second.pause()  # So that only the first sends.
+    first.restarts = False
+    first.set_fuse(2)
+    world.run(10 * SECOND)
+    assert first.core is None
+    assert world.network.sent == sent + 2
+    second.resume()
+    assert len(second.core.heard) == heard + 2
+    assert world.struck["crash_after_send"] == 1
+
+
+def test_a_crash_around_a_sync():
+    """Wherever a write is struck, the disk holds the old document or the new one, and both happen."""
+    epochs = set()
+    for seed in range(40):
+        world, first, _ = two(seed)
+        world.run(SECOND)
+        first.disk.crash_soon()
+        first.core.store(50, bytes(8), 1)
+        first.after_input()
+        first.restarts = False
+        world.run(SECOND)
+        assert first.core is None
+        first.disk.lose_power()
+        first.start()
+        world.run(SECOND)
+        epochs.add(first.core.boot.epoch)
+        assert world.struck["crash_at_sync"] == 1
+    assert epochs == {2, 51}
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_disk_that_refuses(full):
+    """A process that cannot write its epoch ends, and is started again a second later."""
+    world, first, _ = two()
+    world.run(SECOND)
+    first.disk.fail_next(full=full)
+    first.core.store(50, bytes(8), 1)
+    first.after_input()
+    world.run(SECOND // 2)
+    assert first.core is None
+    world.run(2 * SECOND)
+    assert first.core is not None
+    assert world.struck["disk_full" if full else "disk_error"] == 1
+
+
+def test_what_is_stored_is_told_and_kept():
+    """The core is told when its epoch is durable, and the next start goes on from there, with the peers remembered."""
+    world, first, second = two()
+    world.run(SECOND)
+    first.core.store(7, b"clusters", 3)
+    first.core.remember(second.address)
+    first.after_input()
+    world.run(SECOND)
+    assert first.core.was_stored == [3]
+    first.crash(power=True)
+    first.start()
+    world.run(SECOND)
+    assert (first.core.boot.epoch, first.core.boot.cluster_id) == (8, b"clusters")
+    assert first.core.remembered == [second.address]
+
+
+def test_a_pause_reads_the_socket_before_timers():
+    """Nothing runs while it lasts; then what came meanwhile is read, and only then timers run."""
+    world, first, _second = two()
+    world.run(3 * SECOND)
+    first.pause()
+    heard, woken = len(first.core.heard), len(first.core.wakes)
+    world.run(10 * SECOND)
+    assert (len(first.core.heard), len(first.core.wakes)) == (heard, woken)
+    wake, at_wake = first.core.wake, []
+    first.core.wake = lambda *, now_ms: (at_wake.append(len(first.core.heard)), wake(now_ms=now_ms))
+    first.resume()
+    assert len(first.core.heard) >= heard + 10
+    assert at_wake == [len(first.core.heard)]
+
+
+def test_a_full_socket_loses_what_does_not_fit():
+    """While a process is paused its socket takes only so many bytes."""
+    world, first, second = two()
+    second.joins *= 100
+    second.crash()
+    second.start()
+    world.run(2 * SECOND)
+    first.pause()
+    world.run(10 * SECOND)
+    assert world.struck["socket_full"] > 500
+    heard = len(first.core.heard)
+    first.resume()
+    assert 0 < len(first.core.heard) - heard < 300
+
+
+def test_starved_io_keeps_timers():
+    """A starved process is woken, sends nothing and hears nothing; afterwards both go through."""
+    world, first, second = two()
+    world.run(3 * SECOND)
+    first.starve()
+    heard, other, woken = len(first.core.heard), len(pings(second)), len(first.core.wakes)
+    world.run(10 * SECOND)
+    assert len(first.core.wakes) >= woken + 9
+    assert len(first.core.heard) == heard
+    assert len(pings(second)) == other
+    first.feed()
+    world.run(10 * MS)
+    assert len(first.core.heard) >= heard + 10
+    assert len(pings(second)) >= other + 9
+
+
+def test_clocks():
+    """A fast clock wakes its process more often; a suspended machine's clock stands still; no two clocks agree."""
+    world, first, second = two()
+    world.run(2 * SECOND)
+    assert abs(first.now_ms - second.now_ms) > 1000
+    first.set_rate(1.1)
+    began = len(first.core.wakes)
+    world.run(100 * SECOND)
+    assert 108 <= len(first.core.wakes) - began <= 111
+    first.set_rate(1.0)
+    before = first.now_ms
+    first.clocks.stand_still(5 * SECOND)
+    world.run(8 * SECOND)
+    assert first.now_ms - before == 3000
+    wall = first.clocks.wall_ms()
+    first.clocks.wall_offset_ms -= 3_600_000
+    assert first.clocks.wall_ms() == wall - 3_600_000
+
+
+def test_late_timers():
+    """With a lag every timer comes late."""
+    world, first, _ = two()
+    world.run(2 * SECOND)
+    first.timer_lag_us = lambda: 700 * MS
+    began = len(first.core.wakes)
+    world.run(17 * SECOND)
+    assert 9 <= len(first.core.wakes) - began <= 11
+
+
+def test_asks():
+    """A request is answered; refused where nobody runs; ends with the time allowed where nobody is, or all is cut."""
+    world, first, second = two()
+    world.run(SECOND)
+    core = first.core
+    begin = core.boot and first.now_ms
+    core.ask(second.address, b"hello", 1)
+    core.ask(second.address, b"no", 2)
+    core.ask(world.free_address(), b"hello", 3, 2000)
+    first.after_input()
+    world.run(SECOND)
+    second.crash()
+    core.ask(second.address, b"hello", 4)
+    first.after_input()
+    world.run(SECOND)
+    second.start()
+    world.run(SECOND)
+    world.network.partition([second], [first], one_way=True)
+    core.ask(second.address, b"hello", 5, 3000)
+    first.after_input()
+    world.run(10 * SECOND)
+    answers = {token: (now_ms - begin, reply) for now_ms, token, reply in core.answers}
+    assert answers[1][1] == b"you said hello"
+    assert answers[1][0] < 10
+    assert answers[2][1] is None
+    assert answers[2][0] < 10
+    assert answers[3] == (2000, None)
+    assert answers[4][1] is None
+    assert answers[4][0] < 1100
+    assert answers[5] == (6000, None)
+
+
+def test_asks_outlive_loss_and_short_cuts():
+    """Loss and a cut that ends in time cost a connection nothing but time."""
+    world, first, second = two()
+    world.run(SECOND)
+    world.network.usual.loss = 0.5
+    world.network.partition([first], [second])
+    for token in range(20):
+        first.core.ask(second.address, b"hello", token, 60_000)
+    first.after_input()
+    world.run(3 * SECOND)
+    assert first.core.answers == []
+    for link in (world.network.link(first, second), world.network.link(second, first)):
+        link.cut = False
+    world.run(60 * SECOND)
+    assert sorted(token for _, token, reply in first.core.answers if reply is not None) == list(range(20))
+
+
+def test_asks_of_the_paused_and_the_dying():
+    """A paused process answers when it goes on; one that crashes meanwhile breaks the connection."""
+    world, first, second = two()
+    world.run(SECOND)
+    second.pause()
+    first.core.ask(second.address, b"hello", 1)
+    first.after_input()
+    world.run(2 * SECOND)
+    assert first.core.answers == []
+    second.resume()
+    world.run(SECOND)
+    assert [reply for *_, reply in first.core.answers] == [b"you said hello"]
+    second.pause()
+    first.core.ask(second.address, b"hello", 2)
+    first.after_input()
+    world.run(2 * SECOND)
+    second.crash()
+    world.run(SECOND)
+    assert first.core.answers[1][1:] == (2, None)
+
+
+def test_a_new_address():
+    """A machine that moved is reached at its new address only."""
+    world, first, second = two()
+    world.run(3 * SECOND)
+    old = first.address
+    first.crash()
+    first.move(world.free_address())
+    first.start()
+    world.run(3 * SECOND)
+    assert pings(first) == []  # The other was told the old address.
+    sources = {source for _, kind, _, source in second.core.heard if kind == packets.PING}
+    assert sources == {old, first.address}
