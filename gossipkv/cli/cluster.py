@@ -20,6 +20,7 @@ from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw, duration_text
 from gossipkv.cluster import Cluster, NodeFailed, NodeStatus, NotUp
 from gossipkv.cluster.plan import MAX_NODES, known
+from gossipkv.config import Config
 from gossipkv.errors import LocalError
 
 WATCH_S: Final = 0.5
@@ -27,9 +28,8 @@ STYLES: Final = {"ready": "green", "starting": "yellow", "stopped": "yellow", "e
 
 
 def _default_directory() -> Path:
-    from platformdirs import user_data_path  # noqa: PLC0415  # Only who names no directory pays.
-
-    return user_data_path("gossipkv-cluster", appauthor=False)
+    """Beside that of a node which is told no directory."""
+    return Config().data.with_name("gossipkv-cluster")
 
 
 DATA: Final = click.option(

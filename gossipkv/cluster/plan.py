@@ -92,19 +92,16 @@ class Plan:
     def command(self, directory: Path, index: int) -> list[str]:
         """The command line that runs a node."""
         node = self.node(index)
-        settings = {**PROFILE, **self.settings, **node.settings}
+        settings = {"profile": "local", **self.settings, **node.settings}  # Nothing here is far away.
         if self.source is not None:
             settings.setdefault("source", self.source)
-        if self.replication is not None:
+        if self.replication is not None and known("replication"):
             settings.setdefault("replication", str(self.replication))
-        settings |= {
-            "data": str(directory / node.name / "data"),
-            "listen": str(node.address),
-            "node": node.called or node.name,
-        }
+        settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
+        settings["node"] = node.called or node.name
         if seeds := self._seeds(index):
             settings["join"] = ",".join(str(seed.address) for seed in seeds)
-        flags = [flag for name, value in settings.items() if name in _FLAGS for flag in (_FLAGS[name], value)]
+        flags = [part for name, value in settings.items() for part in (_FLAGS[name], value)]
         return [*node.wrapper, sys.executable, "-m", "gossipkv", "serve", *flags]
 
     def _seeds(self, index: int) -> list[NodePlan]:
@@ -121,8 +118,6 @@ class Plan:
 
 
 _FLAGS: Final = {setting.name: setting.flag for setting in config.SETTINGS}
-# A machine of its own has no slow network.
-PROFILE: Final = {"profile": "local"}
 
 
 def known(name: str) -> bool:
