@@ -73,8 +73,8 @@ class Hearer(Protocol):
     def on_record(self, record: Member, *, now_ms: int) -> None:
         """A statement about a member, this node perhaps."""
 
-    def on_age(self, known: Known, *, now_ms: int) -> None:
-        """For how long a member was not heard, or has been dead or gone."""
+    def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
+        """For how long a member was not heard, or has been dead or gone; `first`: nothing was known of it before."""
 
 
 @final
@@ -257,14 +257,17 @@ class Exchange:
     def _hear(self, parts: Iterable[Part], now_ms: int) -> None:
         """Believe what is new among the parts of an exchange: records before what hangs on them."""
         parts = tuple(parts)
+        first: set[bytes] = set()
         for part in parts:
             if isinstance(part, Member):
+                if self._members.get(part.id) is None:
+                    first.add(part.id)
                 self._hearer.on_record(part, now_ms=now_ms)
         for part in parts:
             if isinstance(part, Digest):
                 for known in part.known:
                     if known.id != self._own and self._members.get(known.id) is not None:
-                        self._hearer.on_age(known, now_ms=now_ms)
+                        self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
             elif isinstance(part, Delta):
                 self._tree.apply(part, fresh=False)
 

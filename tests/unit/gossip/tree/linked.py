@@ -85,14 +85,14 @@ class Node:
             self.tree.on_member(record)
             self.exchange.touch(record.id, now_ms=now_ms)
 
-    def on_age(self, known: Known, *, now_ms: int) -> None:
+    def on_age(self, known: Known, *, first: bool = False, now_ms: int) -> None:
         """As membership does."""
         peer = self.members.peers[known.id]
         if peer.member.epoch == known.epoch:
             if peer.member.state in (State.DEAD, State.LEFT):
                 peer.since_ms = min(peer.since_ms, now_ms - known.age_s * 1000)
             else:
-                peer.heard_ms = max(peer.heard_ms, now_ms - known.age_s * 1000)
+                peer.heard_ms = max(0 if first else peer.heard_ms, now_ms - known.age_s * 1000)
 
     # Driving
 
