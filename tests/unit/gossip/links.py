@@ -60,7 +60,7 @@ class Link:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = 0
 
-    def node(  # noqa: PLR0913  # what a test varies
+    def node(  # what a test varies
         self,
         name: str,
         *,

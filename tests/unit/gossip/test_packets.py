@@ -71,7 +71,7 @@ def test_damaged_messages_are_read_alike(head, parts, draw) -> None:
     try:
         expected = oracle.decode_head(data)
     except oracle.Broken:
-        if data[:1] and data[0] in range(1, 9):
+        if data[:1] and data[0] in range(1, 10):
             with pytest.raises(Malformed):
                 forms.read_head(data)
     else:
@@ -140,6 +140,15 @@ def test_a_reader_stays_in_its_part() -> None:
 
 
 # Limits --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_name_of_a_cluster_is_cut() -> None:
+    """A refusal says 255 bytes of it, for a person to read; a letter that is cut in two is marked."""
+    assert packets.read_refusal(packets.refusal(bytes(8), "ü" * 128)) == "ü" * 127 + "\ufffd"
+    assert packets.read_refusal(packets.refusal(bytes(8), "n" * 300)) == "n" * 255
+    with pytest.raises(Malformed):
+        packets.read_refusal(packets.refusal(bytes(8), "")[:9] + b"\x80\x02" + bytes(256))
+
 
 MEMBER = Member(member_id("n"), "n", bytes(16), Address("10.0.0.1", 7070), 1, 0, State.ALIVE)
 
