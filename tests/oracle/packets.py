@@ -2,7 +2,7 @@
 
 It imports nothing from the package.  The tables below are the page's, word by word, and everything else follows from
 them; a test compares the two.  A message is `(kind, fields, parts)` and a part `(kind, fields)`, fields by the page's
-names; what repeats stands in the list `each`.  AES-GCM is the one thing not spelled out.
+names; what repeats stands in the list `each`.  AES-GCM and LZ4 are not spelled out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hmac
 import itertools
 import zlib
 
+import lz4.block
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -227,6 +228,20 @@ def decode_parts(data: bytes, at: int) -> tuple[list[Part], bool]:
         except Broken:
             return parts, False
     return parts, True
+
+
+def unpack(message: bytes) -> bytes:
+    """The parts of a SYNC as they stand behind a head without flag 16."""
+    if not message[17] & 16:
+        return message[18:]
+    size, at = read_octets(message, 18, 4)
+    demand(int.from_bytes(size, "big") <= 16 << 20, "too large")
+    try:
+        parts = lz4.block.decompress(message[at:], uncompressed_size=int.from_bytes(size, "big"))
+    except lz4.block.LZ4BlockError:
+        raise Broken("no LZ4 block") from None
+    demand(len(parts) == int.from_bytes(size, "big"), "another size than was said")
+    return parts
 
 
 def decode_body(name: str, body: bytes) -> Fields:
