@@ -63,8 +63,9 @@ class Core(Protocol):
     """The part of `core.Gossip` that a shell drives."""
 
     counters: Counter[str]
-    members: Members
 
+    @property
+    def members(self) -> Members: ...
     @property
     def wakes_at_ms(self) -> int: ...
     def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], lone: bool, now_ms: int) -> None: ...
@@ -106,6 +107,7 @@ class Agent:
         environment: Environment,
         keeper: Keeper,
         joins: Sequence[Address],
+        *,
         place: Place | None = None,
     ) -> None:
         """`joins`: names or addresses of some members; without any this node is alone until others join it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import Unavailable
@@ -42,6 +41,7 @@ class Gossiping:
         config: Config,
         environment: Environment,
         directory: DataDirectory,
+        *,
         datagrams: Datagrams,
         address: Address,
         sealing: Sealing | None,
@@ -78,7 +78,7 @@ class Gossiping:
             settle_ms=config.time_to_converge,
         )
         self._place = Place(self._core, claim, waits=bool(config.join))
-        self.agent = Agent(self._core, datagrams, environment, directory, config.join, self._place)
+        self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=self._place)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Gossip until cancelled.  Raises what ends the node."""

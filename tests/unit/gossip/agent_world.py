@@ -239,7 +239,7 @@ class World:
         self.threads = Threads()
         self.keeper = Keeper()
         environment = SimpleNamespace(sockets=self.sockets, threads=self.threads, clock=Clock())
-        self.agent = Agent(self.core, self.datagrams, environment, self.keeper, joins, place)
+        self.agent = Agent(self.core, self.datagrams, environment, self.keeper, joins, place=place)
 
     def counted(self, name):
         """A counter of the agent."""
