@@ -23,6 +23,7 @@ import structlog
 import trio
 
 from gossipkv import __version__
+from gossipkv.dataset.build import build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.library import Library, LibrarySettings
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.config import Config
     from gossipkv.database_settings import DatabaseSettings
+    from gossipkv.dataset.build import Build
     from gossipkv.environment import Environment, Listener
     from gossipkv.node.pump import MakeLoop
 
@@ -85,12 +87,13 @@ async def run(
     *,
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
     make_loop: MakeLoop = Loop,
+    build: Build = build_in_child,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
     At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_loop` goes
-    with the environment's sockets: what they listen on is served by such a loop.
+    with the environment's sockets: what they listen on is served by such a loop; `build` goes with its files.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -100,7 +103,7 @@ async def run(
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(listen(environment, config.listen)))
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
-        node = _Node(config, environment, directory, reload)
+        node = _Node(config, environment, directory, reload, build)
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -155,6 +158,7 @@ class _Node:
         environment: Environment,
         directory: DataDirectory,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
+        build: Build,
     ) -> None:
         self.log = structlog.get_logger("gossipkv.node")
         self._config = config
@@ -181,6 +185,7 @@ class _Node:
                 presharded=config.presharded,
             ),
             threads=environment.threads,
+            build=build,
             on_change=self._publish,
             requests=self._requests,
         )

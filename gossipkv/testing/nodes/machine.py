@@ -15,6 +15,7 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.node import node
 from gossipkv.node.driven_loop import driven
+from gossipkv.testing.nodes.building import BuildHere
 from gossipkv.testing.nodes.process import Process
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -135,7 +136,11 @@ class Machine:
         try:
             with scope:
                 await node.run(
-                    self.config, process.environment, make_loop=driven(process.environment.clock), task_status=started
+                    self.config,
+                    process.environment,
+                    make_loop=driven(process.environment.clock),
+                    build=BuildHere(process.environment),
+                    task_status=started,
                 )
         except BaseException as error:
             if not process.is_gone:
