@@ -48,6 +48,7 @@ COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
 COMMANDS: Final = {
     "demo": ("demo", "The main job on real data, end to end; leaves nothing behind."),
     "serve": ("serve", "Run a node."),
+    "cluster": ("cluster", "A cluster of nodes on this machine, for trying things out and for tests."),
     "config": ("settings", "Every setting: its value, where that came from, and what it means."),
     "get": ("reads", "The value of one key."),
     "mget": ("reads", "The values of several keys."),

@@ -12,12 +12,8 @@ from gossipkv.gossip import packets
 from gossipkv.gossip.membership.timers import NEVER
 
 if TYPE_CHECKING:
-    from random import Random
-
-    from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.membership.outbox import Outbox
+    from gossipkv.gossip.membership.ground import Ground
     from gossipkv.gossip.membership.rumours import Rumours
-    from gossipkv.gossip.profile import Profile
 
 
 @final
@@ -28,20 +24,17 @@ class Spreading:
 
     def __init__(
         self,
-        members: Members,
-        profile: Profile,
-        random: Random,
-        outbox: Outbox,
+        ground: Ground,
         first: Rumours,
         second: Rumours,
     ) -> None:
-        self._members = members
-        self._profile = profile
-        self._random = random
-        self._outbox = outbox
+        self._members = ground.members
+        self._profile = ground.profile
+        self._random = ground.random
+        self._outbox = ground.outbox
         self._first = first
         self._second = second
-        self._room = profile.packet_bytes - outbox.envelope.overhead
+        self._room = ground.profile.packet_bytes - ground.outbox.envelope.overhead
         self.due_ms = NEVER
 
     def laden(self, message: bytes) -> bytes:
