@@ -23,9 +23,8 @@ import structlog
 import trio
 
 from gossipkv import __version__
-        address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
-        gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        node = _Node(config, environment, directory, gossiping, reload, build)
+from gossipkv.address import Address
+from gossipkv.dataset.build import build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.library import Library, LibrarySettings
@@ -92,13 +91,9 @@ async def run(
         bound = Address(*listener.getsockname()[:2])
         sealing = await environment.threads.run(read_key_ring, config, environment)
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
-<<<<<<< HEAD
-        node = _Node(config, environment, directory, reload, build)
-=======
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        node = _Node(config, environment, directory, gossiping, reload)
->>>>>>> shell
+        node = _Node(config, environment, directory, gossiping, reload, build)
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
