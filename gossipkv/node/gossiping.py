@@ -15,8 +15,6 @@ from gossipkv.gossip.tree.claim import NODES, Claim
 from gossipkv.gossip.tree.limits import TreeLimits
 
 if TYPE_CHECKING:
-    import trio
-
     from gossipkv.address import Address
     from gossipkv.config import Config
     from gossipkv.dataset.store import DataDirectory
@@ -79,10 +77,6 @@ class Gossiping:
         )
         self._place = Place(self._core, claim, waits=bool(config.join))
         self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=self._place)
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Gossip until cancelled.  Raises what ends the node."""
-        await self.agent.run(task_status=task_status)
 
     async def leave(self) -> None:
         """Say good-bye, for at most a second."""

@@ -217,7 +217,7 @@ class _Node:
         self._publish()
         loop = make_loop(self._core, listener, polls=polls(self._config.busy_poll))
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
-        await nursery.start(self._gossiping.run)
+        await nursery.start(self._gossiping.agent.run)
         self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers)
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
