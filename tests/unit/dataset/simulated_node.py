@@ -113,8 +113,7 @@ class SimulatedNode:
 
     def crash_at(self, at, action):
         """The power goes at the `at`-th change of the disk from now."""
-        self.files.faults = (Fault(at, action, kinds=CHANGING),)
-        self.files._seen = [0]
+        self.files.strike(Fault(at, action, kinds=CHANGING))
 
     def lose_power(self, seed):
         """Now; what was not synced may be lost."""

@@ -184,6 +184,17 @@ def test_deltas_that_contradict_themselves(numbers, versions) -> None:
     assert oracle.decode_parts(written, 0) == ([], False)
 
 
+@pytest.mark.parametrize("kind", [0, 3, 255])
+def test_a_change_is_a_put_or_a_tombstone(kind) -> None:
+    """A change of another kind is refused: what comes after its path could be anything."""
+    each = [{"version minus since": 1, "kind": kind, "path": "p", "value": b"v"}]
+    numbers = {"epoch": 1, "floor": 0, "since": 0, "reach": 1, "target": 1}
+    written = oracle.encode_part(("DELTA", {"owner's id": bytes(8), "flags": 0, **numbers, "each": each}))
+    with pytest.raises(Malformed, match=f"a change of kind {kind}"):
+        list(packets.read_parts(written, 0))
+    assert oracle.decode_parts(written, 0) == ([], False)
+
+
 # Other versions ------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,470 @@
+"""Membership and tree behind one object: it is told bytes and the time, and leaves effects behind.
+
+    receive     a datagram                      wake     timers that are due, at `wakes_at_ms`
+    reply       answers an Ask of another node  answered, stored    what an Ask or a Store came to
+    take        the effects, after each of these
+
+Nothing here raises on bytes of a peer: what is not understood is dropped and counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.effects import Changed, Remember
+from gossipkv.gossip.envelope import Dropped, Envelope, cluster_id_of
+from gossipkv.gossip.exchange import Exchange
+from gossipkv.gossip.fields import Malformed
+from gossipkv.gossip.member import ID_BYTES, Member, State, member_id
+from gossipkv.gossip.membership.beliefs import Beliefs
+from gossipkv.gossip.membership.detector import Detector
+from gossipkv.gossip.membership.ground import Ground
+from gossipkv.gossip.membership.joining import Joining
+from gossipkv.gossip.membership.meeting import Outcome
+from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.membership.naming import Naming
+from gossipkv.gossip.membership.outbox import Outbox
+from gossipkv.gossip.membership.rumours import Rumours
+from gossipkv.gossip.membership.spreading import Spreading
+from gossipkv.gossip.membership.timers import NEVER, Timers
+from gossipkv.gossip.packets import Delta, Head, Verdict
+from gossipkv.gossip.tree.limits import TreeLimits
+from gossipkv.gossip.tree.tree import Tree
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.effects import Effect
+    from gossipkv.gossip.membership.members import Peer
+    from gossipkv.gossip.packets import Known
+    from gossipkv.gossip.profile import Profile
+
+    Handle = Callable[[bytes, Address, Peer | None, int], None]
+
+ALIVE, SUSPECT, DEAD, LEFT = State
+REMEMBERED = 64  # Addresses kept for the next start: one of them will do.
+GREETED = 64  # Dead members spoken to at a time, at most.
+
+
+class Me(NamedTuple):
+    """Who this node is."""
+
+    name: str
+    uuid: bytes
+    epoch: int  # Higher than at any start before, and kept already.
+    address: Address
+    cluster: str
+    cluster_id: bytes
+    pinned: bool  # It has a catalogue and never takes another cluster id.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much others can make this node hold."""
+
+    max_members: int = 4096
+    tree: TreeLimits = field(default_factory=TreeLimits)
+
+
+@final
+class Gossip:
+    """A node's membership and tree."""
+
+    def __init__(self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope) -> None:
+        own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, ALIVE)
+        self._id = own.id
+        self._cluster = me.cluster
+        self._profile = profile
+        self._random = random
+        self._envelope = envelope
+        self._unwrap = envelope.unwrap
+        self._timers = Timers()
+        self._outbox = Outbox(envelope, me.epoch)
+        self._send = self._outbox.send
+        self.counters: Counter[str] = self._outbox.counters
+        self.members = Members(own, limits.max_members)
+        self._peers = self.members.peers
+        self.tree = Tree(own.id, me.epoch, limits.tree)
+        self.tree.heard_ms = self._heard_of
+        self._ground = ground = Ground(self.members, profile, random, self._timers, self._outbox)
+        self._rumours = Rumours()
+        self._spreading = Spreading(ground, self._rumours, self.tree.rumours)
+        self._detector = Detector(ground, self)
+        self._beliefs = Beliefs(ground, self._rumours, self)
+        self._naming = Naming(ground, self._became, self._doubted)
+        self._joining = Joining(
+            ground,
+            cluster=me.cluster,
+            pinned=me.pinned,
+            request=self._join_request,
+            merge=self._joined,
+            introduce=self._naming.introduce,
+        )
+        self._exchange = Exchange(
+            self.members,
+            self.tree,
+            profile,
+            random,
+            self._timers,
+            self,
+            room=profile.packet_bytes - envelope.overhead,
+            send=self._send,
+            ask=self._ask_exchange,
+        )
+        self._heard_ms = 0
+        self._keeping_peers = False
+        self._leaving = False
+        handlers: dict[int, Handle] = {
+            packets.PING: self._on_ping,
+            packets.ACK: self._on_ack,
+            packets.NACK: self._on_nack,
+            packets.PING_REQUEST: self._on_ping_request,
+            packets.GOSSIP: self._on_gossip,
+            packets.SYNC: self._on_sync,
+            packets.WHO: self._on_who,
+        }
+        self._handlers = {bytes((kind,)): handle for kind, handle in handlers.items()}
+
+    # What the shell calls
+
+    def start(
+        self, *, joins: Iterable[Address], remembered: Iterable[Address], now_ms: int, lone: bool | None = None
+    ) -> None:
+        """Begin.
+
+        `joins` are addresses that this node was told to join, `remembered` those of its last run; `lone`: nobody told
+        it to join anything (a name that stands for no address yet is no address, and still was told).
+        """
+        joins = tuple(joins)
+        self._heard_ms = self._naming.started_ms = now_ms
+        self.tree.on_member(self.members.own)
+        self._exchange.start(now_ms=now_ms)
+        self._timers.at(self._ground.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
+        self._joining.start(joins, remembered, lone=not joins if lone is None else lone, now_ms=now_ms)
+
+    def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
+        """Addresses to join that were not known before."""
+        self._joining.join(addresses, now_ms)
+
+    def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:
+        """A datagram."""
+        try:
+            message = self._unwrap(packet)
+            handle = self._handlers.get(message[:1])
+            if handle is None or len(message) < 1 + ID_BYTES:
+                self.counters["dropped_kind"] += 1
+                return
+            self._heard_ms = now_ms
+            peer = self._peers.get(message[1:9])
+            if peer is not None:
+                peer.heard_ms = now_ms
+            handle(message, source, peer, now_ms)
+        except Dropped as dropped:
+            self.counters[f"dropped_{dropped.reason}"] += 1
+        except Malformed:
+            self.counters["dropped_malformed"] += 1
+
+    def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
+        """The reply to another node's Ask; None: refused."""
+        try:
+            message = self._unwrap(request, any_cluster=True)
+            answer = self._reply(message, cluster_id_of(request), now_ms)
+        except Dropped as dropped:
+            self.counters[f"dropped_{dropped.reason}"] += 1
+            if dropped.reason == "cluster_name":
+                return Envelope(self._cluster).wrap(packets.refusal(self._id, self._cluster))
+            return None
+        except Malformed:
+            self.counters["dropped_malformed"] += 1
+            return None
+        if answer is None:
+            self.counters["dropped_request"] += 1
+            return None
+        return self._envelope.wrap(answer)
+
+    def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None:
+        """What came of an Ask."""
+        self._outbox.answered(token, reply, now_ms)
+
+    def stored(self, token: int, *, now_ms: int) -> None:
+        """What a Store asked for is durable."""
+        self._outbox.stored(token, now_ms)
+
+    @property
+    def wakes_at_ms(self) -> int:
+        """When to call `wake` next."""
+        return min(self._detector.due_ms, self._spreading.due_ms, self._timers.next_ms)
+
+    def wake(self, *, now_ms: int) -> None:
+        """Timers are due; early, late or doubled it does no harm."""
+        if now_ms - self.wakes_at_ms > self._profile.probe_interval_ms:
+            self._was_away(now_ms)
+        if self._timers.next_ms <= now_ms:
+            self._timers.run(now_ms)
+        if self._spreading.due_ms <= now_ms:
+            self._spreading.wake(now_ms)
+        if self._detector.due_ms <= now_ms:
+            self._detector.wake(now_ms)
+
+    def leave(self, *, now_ms: int) -> None:
+        """Say that this node goes for good; `left` is true when that has been told often enough."""
+        if self._leaving:
+            return
+        self._leaving = True
+        self._detector.due_ms = NEVER
+        self.members.own = self.members.own._replace(state=LEFT)
+        self._became(now_ms)
+        self._spreading.tell(self._profile.gossip_members)
+
+    @property
+    def left(self) -> bool:
+        """Whether this node has left, and nobody is still to be told."""
+        return self._leaving and (self.members.reachable == 1 or self._id not in self._rumours)
+
+    def take(self) -> list[Effect]:
+        """The effects since the last call, in order."""
+        effects = self._outbox.effects
+        self._outbox.effects = []
+        return effects
+
+    def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:  # noqa: ARG002 - as all that is told
+        """A request to a member failed elsewhere: probe it soon."""
+        self._detector.hint(id_)
+
+    def isolated(self, *, now_ms: int) -> bool:
+        """Whether peers are known, and none was heard for half a suspicion time."""
+        if all(peer.member.state is LEFT for peer in self._peers.values()):
+            return False
+        return now_ms - self._heard_ms > self._profile.suspicion_least_ms(self.members.reachable) // 2
+
+    # Datagrams
+
+    def _on_ping(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
+        sequence, target, state_hash = packets.read_ping(message)
+        if target != self._id:
+            self.counters["dropped_not_for_me"] += 1
+            return
+        self._send(source, self._answer_ping(message, sequence, source, peer, now_ms))
+        if state_hash != self._exchange.state_hash:
+            self._exchange.differs(source, now_ms=now_ms)
+
+    def _answer_ping(
+        self, message: bytes, sequence: int, source: Address | None, peer: Peer | None, now_ms: int
+    ) -> bytes:
+        if len(message) > packets.PING_BYTES:
+            self._read(message, packets.PING_BYTES, source, now_ms)
+        answer = packets.ack(self._id, sequence, self._exchange.state_hash)
+        if peer is not None and not (peer.alive and source in {None, peer.member.address}):
+            # It must hear what is said of it; or that there is another of its name, at the address in the record.
+            answer += packets.record(peer.member)
+        return self._spreading.laden(answer)
+
+    def _on_ack(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as all handlers
+        self.read_ack(message, source, now_ms)
+
+    def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
+        """Take in an ACK."""
+        if message[:1] != _ACK:
+            raise Malformed("no ACK")
+        sequence, state_hash = packets.read_ack(message)
+        if len(message) > packets.ACK_BYTES:
+            self._read(message, packets.ACK_BYTES, source, now_ms)
+        self._detector.acknowledged(sequence, now_ms)
+        if state_hash != self._exchange.state_hash:
+            self._exchange.differs(source, now_ms=now_ms)
+
+    def _on_nack(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
+        self._detector.missed(packets.read_nack(message))
+
+    def _on_ping_request(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
+        sequence, target, address, begin = packets.read_ping_request(message)
+        self._read(message, begin, source, now_ms)
+        self._detector.relay(source, sequence, target, address, now_ms)
+
+    def _on_gossip(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
+        self._read(message, packets.GOSSIP_BYTES, source, now_ms)
+
+    def _on_sync(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
+        self._exchange.receive(message, source, now_ms=now_ms)
+
+    def _on_who(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
+        answer = self._naming.who(message, now_ms)
+        if answer is not None:
+            self._send(source, answer)
+
+    def _read(self, message: bytes, begin: int, source: Address | None, now_ms: int) -> None:
+        """Parts that rode on a message."""
+        for part in packets.read_parts(message, begin):
+            if isinstance(part, Verdict):
+                if part.id == self._id:
+                    self._naming.judged(part, now_ms)
+                else:
+                    self._beliefs.judged(part, now_ms=now_ms)
+            elif isinstance(part, Member):
+                self.on_record(part, now_ms=now_ms)
+            elif source is None:
+                continue
+            elif isinstance(part, Delta):
+                self._exchange.on_delta(part, source, now_ms=now_ms)
+            elif isinstance(part, Head):
+                self._exchange.on_head(part, source, now_ms=now_ms)
+
+    def on_record(self, record: Member, *, now_ms: int) -> None:
+        """A RECORD, from wherever."""
+        if record.id == self._id:
+            self._naming.told(record, now_ms)
+        else:
+            self._beliefs.told(record, now_ms=now_ms)
+
+    def on_age(self, known: Known, *, now_ms: int) -> None:
+        """For how long a member was not heard, or has been dead or gone."""
+        self._beliefs.aged(known, now_ms=now_ms)
+
+    # Requests
+
+    def _reply(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes | None:
+        kind = message[:1]
+        if kind == _SYNC:
+            return self._reply_sync(message, cluster_id, now_ms)
+        if cluster_id != self._envelope.cluster_id:
+            raise Dropped("cluster_id")
+        if kind == _WHO:
+            return self._naming.who(message, now_ms)
+        if kind == _PING:
+            sequence, target, _ = packets.read_ping(message)
+            if target == self._id:
+                self._heard_ms = now_ms
+                return self._answer_ping(message, sequence, None, self._peers.get(message[1:9]), now_ms)
+        return None
+
+    def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
+        flags = packets.read_sync(message)[1]
+        mine = self._joining.flags(asked=True)
+        if self._joining.asked(cluster_id, flags, now_ms) is not Outcome.SAME:
+            return packets.sync(self._id, self._exchange.state_hash, mine | packets.REPLY)
+        self._heard_ms = now_ms
+        return self._exchange.reply(message, mine, now_ms=now_ms)
+
+    def _join_request(self, now_ms: int) -> bytes:
+        flags = self._joining.flags(asked=False)
+        if self._naming.announced:
+            return self._exchange.request(flags, now_ms=now_ms)
+        # I know nothing, and you need not know of me yet: there may be another of my name.
+        nothing = packets.digest(bytes(ID_BYTES), b"\xff" * ID_BYTES, ())
+        return packets.sync(self._id, self._exchange.state_hash, flags) + nothing
+
+    def _joined(self, message: bytes, address: Address, now_ms: int) -> None:
+        self._heard_ms = now_ms
+        self._exchange.answered(address, message, now_ms=now_ms)
+
+    def _ask_exchange(self, address: Address, message: bytes) -> None:
+        self._outbox.ask(address, message, self._profile.ask_timeout_ms, partial(self._exchanged, address))
+
+    def _exchanged(self, address: Address, reply: bytes | None, now_ms: int) -> None:
+        try:
+            message = None if reply is None else self._unwrap(reply)
+            if message is not None and message[:1] != _SYNC:
+                raise Malformed("no SYNC")
+            self._exchange.answered(address, message, now_ms=now_ms)
+        except (Dropped, Malformed):
+            self.counters["bad_reply"] += 1
+            self._exchange.answered(address, None, now_ms=now_ms)
+
+    # Between the parts
+
+    def ping(self, sequence: int, target: bytes) -> bytes:
+        """A PING, and what should ride on it."""
+        head = packets.ping(self._id, sequence, target, self._exchange.state_hash)
+        peer = self._peers.get(target)
+        return self._spreading.laden(head) if peer is None else self.laden(peer, head)
+
+    def ack(self, sequence: int) -> bytes:
+        """An ACK for another, and what should ride on it."""
+        return self._spreading.laden(packets.ack(self._id, sequence, self._exchange.state_hash))
+
+    def laden(self, peer: Peer, head: bytes) -> bytes:
+        """A message to a peer; when it is not alive here it must hear that first."""
+        if not peer.alive and self._profile.lifeguard:
+            head += packets.record(peer.member)
+        return self._spreading.laden(head)
+
+    def unanswered(self, id_: bytes, now_ms: int) -> None:
+        """A probe failed."""
+        self._beliefs.unanswered(id_, now_ms=now_ms)
+
+    def _heard_of(self, id_: bytes) -> int | None:
+        peer = self._peers.get(id_)
+        return None if peer is None else peer.heard_ms
+
+    def _was_away(self, now_ms: int) -> None:
+        """This process stood still: its own silence is no evidence against others."""
+        self.counters["stalls"] += 1
+        self._beliefs.grace_until_ms = now_ms + self._profile.probe_interval_ms
+        self._detector.stalled(now_ms)
+
+    def _doubted(self) -> None:
+        if self._profile.lifeguard:
+            self._detector.awareness.worse(1)
+
+    def _became(self, now_ms: int) -> None:
+        """I am something else than before."""
+        own = self.members.own
+        if own.epoch > self.tree.head(own.id).epoch:
+            self.tree.renew(own.epoch)
+        self.tree.on_member(own)
+        self._exchange.touch(own.id, now_ms=now_ms)
+        if self._naming.announced:
+            self._rumours.add(own.id, packets.record(own))
+            self._spreading.news(now_ms)
+
+    def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
+        """A belief changed."""
+        self.tree.on_member(member)
+        self._exchange.touch(member.id, now_ms=now_ms)
+        if member.state in {ALIVE, SUSPECT}:
+            if before not in {ALIVE, SUSPECT}:
+                self._detector.newcomer(self._peers[member.id], now_ms)
+            if not self._keeping_peers:
+                self._keeping_peers = True
+                self._timers.at(now_ms + self._profile.probe_interval_ms, self._keep_peers)
+        self._outbox.effects.append(Changed(member, before))
+
+    def on_forgotten(self, member: Member, *, now_ms: int) -> None:
+        """A member is known no longer."""
+        self.tree.forget(member.id)
+        self._exchange.touch(member.id, now_ms=now_ms)
+
+    def on_news(self, *, now_ms: int) -> None:
+        """There is something to tell."""
+        self._spreading.news(now_ms)
+
+    def _keep_peers(self, now_ms: int) -> None:  # noqa: ARG002 - every timer is told the time
+        self._keeping_peers = False
+        live = [peer.member.address for peer in self._peers.values() if peer.alive][:REMEMBERED]
+        if live:
+            self._outbox.effects.append(Remember(tuple(live)))
+
+    def _greet_the_dead(self, now_ms: int) -> None:
+        """Speak to some who are dead: they may live behind a partition that is healed by now.
+
+        All nodes together speak to each about three times in an interval, however many are dead.
+        """
+        self._timers.at(self._ground.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
+        if self._leaving:
+            return
+        dead = [peer for peer in self._peers.values() if peer.member.state is DEAD]
+        some = min(GREETED, len(dead), -(-3 * len(dead) // self.members.reachable))
+        for _ in range(some):
+            place = int(self._random.random() * len(dead))
+            self._detector.greet(dead[place])
+            dead[place] = dead[-1]
+            dead.pop()
+
+
+_PING, _ACK, _SYNC, _WHO = (bytes((kind,)) for kind in (packets.PING, packets.ACK, packets.SYNC, packets.WHO))
