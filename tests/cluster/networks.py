@@ -111,7 +111,7 @@ class Network:
 
     @staticmethod
     def _ip(inside: list[str], commands: list[str]) -> None:
-        subprocess.run([*inside, "ip", "-batch", "-"], input="\n".join(commands), **RUN)
+        _run([*inside, "ip", "-batch", "-"], "\n".join(commands))
 
     def places(self) -> list[Place]:
         """Of the nodes, for a cluster."""
@@ -164,16 +164,20 @@ class Network:
         for node in self._machines:
             self.rule(node, "input", f"ip saddr {NODES} numgen random mod 100 < {percent} counter drop")
 
-    def _nft(self, node: int, commands: str) -> str:
-        return subprocess.run([*self._machines[node], "nft", "-f", "-"], input=commands, **RUN).stdout
+    def _nft(self, node: int, commands: str) -> None:
+        _run([*self._machines[node], "nft", "-f", "-"], commands)
 
     def _dropped(self, node: int) -> int:
-        done = subprocess.run([*self._machines[node], "nft", "-j", "list", "ruleset"], **RUN)
-        rules = [entry["rule"] for entry in json.loads(done.stdout)["nftables"] if "rule" in entry]
+        ruleset = _run([*self._machines[node], "nft", "-j", "list", "ruleset"])
+        rules = [entry["rule"] for entry in json.loads(ruleset)["nftables"] if "rule" in entry]
         return sum(part["counter"]["packets"] for rule in rules for part in rule["expr"] if "counter" in part)
 
 
-RUN = {"check": True, "capture_output": True, "text": True, "timeout": PATIENCE_S, "env": {"PATH": PATH}}
+def _run(command: list[str], words: str = "") -> str:
+    done = subprocess.run(
+        command, check=True, input=words, capture_output=True, text=True, timeout=PATIENCE_S, env={"PATH": PATH}
+    )
+    return done.stdout
 
 
 def address(node: int) -> str:
