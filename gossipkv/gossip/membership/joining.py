@@ -114,7 +114,9 @@ class Joining:
 
     def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:
         seed.asking = True
-        self._outbox.ask(address, self._request(now_ms), self._profile.ask_timeout_ms, partial(self._answered, address, seed))
+        self._outbox.ask(
+            address, self._request(now_ms), self._profile.ask_timeout_ms, partial(self._answered, address, seed)
+        )
 
     def lone(self, *, asked: bool) -> bool:
         """Whether I may take another cluster's id without leaving anybody behind."""

@@ -36,7 +36,9 @@ def address_of(name: str) -> Address:
 
 def member(name: str, epoch: int = 1, incarnation: int = 0, state: State = State.ALIVE) -> Member:
     """A member of a name."""
-    return Member(member_id(name), name, name.encode().ljust(16, b".")[:16], address_of(name), epoch, incarnation, state)
+    return Member(
+        member_id(name), name, name.encode().ljust(16, b".")[:16], address_of(name), epoch, incarnation, state
+    )
 
 
 class Node:
