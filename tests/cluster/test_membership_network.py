@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(600)]
 N = 8
 ALL = range(1, N + 1)
 FEW, MANY = (1, 2, 3), (4, 5, 6, 7, 8)
-WATCHED_S = 20  # Longer than the longest suspicion of a cluster of this size.
+WATCHED_S = 16  # Longer than the longest suspicion of a cluster of this size, 12 s.
 
 
 @pytest.fixture(scope="module")
