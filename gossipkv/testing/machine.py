@@ -102,6 +102,7 @@ class Machine:
         self._wakes_at_us = NEVER
         self._wakes_at_ms = NEVER
         self._missed_wake = False
+        self._held = 0  # How many pauses and famines there were.
 
     @property
     def now_ms(self) -> int:
@@ -121,6 +122,11 @@ class Machine:
     def is_up(self) -> bool:
         """Whether its process runs, paused or not."""
         return self.core is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it runs and is kept from something."""
+        return self.is_paused or self.is_starved or self.crash_after_sends is not None
 
     def start(self) -> None:
         """Start the process: it makes its epoch durable, then runs."""
@@ -173,6 +179,7 @@ class Machine:
         self.core = None
         self.is_paused = self.is_starved = self._missed_wake = False
         self.crash_after_sends = None
+        self.clocks.wake()
         self._inbox.clear()
         self._inbox_bytes = 0
         self._outbox.clear()
@@ -205,21 +212,30 @@ class Machine:
 
     # Pauses
 
-    def pause(self) -> None:
-        """Nothing of the process runs."""
+    def pause(self, *, suspend: bool = False) -> Callable[[], None]:
+        """Nothing of the process runs, or of the whole machine; returns what ends this pause and no other."""
         self.is_paused = True
+        self._held += 1
+        if suspend:
+            self.clocks.suspend()
         self._set_free()
+        return self._unless_over(self.resume)
 
     def resume(self) -> None:
         """It runs on: first what waits in the socket, then timers."""
         self.is_paused = False
+        self.clocks.wake()
         self._set_free()
         self._catch_up()
+        if self.core is not None:
+            self._set_wake(self.core)  # The clock may have stood still.
 
-    def starve(self) -> None:
-        """Nothing is sent or received; the process and its timers run."""
+    def starve(self) -> Callable[[], None]:
+        """Nothing is sent or received, the process and its timers run; returns what ends this."""
         self.is_starved = True
+        self._held += 1
         self._set_free()
+        return self._unless_over(self.feed)
 
     def feed(self) -> None:
         """What waited to be sent is sent, what waited to be received is received."""
@@ -229,6 +245,15 @@ class Machine:
         for sent in outbox:
             self.world.network.send(self, sent.to, sent.packet)
         self._catch_up()
+
+    def _unless_over(self, end: Callable[[], None]) -> Callable[[], None]:
+        held = self._held
+
+        def end_this() -> None:
+            if self._held == held and (self.is_paused or self.is_starved):
+                end()
+
+        return end_this
 
     def _catch_up(self) -> None:
         if self.is_paused:
@@ -253,6 +278,19 @@ class Machine:
             self._waiting.append(do)
         elif self.core is not None:
             do()
+
+    def heal(self) -> None:
+        """No fault any more: it runs, or soon will."""
+        self.disk.calm()
+        self.timer_lag_us = self.crash_after_sends = None
+        self.restarts = True
+        self.set_rate(1.0)
+        if self.core is None:
+            self.start()
+        if self.is_paused:
+            self.resume()
+        if self.is_starved:
+            self.feed()
 
     # What happens to the process
 

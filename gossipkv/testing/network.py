@@ -118,6 +118,13 @@ class Network:
                             self.link(source, target).cut = True
         self._set()
 
+    def join(self, machines: Collection[Machine]) -> None:
+        """No link between these machines is cut any more."""
+        numbers = {machine.number for machine in machines}
+        for (source, target), link in self._links.items():
+            if source in numbers and target in numbers:
+                link.cut = False
+
     def heal(self) -> None:
         """Every link is as good as new."""
         self.usual = Link(least_delay_us=self.usual.least_delay_us, delay_spread_us=self.usual.delay_spread_us)
