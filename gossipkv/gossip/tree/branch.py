@@ -1,0 +1,269 @@
+"""One branch: what one owner published in one epoch, as far as it is known here.
+
+The owner gives each change the next *version*; nobody else writes.  A withdrawn key is a *tombstone* until the *floor*
+passes its version.  Deltas carry the changes after a version `since` up to `reach`, taken from the sender's state at
+`target`; as a path appears only under its newest version, what lies between is no state that the owner ever had (k@5,
+m@6, k@7, cut after 6: m without any k).  So what does not reach its target is *staged*, and a branch moves in one step
+from one target to another.
+
+Why nothing withdrawn comes back.  A delta lacks the tombstones up to its floor.  It may be laid over what is here only
+if no key here can be one that such a tombstone took away, and none can:
+
+- if `floor <= since`: what is here has been told of every version up to `since`, those tombstones among them;
+- if `floor <= oldest`, the oldest state that any of what is here was taken from: a tombstone x <= floor stood in that
+  state, so the key it took away was not in it.
+
+Otherwise (a transfer of the whole branch went on from another sender, or after the owner collected) it starts over.
+A transfer's targets never fall, so that the last one is the largest.  What is staged at versions that became visible
+meanwhile is not looked at again: what is visible there is newer.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.gossip.packets import Change
+from gossipkv.gossip.tree.limits import item_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.gossip.packets import Delta
+    from gossipkv.gossip.tree.limits import TreeLimits
+
+
+class Outcome(enum.Enum):
+    """What became of a delta."""
+
+    NOTHING = "nothing"  # Known already, or of a past life.
+    STAGED = "staged"
+    ADVANCED = "advanced"
+    GAP = "gap"  # Something before it is missing: ask for it.
+    REFUSED = "refused"  # Over a limit, or no path.
+
+
+class Item(NamedTuple):
+    """A key's value, and the version that set it."""
+
+    version: int
+    value: bytes
+
+
+class Step(NamedTuple):
+    """What a step forward changed for readers."""
+
+    came: list[str]
+    went: list[str]
+    altered: list[str]
+
+
+@final
+class _Staged:
+    """A transfer under way: what it brought, in the order of versions."""
+
+    __slots__ = ("changes", "floor", "oldest", "reach", "reset", "size_bytes", "target")
+
+    def __init__(self, delta: Delta, visible: int) -> None:
+        self.reset = delta.reset
+        self.reach = 0 if delta.reset else visible
+        self.oldest = delta.target if delta.reset else visible
+        self.target = delta.target
+        self.floor = delta.floor
+        self.changes: dict[str, Change] = {}
+        self.size_bytes = 0
+
+    def continues(self, delta: Delta) -> bool:
+        """Whether this may be laid over what is staged: see the head of this module."""
+        return (
+            delta.since <= self.reach and delta.target >= self.target and delta.floor <= max(delta.since, self.oldest)
+        )
+
+    def add(self, delta: Delta) -> None:
+        """Lay it over."""
+        for change in delta.changes:
+            if change.version > self.reach:
+                before = self.changes.pop(change.path, None)
+                if before is not None:
+                    self.size_bytes -= item_bytes(before.path, before.value)
+                self.changes[change.path] = change
+                self.size_bytes += item_bytes(change.path, change.value)
+        self.reach = delta.reach
+        self.target = delta.target
+        self.floor = max(self.floor, delta.floor)
+
+
+@final
+class Branch:
+    """One owner's keys of one epoch."""
+
+    __slots__ = ("_staged", "epoch", "floor", "gone", "live", "seen", "size_bytes", "version")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.version = 0
+        self.floor = 0  # Tombstones up to here are dropped.
+        self.seen = 0  # The version that it was once at, before it was evicted.
+        self.live: dict[str, Item] = {}  # In the order of versions.
+        self.gone: dict[str, int] = {}  # Tombstones, likewise.
+        self.size_bytes = 0
+        self._staged: _Staged | None = None
+
+    @property
+    def staged_bytes(self) -> int:
+        """What a transfer under way costs."""
+        return 0 if self._staged is None else self._staged.size_bytes
+
+    # The owner's side
+
+    def put(self, path: str, value: bytes) -> None:
+        """Set a key under the next version."""
+        self.version += 1
+        self._put(path, Item(self.version, value))
+
+    def withdraw(self, path: str) -> None:
+        """Turn a key into a tombstone."""
+        self.version += 1
+        self._withdraw(path, self.version)
+
+    # The readers' side
+
+    def apply(self, delta: Delta, limits: TreeLimits) -> tuple[Outcome, Step | None]:
+        """Take changes of this epoch; a step if readers see another state now."""
+        if delta.target <= self.version or delta.target < self.seen:
+            return Outcome.NOTHING, None
+        staged = self._transfer(delta)
+        if isinstance(staged, Outcome):
+            return staged, None
+        staged.add(delta)
+        if not self._fits(staged, limits):
+            if staged is self._staged:
+                self._staged = None
+            return Outcome.REFUSED, None
+        if staged.reach < staged.target:
+            self._staged = staged
+            return Outcome.STAGED, None
+        return Outcome.ADVANCED, self._commit(staged)
+
+    def evict(self) -> None:
+        """Give the memory back; the branch is shown again only at what it was, or later."""
+        self.seen = max(self.seen, self.version)
+        self.version = self.floor = self.size_bytes = 0
+        self.live, self.gone, self._staged = {}, {}, None
+
+    # Both
+
+    def changes(self, since: int) -> list[Change]:
+        """What happened after a version that is not below the floor, or from the beginning after 0."""
+        found: list[Change] = []
+        for path in reversed(self.live):
+            version, value = self.live[path]
+            if version <= since:
+                break
+            found.append(Change(version, path, value))
+        for path in reversed(self.gone):
+            version = self.gone[path]
+            if version <= since:
+                break
+            found.append(Change(version, path, None))
+        found.sort()
+        return found
+
+    def collect(self, floor: int) -> None:
+        """Drop the tombstones up to this version."""
+        floor = min(floor, self.version)
+        if floor <= self.floor:
+            return
+        self.floor = floor
+        old = []
+        for path, version in self.gone.items():
+            if version > floor:
+                break
+            old.append(path)
+        for path in old:
+            del self.gone[path]
+            self.size_bytes -= item_bytes(path, None)
+
+    def bound_tombstones(self, most: int) -> None:
+        """Drop the older half of them if there are more than `most`."""
+        if len(self.gone) > most:
+            versions = list(self.gone.values())
+            self.collect(versions[len(versions) - most // 2 - 1])
+
+    def _transfer(self, delta: Delta) -> _Staged | Outcome:
+        """The transfer that a delta belongs to, or why it belongs to none."""
+        staged = self._staged
+        if staged is not None and staged.continues(delta):
+            known = delta.reach <= staged.reach and delta.reach < delta.target
+            return Outcome.NOTHING if known else staged
+        if delta.since > (0 if delta.reset else self.version):
+            return Outcome.GAP
+        if staged is not None and delta.target < staged.target and delta.reach < delta.target:
+            return Outcome.NOTHING  # Part of an older state; a newer one is half here.
+        return _Staged(delta, self.version)
+
+    def _commit(self, staged: _Staged) -> Step:
+        step = self._swap(staged.changes.values()) if staged.reset else self._overlay(staged.changes.values())
+        self.version = staged.target
+        self.collect(max(self.floor, staged.floor))
+        if self._staged is not None and self._staged.target <= self.version:
+            self._staged = None
+        return step
+
+    def _overlay(self, changes: Iterable[Change]) -> Step:
+        step = Step([], [], [])
+        for version, path, value in changes:
+            if version <= self.version:
+                continue
+            here = path in self.live
+            if value is not None:
+                (step.altered if here else step.came).append(path)
+                self._put(path, Item(version, value))
+            else:
+                if here:
+                    step.went.append(path)
+                self._withdraw(path, version)
+        return step
+
+    def _swap(self, changes: Iterable[Change]) -> Step:
+        before = self.live
+        self.live, self.gone, self.size_bytes = {}, {}, 0
+        for version, path, value in changes:
+            if value is not None:
+                self._put(path, Item(version, value))
+            else:
+                self._withdraw(path, version)
+        now = self.live
+        came = [path for path in now if path not in before]
+        went = [path for path in before if path not in now]
+        altered = [path for path, item in now.items() if path in before and before[path] != item]
+        return Step(came, went, altered)
+
+    def _put(self, path: str, item: Item) -> None:
+        before = self.live.pop(path, None)
+        if before is not None:
+            self.size_bytes -= item_bytes(path, before.value)
+        elif self.gone.pop(path, None) is not None:
+            self.size_bytes -= item_bytes(path, None)
+        self.live[path] = item
+        self.size_bytes += item_bytes(path, item.value)
+
+    def _withdraw(self, path: str, version: int) -> None:
+        before = self.live.pop(path, None)
+        if before is not None:
+            self.size_bytes -= item_bytes(path, before.value)
+        elif self.gone.pop(path, None) is not None:
+            self.size_bytes -= item_bytes(path, None)
+        self.gone[path] = version
+        self.size_bytes += item_bytes(path, None)
+
+    def _fits(self, staged: _Staged, limits: TreeLimits) -> bool:
+        if staged.size_bytes > limits.max_branch_bytes or len(staged.changes) > 2 * limits.max_branch_keys:
+            return False
+        before = {} if staged.reset else self.live
+        if len(before) + len(staged.changes) <= limits.max_branch_keys:
+            return True
+        keys = len(before)
+        for path, change in staged.changes.items():
+            keys += (change.value is not None) - (path in before)
+        return keys <= limits.max_branch_keys

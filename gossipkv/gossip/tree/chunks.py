@@ -1,0 +1,37 @@
+"""A branch, or what is new of it, as DELTA parts of a size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.packets import Delta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.gossip.packets import Change
+    from gossipkv.gossip.tree.branch import Branch
+
+HEAD_BYTES = 64  # No head of a DELTA is longer: a part's head, an id, flags, five numbers.
+
+
+def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterator[bytes]:
+    """What is after version `since`, in parts of at most `most_bytes`; a change that alone is larger has its own."""
+    version, floor = branch.version, branch.floor
+    if since >= version:
+        return
+    reset = since < floor
+    if reset:
+        since = 0
+    taken: list[Change] = []
+    size = HEAD_BYTES
+    for change in branch.changes(since):
+        more = len(packets.change(change, 0))
+        if taken and size + more > most_bytes:
+            reach = taken[-1].version
+            yield packets.delta(Delta(owner, branch.epoch, floor, since, reach, version, reset, tuple(taken)))
+            since, taken, size = reach, [], HEAD_BYTES
+        taken.append(change)
+        size += more
+    yield packets.delta(Delta(owner, branch.epoch, floor, since, version, version, reset, tuple(taken)))

@@ -1,0 +1,380 @@
+"""All branches, and what readers see of them.
+
+A branch is shown while its owner is ALIVE in that very epoch; it goes in one step when the owner is suspected, found
+dead, left, or was started anew, and comes back in one step when the owner refutes.  What an owner published under an
+older epoch is never shown again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.errors import TooLarge
+from gossipkv.gossip.member import State
+from gossipkv.gossip.packets import Head
+from gossipkv.gossip.tree.branch import Branch, Item, Outcome
+from gossipkv.gossip.tree.chunks import chunks
+from gossipkv.gossip.tree.hot import Hot
+from gossipkv.gossip.tree.index import Index
+from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
+from gossipkv.gossip.tree.paths import check, wrong
+from gossipkv.gossip.tree.watch import Watch, Watches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from gossipkv.gossip.member import Member
+    from gossipkv.gossip.membership.rumours import Rumours
+    from gossipkv.gossip.packets import Delta
+
+
+class Entry(NamedTuple):
+    """One key under a path, of one owner."""
+
+    name: str
+    owner: str
+    value: bytes
+    version: int
+    age_ms: int  # Since the owner was last heard: how old this knowledge is.
+    state: State
+
+
+@final
+class Tree:
+    """What this node and all others published."""
+
+    def __init__(self, own: bytes, epoch: int, limits: TreeLimits | None = None) -> None:
+        self.own = own
+        self.limits = limits or TreeLimits()
+        self.counters: Counter[str] = Counter()
+        self.heard_ms: dict[bytes, int] = {}  # When each owner was last heard.
+        self.on_step: Callable[[bytes], None] = _nobody  # Told which branch has moved.
+        self._others_bytes = 0
+        self._branches: dict[bytes, Branch] = {own: Branch(epoch)}
+        self._members: dict[bytes, Member] = {}
+        self._dead: dict[bytes, None] = {}  # In the order in which they died.
+        self._refused: dict[bytes, Head] = {}  # What did not fit.
+        self._shown = {own}
+        self._index = Index()
+        self._watches = Watches()
+        self._hot = Hot()
+        self._waits_for: set[bytes] = set()  # Who has not acknowledged `_goal`, so that tombstones may go.
+        self._goal = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What all branches cost."""
+        return self._others_bytes + self._branches[self.own].size_bytes
+
+    # For the node
+
+    def publish(self, path: str, value: bytes = b"") -> None:
+        """Show a key under this node's name; the same value again changes nothing.
+
+        Raises:
+            BadRequest: no path.
+            TooLarge: over a limit.
+        """
+        check(path)
+        branch = self._branches[self.own]
+        before = branch.live.get(path)
+        if before is not None and before.value == value:
+            return
+        self._within("max_entry", len(path.encode()) + len(value), self.limits.max_entry_bytes)
+        self._within("max_branch_keys", len(branch.live) + (before is None), self.limits.max_branch_keys)
+        cost = item_bytes(path, value)
+        self._within("max_tree", branch.size_bytes + cost, self.limits.max_branch_bytes)
+        if not self._room_for(cost):
+            self._within("max_tree", self.size_bytes + cost, self.limits.max_tree_bytes)
+        branch.put(path, value)
+        if before is None and self.own in self._shown:
+            self._index.add(self.own, (path,))
+        self._own_step(branch, path)
+
+    def withdraw(self, path: str) -> bool:
+        """Take a key back; false: there was none."""
+        branch = self._branches[self.own]
+        if path not in branch.live:
+            return False
+        branch.withdraw(path)
+        branch.bound_tombstones(self.limits.max_tombstones)
+        if self.own in self._shown:
+            self._index.remove(self.own, (path,))
+        self._own_step(branch, path)
+        return True
+
+    def published(self) -> dict[str, bytes]:
+        """What this node shows."""
+        return {path: item.value for path, item in self._branches[self.own].live.items()}
+
+    def children(self, path: str) -> list[str]:
+        """The names directly below a path that live owners publish, sorted, each once."""
+        return self._index.names(check(path, root=True))
+
+    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[Entry]:  # noqa: A002  The interface's word.
+        """The keys directly below a path with their owners; `all`: of suspects, the dead and the left too."""
+        check(path, root=True)
+        found = [
+            self._entry(name, owner, self._branches[owner].live[f"{path}/{name}" if path else name], now_ms)
+            for name, owners in self._index.leaves(path)
+            for owner in owners
+        ]
+        if all:
+            found += self._hidden_entries(path, now_ms)
+        found.sort(key=_by_name)
+        return found
+
+    def watch(self, path: str, wake: Callable[[], None] | None = None) -> Watch:
+        """A watcher of all that happens at and below a path."""
+        watch = Watch(check(path, root=True), wake)
+        self._watches.add(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """Let go of a watcher."""
+        self._watches.remove(watch)
+
+    # Towards membership
+
+    def on_member(self, member: Member, *, now_ms: int) -> None:
+        """A member is known in another way, this node itself among them."""
+        id_ = member.id
+        before = self._members.get(id_)
+        self._members[id_] = member
+        self.heard_ms.setdefault(id_, now_ms)
+        branch = self._branches.get(id_)
+        if branch is None:
+            branch = self._branches[id_] = Branch(member.epoch)
+        elif branch.epoch < member.epoch and id_ != self.own:
+            branch = self._replace(id_, member.epoch)
+        if member.state in (State.DEAD, State.LEFT):
+            self._dead.setdefault(id_)
+            self._acknowledge(id_)
+            self._hot.forget(id_)
+            self._forgive()
+        else:
+            self._dead.pop(id_, None)
+        moved = self._show(id_)
+        if moved or before is None or before.state is not member.state:
+            self._watches.step(branch.live)
+
+    def forget(self, id_: bytes) -> None:
+        """A dead member is remembered no more."""
+        branch = self._branches.get(id_)
+        if branch is None or id_ == self.own:
+            return
+        live = branch.live
+        self._hide(id_)
+        self._others_bytes -= branch.size_bytes + branch.staged_bytes
+        del self._branches[id_]
+        self._members.pop(id_, None)
+        self.heard_ms.pop(id_, None)
+        self._dead.pop(id_, None)
+        self._acknowledge(id_)
+        self._hot.forget(id_)
+        self._forgive()
+        self._watches.step(live)
+
+    def renew(self, epoch: int) -> None:
+        """This node goes on under another epoch, with what it publishes."""
+        before = self._branches[self.own]
+        branch = self._branches[self.own] = Branch(epoch)
+        for path, item in before.live.items():
+            branch.put(path, item.value)
+        self._waits_for.clear()
+        self._hot.forget(self.own)
+        self._hot.step(self.own, branch, 0)
+        self.on_step(self.own)
+
+    # Towards peers
+
+    @property
+    def rumours(self) -> Rumours:
+        """What is to be told of branches."""
+        return self._hot.rumours
+
+    def head(self, owner: bytes) -> Head:
+        """Where a branch is here."""
+        branch = self._branches.get(owner)
+        return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.version)
+
+    def claims(self, owner: bytes) -> Head:
+        """Where a branch is for all that others should care: also where it did not fit."""
+        return max(self.head(owner), self._refused.get(owner, Head(owner, 0, 0)))
+
+    def deltas(self, owner: bytes, epoch: int, version: int, *, part_bytes: int) -> Iterator[bytes]:
+        """What is newer here than that, as parts of a message."""
+        branch = self._branches.get(owner)
+        if branch is None or branch.epoch < epoch:
+            return iter(())
+        return chunks(owner, branch, version if epoch == branch.epoch else 0, part_bytes)
+
+    def apply(self, delta: Delta) -> Outcome:
+        """Take what another node knows of a branch."""
+        outcome, before = self._apply(delta)
+        if outcome is Outcome.ADVANCED:
+            owner = delta.owner
+            self._refused.pop(owner, None)
+            if owner not in self._dead:
+                self._hot.step(owner, self._branches[owner], before)
+            self.on_step(owner)
+        elif outcome is Outcome.REFUSED:
+            self.counters["branch_refused"] += 1
+            head = Head(delta.owner, delta.epoch, delta.target)
+            self._refused[delta.owner] = max(head, self._refused.get(delta.owner, head))
+            self.on_step(delta.owner)
+        return outcome
+
+    def tell_head(self, owner: bytes) -> None:
+        """Tell others where a branch is, that they ask for what they miss."""
+        branch = self._branches.get(owner)
+        if branch is not None and owner not in self._dead:
+            self._hot.head(owner, branch)
+
+    # Tombstones of this node
+
+    @property
+    def collecting(self) -> bool:
+        """Whether it is of use to say who has this node's branch."""
+        return bool(self._branches[self.own].gone)
+
+    def acknowledged(self, id_: bytes, version: int) -> None:
+        """A member has this node's branch up to a version; when all live ones have, tombstones go."""
+        branch = self._branches[self.own]
+        if not branch.gone:
+            return
+        if not self._waits_for:
+            self._goal = branch.version
+            self._waits_for = {other for other in self._members if other not in self._dead} - {self.own}
+        if version >= self._goal:
+            self._acknowledge(id_)
+
+    def _acknowledge(self, id_: bytes) -> None:
+        if id_ in self._waits_for:
+            self._waits_for.discard(id_)
+            if not self._waits_for:
+                self._branches[self.own].collect(self._goal)
+
+    # Inside
+
+    def _apply(self, delta: Delta) -> tuple[Outcome, int]:
+        owner, member = delta.owner, self._members.get(delta.owner)
+        if owner == self.own:
+            return Outcome.NOTHING, 0  # Nobody knows that better.
+        if member is None:
+            return Outcome.GAP, 0  # Its record is on the way, or was lost.
+        branch = self._branches[owner]
+        if delta.epoch < branch.epoch:
+            return Outcome.NOTHING, 0
+        if any(self._wrong(path, value) for _, path, value in delta.changes):
+            return Outcome.REFUSED, 0
+        if not self._room_for(sum(item_bytes(path, value) for _, path, value in delta.changes)):
+            return Outcome.REFUSED, 0
+        if delta.epoch > branch.epoch:
+            live = branch.live
+            branch = self._replace(owner, delta.epoch)
+            self._watches.step(live)
+        before, size = branch.version, branch.size_bytes + branch.staged_bytes
+        outcome, step = branch.apply(delta, self.limits)
+        if step is not None:
+            branch.bound_tombstones(self.limits.max_tombstones)
+            if owner in self._shown:
+                self._index.remove(owner, step.went)
+                self._index.add(owner, step.came)
+            else:
+                self._show(owner)
+            self._watches.step(step.went + step.came + step.altered)
+        self._others_bytes += branch.size_bytes + branch.staged_bytes - size
+        return outcome, before
+
+    def _own_step(self, branch: Branch, path: str) -> None:
+        self._hot.step(self.own, branch, branch.version - 1)
+        self._watches.step((path,))
+        self.on_step(self.own)
+
+    def _wrong(self, path: str, value: bytes | None) -> bool:
+        size = len(path) + (0 if value is None else len(value))
+        return size > self.limits.max_entry_bytes or wrong(path) is not None
+
+    def _replace(self, owner: bytes, epoch: int) -> Branch:
+        """A newer epoch: what was published before is gone at once."""
+        self._hide(owner)
+        before = self._branches[owner]
+        self._others_bytes -= before.size_bytes + before.staged_bytes
+        self._refused.pop(owner, None)
+        self._hot.forget(owner)
+        branch = self._branches[owner] = Branch(epoch)
+        return branch
+
+    def _show(self, owner: bytes) -> bool:
+        """Show or hide a branch as its owner's state asks; true: that changed something."""
+        member, branch = self._members[owner], self._branches[owner]
+        alive = member.state is State.ALIVE and member.epoch == branch.epoch and branch.version >= branch.seen
+        if owner == self.own:
+            alive = member.state is not State.LEFT
+        if alive == (owner in self._shown):
+            return False
+        if alive:
+            self._shown.add(owner)
+            self._index.add(owner, branch.live)
+        else:
+            self._hide(owner)
+        return True
+
+    def _hide(self, owner: bytes) -> None:
+        if owner in self._shown:
+            self._shown.remove(owner)
+            self._index.remove(owner, self._branches[owner].live)
+
+    def _room_for(self, more_bytes: int) -> bool:
+        """Whether so much fits, after dead branches were given up, the oldest dead first."""
+        most = self.limits.max_tree_bytes
+        if self.size_bytes + more_bytes <= most:
+            return True
+        for owner in tuple(self._dead):
+            branch = self._branches[owner]
+            size = branch.size_bytes + branch.staged_bytes
+            if size:
+                live = branch.live
+                branch.evict()
+                self._others_bytes -= size
+                self.counters["branch_evicted"] += 1
+                self._watches.step(live)
+                if self.size_bytes + more_bytes <= most:
+                    return True
+        return False
+
+    def _forgive(self) -> None:
+        """There may be room again for what was refused."""
+        for owner in tuple(self._refused):
+            del self._refused[owner]
+            self.on_step(owner)
+
+    def _within(self, limit: str, size: int, most: int) -> None:
+        if size > most:
+            raise TooLarge(f"the tree takes no more: {limit} is {most}, asked were {size}", {limit: most, "size": size})
+
+    def _hidden_entries(self, path: str, now_ms: int) -> Iterable[Entry]:
+        prefix = f"{path}/" if path else ""
+        for owner, branch in self._branches.items():
+            member = self._members.get(owner)
+            if owner in self._shown or member is None or member.epoch != branch.epoch:
+                continue
+            for key, item in branch.live.items():
+                if key.startswith(prefix) and "/" not in key[len(prefix) :]:
+                    yield self._entry(key[len(prefix) :], owner, item, now_ms)
+
+    def _entry(self, name: str, owner: bytes, item: Item, now_ms: int) -> Entry:
+        member = self._members.get(owner)
+        age_ms = 0 if owner == self.own else max(0, now_ms - self.heard_ms.get(owner, now_ms))
+        owner_name, state = ("", State.ALIVE) if member is None else (member.name, member.state)
+        return Entry(name, owner_name, item.value, item.version, age_ms, state)
+
+
+def _nobody(owner: bytes) -> None:
+    """Until somebody asks to be told."""
+
+
+def _by_name(entry: Entry) -> tuple[str, str]:
+    return entry.name, entry.owner
