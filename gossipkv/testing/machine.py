@@ -133,6 +133,7 @@ class Machine:
         assert self.core is None, f"{self.name} runs"
         self.life += 1
         self.error = None
+        self.restarts = True
         self._later(START_US, self._boot)
 
     def _later(self, delay_us: int, do: Callable[[], None]) -> None:
