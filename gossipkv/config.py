@@ -32,180 +32,42 @@ from gossipkv.address import Address, parse_address
 from gossipkv.database_settings import PRESHARDED, DatabaseSettings, nearest, read_databases, read_options
 from gossipkv.errors import ConfigError
 from gossipkv.masking import Option, is_url, mask_url
-from gossipkv.quantity import DURATION, RATE, SIZE, parse, show
+from gossipkv.setting import (
+    NAME_FORM,
+    PREFIX,
+    Setting,
+    choice,
+    count,
+    duration,
+    plain,
+    rate,
+    read_addresses,
+    read_advertised,
+    read_name,
+    read_path,
+    read_source,
+    say,
+    size,
+    switch,
+)
 from gossipkv.toml_lines import line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-Value = bool | int | str | Path | Address | None
+    from gossipkv.setting import Value
 
-PREFIX: Final = "GOSSIPKV_"
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
 # Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
 RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
-_UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
-_NO_WORDS: Final[Mapping[str, int]] = MappingProxyType({})
 _HALF: Final = -1
-_TRUE: Final = frozenset({"true", "yes", "on", "1"})
-_FALSE: Final = frozenset({"false", "no", "off", "0"})
-_NAME: Final = re.compile(r"[-_.a-zA-Z0-9]{1,64}")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting as people see it; the list gives each the name of its field."""
-
-    name: str
-    kind: str
-    default: str
-    allowed: str
-    meaning: str
-    why: str
-    parse: Callable[[str], Value] = field(repr=False)
-    show: Callable[[Value], str] = field(repr=False)
-
-    @property
-    def variable(self) -> str:
-        """Its name in the environment."""
-        return "GOSSIPKV_NODE_NAME" if self.name == "node" else PREFIX + self.name.upper()
-
-    @property
-    def flag(self) -> str:
-        """Its name on the command line."""
-        return "--" + self.name.replace("_", "-")
-
-
-def _say(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
-
-
-def _plain(
-    kind: str, default: str, allowed: str, read: Callable[[str], Value], *, meaning: str, why: str
-) -> dict[str, Setting]:
-    return {"setting": Setting("", kind, default, allowed, meaning, why, read, lambda value: mask_url(_say(value)))}
-
-
-def _quantity(kind: str, default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
-    units = _UNITS[kind]
-    least, most = parse(low, units), parse(high, units)
-
-    def read(text: str) -> int:
-        value = 0 if zero and text.strip() in {"0", zero} else parse(text, units)
-        if not least <= value <= most and not (zero and value == 0):
-            raise ValueError("out of range")
-        return value
-
-    def say(value: Value) -> str:
-        assert isinstance(value, int)
-        return zero if zero and value == 0 else show(value, units)
-
-    allowed = f"{low} to {high}, or {zero}" if zero else f"{low} to {high}"
-    setting = Setting("", kind, default, allowed, meaning, why, read, say)
-    return field(default=read(default), metadata={"setting": setting})
-
-
-def duration(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
-    """A setting in milliseconds; `zero` is the word for 0 where that is allowed."""
-    return _quantity("duration", default, low, high, meaning=meaning, why=why, zero=zero)
-
-
-def size(default: str, low: str, high: str, *, meaning: str, why: str) -> int:
-    """A setting in bytes."""
-    return _quantity("size", default, low, high, meaning=meaning, why=why)
-
-
-def rate(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
-    """A setting in bytes per second."""
-    return _quantity("rate", default, low, high, meaning=meaning, why=why, zero=zero)
-
-
-def count(default: int, low: int, high: int, *, meaning: str, why: str, words: Mapping[str, int] = _NO_WORDS) -> int:
-    """A setting that is a plain number; `words` say what no number does."""
-
-    def read(text: str) -> int:
-        digits = text.strip()
-        if digits in words:
-            return words[digits]
-        if digits == "0" and 0 in words.values():
-            return 0
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))):
-            raise ValueError("expected a whole number without a unit")
-        if not low <= int(digits) <= high:
-            raise ValueError("out of range")
-        return int(digits)
-
-    def say(value: Value) -> str:
-        return next((word for word, number in words.items() if number == value), str(value))
-
-    allowed = ", or ".join([f"{low} to {high}", *words])
-    setting = Setting("", "count", say(default), allowed, meaning, why, read, say)
-    return field(default=default, metadata={"setting": setting})
-
-
-def switch(*, default: bool, meaning: str, why: str) -> bool:
-    """A setting that is on or off."""
-
-    def read(text: str) -> bool:
-        word = text.strip().lower()
-        if word not in _TRUE | _FALSE:
-            raise ValueError("expected true or false")
-        return word in _TRUE
-
-    return field(
-        default=default, metadata=_plain("bool", _say(default), "true or false", read, meaning=meaning, why=why)
-    )
-
-
-def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) -> str:
-    """A setting that is one of a few words."""
-
-    def read(text: str) -> str:
-        if text.strip() not in options:
-            raise ValueError("not one of the words")
-        return text.strip()
-
-    return field(
-        default=default, metadata=_plain("choice", default, " or ".join(options), read, meaning=meaning, why=why)
-    )
-
-
-def _read_name(text: str) -> str:
-    if _NAME.fullmatch(text) is None:
-        raise ValueError("not a name")
-    return text
-
-
-def _read_path(text: str) -> Path:
-    if not text or "\0" in text:
-        raise ValueError("expected a path")
-    try:
-        return Path(text).expanduser()
-    except RuntimeError as error:  # Python's word for a `~name` whose home is not known.
-        raise ValueError(str(error)) from None
-
-
-def _read_source(text: str) -> str:
-    """A URL as it is; a path with its home."""
-    local = text.removeprefix("file://").removeprefix("local://")
-    if not is_url(local):
-        return str(_read_path(local))
-    if not text.isprintable():
-        raise ValueError("expected a URL")
-    return text
 
 
 def _default_data() -> Path:
     from platformdirs import user_data_path  # noqa: PLC0415  # Only a node that was not told asks; clients do not pay.
 
     return user_data_path("gossipkv", appauthor=False)
-
-
-_NAME_FORM: Final = "1 to 64 of the characters - _ . a-z A-Z 0-9"
 
 
 @final
@@ -216,43 +78,107 @@ class Config:
     source: str | None = field(
         default=None,
         repr=False,  # It may hold a password.
-        metadata=_plain(
-            "path", "none", "a directory or an fsspec URL", _read_source,
+        metadata=plain(
+            "path", "none", "a directory or an fsspec URL", read_source,
             meaning="source root; below it DATABASE/VERSION/FILES",
             why="without one a node serves what it has already built",
         ),
     )  # fmt: skip
     data: Path = field(
         default_factory=_default_data,
-        metadata=_plain(
-            "path", "a platform data directory", "a directory that this node alone uses", _read_path,
+        metadata=plain(
+            "path", "a platform data directory", "a directory that this node alone uses", read_path,
             meaning="where this node keeps its files; locked",
             why="the place where the system expects a program's own data",
         ),
     )  # fmt: skip
     listen: Address = field(
         default=Address("127.0.0.1", 7070),
-        metadata=_plain(
+        metadata=plain(
             "address", "127.0.0.1:7070", "HOST:PORT, port 0 for any free one", parse_address,
-            meaning="where the node answers MessagePack-RPC",
+            meaning="where the node answers MessagePack-RPC, and gossip on the same number over UDP",
             why="only this machine, as long as there is no authentication",
+        ),
+    )  # fmt: skip
+    advertise: Address | None = field(
+        default=None,
+        metadata=plain(
+            "address", "as listen", "HOST:PORT, port 0 for that of listen", read_advertised,
+            meaning="where other nodes reach this one",
+            why="as listen; where that is every interface, the address that leads to the first of join",
         ),
     )  # fmt: skip
     cluster: str = field(
         default="gossipkv",
-        metadata=_plain(
-            "text", "gossipkv", _NAME_FORM, _read_name,
+        metadata=plain(
+            "text", "gossipkv", NAME_FORM, read_name,
             meaning="name of the cluster; a data directory belongs to one cluster",
             why="one cluster is what most machines run",
         ),
     )  # fmt: skip
     node: str | None = field(
         default=None,
-        metadata=_plain(
-            "text", "kept in data", _NAME_FORM, _read_name,
+        metadata=plain(
+            "text", "kept in data", NAME_FORM, read_name,
             meaning="this node's name",
             why="drawn at the first start, so that two nodes never share one by accident",
         ),
+    )  # fmt: skip
+    join: tuple[Address, ...] = field(
+        default=(),
+        metadata=plain(
+            "addresses", "none", "HOST:PORT, several with commas between", read_addresses,
+            meaning="addresses or names of some members of the cluster",
+            why="without any a node begins a cluster of its own, or goes back to the one it knows",
+        ),
+    )  # fmt: skip
+    profile: str = choice(
+        "lan", ("lan", "wan", "local"),
+        meaning="constants of gossip by the network between the nodes: probe interval 1 s, 5 s or 0.5 s",
+        why="most clusters stand in one place; the same on every node",
+    )  # fmt: skip
+    shard_id: int = count(
+        0, 1, 1_000_000, words={"auto": 0},
+        meaning="this node's place in the ring; nodes may share one on purpose",
+        why="auto: the smallest free number, kept in data",
+    )  # fmt: skip
+    time_to_converge: int = duration(
+        "10s", "100ms", "1h",
+        meaning="how long a claim of a shard id must stand until it counts",
+        why="many times what a change takes to every node",
+    )  # fmt: skip
+    key_ring: Path | None = field(
+        default=None,
+        metadata=plain(
+            "path", "none", "a file of keys that this user alone can read", read_path,
+            meaning="keys that seal gossip; needs the extra `secure`",
+            why="without one gossip is as open as everything else a node says",
+        ),
+    )  # fmt: skip
+    seal: str = choice(
+        "require", ("accept", "send", "require"),
+        meaning="with keys: read sealed gossip too and send plain; send sealed too; take nothing that is plain",
+        why="keys are for this; the other two are steps on the way there in a running cluster",
+    )  # fmt: skip
+    max_members: int = count(
+        4096, 2, 65_536,
+        meaning="members remembered, the dead among them; further ones are not taken in",
+        why="four times the largest cluster that was tried",
+    )  # fmt: skip
+    max_branch_keys: int = count(
+        65_536, 16, 1_048_576,
+        meaning="keys that one node may have in the tree",
+        why="a node with 16 databases of 4,096 partitions has as many",
+    )  # fmt: skip
+    max_entry: int = size(
+        "4KiB", "64B", "32KiB",
+        meaning="longest value of a key in the tree",
+        why="values say who has what; what is long belongs elsewhere",
+    )  # fmt: skip
+    max_tree: int = size(
+        "256MiB", "1MiB", "64GiB",
+        meaning="all keys and values of the tree, of all nodes",
+        why="room for two million partitions, held by each node in memory",
     )  # fmt: skip
 
     refresh_period: int = duration(
@@ -505,7 +431,10 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
     """A TOML value as the text that the environment would hold; TOML's own types must fit the kind."""
     if isinstance(value, bool):
         fits = setting.kind == "bool"
-        text = _say(value)
+        text = say(value)
+    elif isinstance(value, list):
+        fits = setting.kind == "addresses" and all(isinstance(one, str) for one in value)
+        text = ",".join(map(str, value))
     elif isinstance(value, int):
         fits = setting.kind == "count" or value == 0
         text = str(value)
@@ -514,7 +443,8 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
         fits = isinstance(value, str) and plain
         text = str(value)
     if not fits:
-        wanted = {"bool": "true or false", "count": "a number"}.get(setting.kind, "a string")
+        words = {"bool": "true or false", "count": "a number", "addresses": "a string or an array of strings"}
+        wanted = words.get(setting.kind, "a string")
         raise ConfigError(
             f"{where}: {setting.name} = {value!r}: expected {wanted}; allowed: {setting.allowed}",
             {"setting": setting.name, "where": where},

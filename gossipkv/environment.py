@@ -1,8 +1,9 @@
-"""The seam to the world: clock, randomness, files and sockets.
+"""The seam to the world: clock, randomness, files, sockets, threads and signals.
 
 Whatever touches the world is reached through an `Environment` that the caller was given, so that a test can pass a
 world that fails, forgets, tears and lies, and replay it from one integer seed (`gossipkv.testing`).  Production
-passes `real()`.
+passes `gossipkv.reality.real()`.  The real clock and files stand here, since a process that only builds needs no more;
+what waits stands there, with Trio.
 
 Rules for whoever edits this file: no policy lives here, only operations, each a point at which a test may strike;
 an operation is added when storage or a shell needs it, never "for completeness".
@@ -16,18 +17,23 @@ import errno
 import fcntl
 import mmap
 import os
-import random
-import socket
 import stat as stat_bits
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import random
+    import signal
+    from collections.abc import AsyncIterator, Callable
 
+    import trio
     from _typeshed import ReadableBuffer as Buffer
+
+    from gossipkv.address import Address
+_Arguments = TypeVarTuple("_Arguments")
+_Result = TypeVar("_Result")
 
 Path = str | os.PathLike[str]
 
@@ -285,32 +291,126 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 _sync_file_range = _find_sync_file_range()
 
+# A datagram of gossip fits an Ethernet frame; what has more was not sent by one of us.
+MOST_DATAGRAM_BYTES = 4096
 
-class Sockets(Protocol):
-    """Where listening sockets come from."""
 
-    def listen(self, host: str, port: int, backlog: int) -> socket.socket:
-        """A bound, listening, non-blocking TCP socket; port 0 lets the system choose."""
+class Listener(Protocol):
+    """A bound, listening, non-blocking TCP socket."""
+
+    def fileno(self) -> int:
+        """Its descriptor, of the `Sockets` that it came from."""
+        ...
+
+    def getsockname(self) -> tuple[str, int]:
+        """Where it listens; an IPv6 address has more behind that."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening; again does nothing."""
         ...
 
 
-class RealSockets:
-    """The operating system's sockets."""
+class HasFileno(Protocol):
+    """A descriptor's owner."""
 
-    def listen(self, host: str, port: int, backlog: int) -> socket.socket:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(backlog)
-            listener.settimeout(0)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
+    def fileno(self) -> int:
+        """The descriptor."""
+        ...
+
+
+class Datagrams(Protocol):
+    """A bound, non-blocking UDP socket.  Addresses are numeric; an IPv4 one stays one on an IPv6 socket."""
+
+    def fileno(self) -> int:
+        """Its descriptor, of the `Sockets` that it came from."""
+        ...
+
+    @property
+    def lost(self) -> int:
+        """Datagrams that the system threw away because nobody had room for them, so far."""
+        ...
+
+    def send(self, packet: bytes, to: Address) -> None:
+        """Away with it.  Raises `OSError` when the system refuses it, `BlockingIOError` when it has no room now."""
+        ...
+
+    def receive(self) -> tuple[bytes, Address]:
+        """The next datagram, up to `MOST_DATAGRAM_BYTES` of it; raises `BlockingIOError` when none waits."""
+        ...
+
+    def close(self) -> None:
+        """Stop receiving; again does nothing."""
+        ...
+
+
+class Stream(Protocol):
+    """A connection."""
+
+    async def send_all(self, data: bytes) -> None:
+        """All of it.  Raises `OSError` when it breaks."""
+        ...
+
+    async def receive_some(self, most_bytes: int) -> bytes:
+        """What has come, at least one byte; nothing at its end.  Raises `OSError` when it breaks."""
+        ...
+
+    async def aclose(self) -> None:
+        """Ends it."""
+        ...
+
+
+class Sockets(Protocol):
+    """Where sockets come from, and how one waits for them."""
+
+    def listen(self, host: str, port: int, backlog: int) -> Listener:
+        """A listener; port 0 lets the system choose."""
+        ...
+
+    def datagrams(self, host: str, port: int) -> Datagrams:
+        """A UDP socket at a numeric address."""
+        ...
+
+    async def wait_readable(self, source: HasFileno) -> None:
+        """Returns when there is something to accept or to receive."""
+        ...
+
+    async def connect(self, to: Address) -> Stream:
+        """A connection to a numeric address.  Raises `OSError`."""
+        ...
+
+    async def resolve(self, name: Address) -> list[Address]:
+        """What a name stands for: numeric addresses.  Raises `OSError` when nobody knows."""
+        ...
+
+    def source_towards(self, to: Address) -> str:
+        """This machine's own address on the way to a numeric one; nothing is sent.  Raises `OSError`: no way there."""
+        ...
+
+
+class Threads(Protocol):
+    """Where work goes that blocks."""
+
+    async def run(
+        self,
+        function: Callable[[*_Arguments], _Result],
+        *arguments: *_Arguments,
+        limiter: trio.CapacityLimiter | None = None,
+        abandon_on_cancel: bool = False,
+    ) -> _Result:
+        """What `function` returns in a worker thread.
+
+        A cancelled caller waits for its end, unless `abandon_on_cancel`: then the thread goes on without it.
+        """
+        ...
+
+
+class Signals(Protocol):
+    """What people and their tools tell a process."""
+
+    def receive(self, *numbers: signal.Signals) -> contextlib.AbstractContextManager[AsyncIterator[int]]:
+        """The signals that arrive from now on until the block ends; they do not do what they did."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +421,5 @@ class Environment:
     random: random.Random
     files: Files
     sockets: Sockets
-
-
-def real() -> Environment:
-    """The world as it is."""
-    return Environment(RealClock(), random.SystemRandom(), RealFiles(), RealSockets())
+    threads: Threads
+    signals: Signals

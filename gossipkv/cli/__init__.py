@@ -55,6 +55,7 @@ COMMANDS: Final = {
     "ping": ("node", "Whether a node answers."),
     "status": ("status", "What a node holds, builds and serves."),
     "refresh": ("node", "Have a node look at its source now."),
+    "keys": ("keys", "Make and change the key ring that seals gossip."),
     "build": ("build", "Make sorted files from a source, without a node."),
     "inspect": ("files", "What is in a sorted file or a data directory."),
     "verify": ("files", "Check every byte of a sorted file or a data directory."),

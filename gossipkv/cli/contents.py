@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
+from gossipkv.dataset.node_document import NODE, NODE_FORMAT
 from gossipkv.dataset.source import DECLARED_FILE, SUCCESS_FILE
 from gossipkv.dataset.version import open_partition, read_version
 from gossipkv.environment import RealFiles
@@ -24,7 +25,7 @@ from gossipkv.storage.sorted_file import SUFFIX, SortedFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NODE: Final = "NODE"
+NEWEST_FORMAT: Final = {KIND: FORMAT, NODE: NODE_FORMAT}
 DATASETS: Final = "datasets"
 # Of a data directory: what is no part of what is served, or has no content.
 PASSED_OVER: Final = frozenset({"building", "removing", "damaged", "LOCK"})
@@ -59,7 +60,7 @@ def document(path: Path) -> tuple[str, Body]:
     data = read(path)
     match = _KIND.match(data)
     kind = match[1].decode() if match is not None else "DOCUMENT"
-    body, _ = decode(data, str(path), kind, newest_format=FORMAT if kind == KIND else 1)
+    body, _ = decode(data, str(path), kind, newest_format=NEWEST_FORMAT.get(kind, 1))
     return kind, body
 
 

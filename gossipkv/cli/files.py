@@ -16,6 +16,7 @@ from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
 from gossipkv.cli.screen import draw, progress, size_text
 from gossipkv.dataset.manifest import MANIFEST
+from gossipkv.dataset.node_document import NODE
 from gossipkv.errors import Corrupt
 from gossipkv.storage.sorted_file import SortedFile
 
@@ -85,7 +86,7 @@ def _inspect_document(path: Path, *, as_json: bool) -> None:
 
 def _inspect_directory(path: Path, *, as_json: bool) -> None:
 
-    _, node = contents.document(path / contents.NODE)
+    _, node = contents.document(path / NODE)
     active = {
         item.name: contents.document(item)[1].get("version")
         for item in sorted((path / "active").glob("*"))

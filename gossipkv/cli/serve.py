@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, final
 import click
 import trio
 
-from gossipkv import environment
 from gossipkv.address import Address
 from gossipkv.cli import logs
 from gossipkv.cli.settings import load_settings, setting_options
 from gossipkv.node import node
+from gossipkv.reality import real
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gossipkv.cli.settings import Flag
+
 
 @click.command(params=setting_options())
-def serve(file: Path | None, **flags: str | bool | None) -> None:
+def serve(file: Path | None, **flags: Flag) -> None:
     """Run a node.
 
     It writes one line to standard output, `ready HOST:PORT`, when it listens, has looked at its source once, and serves
@@ -39,7 +41,7 @@ def serve(file: Path | None, **flags: str | bool | None) -> None:
         partial(
             node.run,
             config,
-            environment.real(),
+            real(),
             reload=lambda: load_settings(file, flags).databases,
             task_status=_Announcement(),
         )

@@ -13,13 +13,14 @@ from rich.text import Text
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
 from gossipkv.cli.screen import console, draw
-from gossipkv.config import SETTINGS, Config, Setting, load
+from gossipkv.config import SETTINGS, Config, load
 from gossipkv.database_settings import DATABASE_SETTINGS, DatabaseSetting, DatabaseSettings
 from gossipkv.masking import MASK, Option, is_place, leaves, mask_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gossipkv.setting import Setting
     from gossipkv.wire.rpc import Value
 
 
@@ -31,13 +32,14 @@ def _option(setting: Setting) -> click.Option:
         names,
         type=bool if setting.kind == "bool" else str,
         default=None,
+        multiple=setting.kind == "addresses",
         metavar=None if setting.kind == "bool" else _metavar(setting),
         help=f"{setting.meaning[:1].upper()}{setting.meaning[1:]}.  [default: {setting.default}]",
     )
 
 
 def _metavar(setting: Setting) -> str:
-    return {"address": "HOST:PORT", "choice": "|".join(setting.allowed.split(" or "))}.get(
+    return {"address": "HOST:PORT", "addresses": "HOST:PORT", "choice": "|".join(setting.allowed.split(" or "))}.get(
         setting.kind, setting.kind.upper()
     )
 
@@ -53,19 +55,28 @@ def setting_options() -> list[click.Parameter]:
     return [file, *(_option(setting) for setting in SETTINGS)]
 
 
-def load_settings(file: Path | None, flags: Mapping[str, str | bool | None]) -> Config:
+Flag = str | bool | tuple[str, ...] | None  # Given, on or off, given any number of times, not given.
+
+
+def load_settings(file: Path | None, flags: Mapping[str, Flag]) -> Config:
     """The effective settings of a command that has `setting_options`.
 
     Raises:
         ConfigError: see `gossipkv.config.load`.
     """
-    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in flags.items()}
+    given = {name: _text(value) for name, value in flags.items()}
     return load(file, os.environ, {name: text for name, text in given.items() if text is not None})
+
+
+def _text(value: Flag) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return (",".join(value) or None) if isinstance(value, tuple) else value
 
 
 @click.command(params=setting_options())
 @JSON
-def config(file: Path | None, *, as_json: bool, **flags: str | bool | None) -> None:
+def config(file: Path | None, *, as_json: bool, **flags: Flag) -> None:
     """Write every setting with its value, where that came from, what is allowed and what it means.
 
     Takes the same file, environment and flags as `serve`, so it answers what a node would run with.

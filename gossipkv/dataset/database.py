@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.looks import Looks
     from gossipkv.dataset.source import Source
     from gossipkv.dataset.store import DataDirectory
+    from gossipkv.environment import Threads
 
 # While a version retires, how often its requests are counted at most and at least.
 SHORTEST_COUNT_MS = 50
@@ -61,6 +62,7 @@ class Shared:
     build_lanes: int
     compression: str
     presharded: str
+    threads: Threads
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
     on_change: Callable[[], None]
     log: FilteringBoundLogger
@@ -221,7 +223,7 @@ class Database:
         """Whether the system let us see what is here."""
         directory = self._shared.directory
         try:
-            names = await trio.to_thread.run_sync(directory.versions, self.name)
+            names = await self._shared.threads.run(directory.versions, self.name)
             self.active, self.newest = await self._read_active(names)
         except StorageError as error:
             self.storage_trouble = error.message
@@ -247,7 +249,7 @@ class Database:
 
     async def _read_active(self, names: list[str]) -> tuple[str | None, str | None]:
         try:
-            active = await trio.to_thread.run_sync(self._shared.directory.active, self.name)
+            active = await self._shared.threads.run(self._shared.directory.active, self.name)
         except Corrupt as error:
             # Whatever was active, it was none of the versions newer than the newest that is built.
             taken = self.hold if self.hold in names else max(names, default=None)
@@ -268,7 +270,7 @@ class Database:
             return
         clear = partial(self._shared.directory.clear_damaged, self.name, before=self.active, whole=tuple(whole))
         try:
-            await trio.to_thread.run_sync(clear)
+            await self._shared.threads.run(clear)
         except StorageError as error:
             self._log.error("cannot_remove", error=error.message)
 
@@ -290,9 +292,9 @@ class Database:
         directory = self._shared.directory
         path = directory.version_path(self.name, name)
         try:
-            return await trio.to_thread.run_sync(open_version, directory.files, path, self.name, name)
+            return await self._shared.threads.run(open_version, directory.files, path, self.name, name)
         except (Corrupt, UnsupportedFormat) as error:
-            aside = await trio.to_thread.run_sync(directory.set_aside, self.name, name)
+            aside = await self._shared.threads.run(directory.set_aside, self.name, name)
             self._log.error("damaged", version=name, error=error.message, set_aside=str(aside))
             raise
 
@@ -427,7 +429,7 @@ class Database:
     async def _switch(self, name: str) -> bool:
         directory = self._shared.directory
         try:
-            await trio.to_thread.run_sync(directory.set_active, self.name, name, self.newest)
+            await self._shared.threads.run(directory.set_active, self.name, name, self.newest)
         except StorageError as error:
             self.storage_trouble = error.message
             self._switch_not_before_ms = _now_ms() + 1_000
@@ -475,7 +477,7 @@ class Database:
     async def _close(self, version: Version) -> None:
         while True:
             try:
-                await trio.to_thread.run_sync(version.close)
+                await self._shared.threads.run(version.close)
             except BufferError:
                 await trio.sleep(UNPIN_POLL_S)
             else:
@@ -484,7 +486,7 @@ class Database:
     async def _remove(self, version: Version) -> None:
         await self._close(version)
         try:
-            await trio.to_thread.run_sync(self._shared.directory.remove_version, self.name, version.name)
+            await self._shared.threads.run(self._shared.directory.remove_version, self.name, version.name)
         except StorageError as error:
             self._log.error("cannot_remove", version=version.name, error=error.message)
         else:

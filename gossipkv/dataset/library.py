@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.store import DataDirectory
     from gossipkv.dataset.version import Version
+    from gossipkv.environment import Threads
     from gossipkv.errors import Detail
     from gossipkv.masking import Option
 
@@ -64,6 +65,7 @@ class Library:
         directory: DataDirectory,
         settings: LibrarySettings,
         *,
+        threads: Threads,
         on_change: Callable[[], None] = lambda: None,
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
     ) -> None:
@@ -75,13 +77,14 @@ class Library:
         self._shared = Shared(
             directory=directory,
             source=self._source_of,
-            looks=Looks(),
+            looks=Looks(threads),
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
             retire_after_ms=settings.retire_after_ms,
             build_memory_bytes=settings.build_memory,
             build_lanes=settings.build_lanes,
             compression=settings.compression,
             presharded=settings.presharded,
+            threads=threads,
             requests=requests,
             on_change=on_change,
             log=self._log,
@@ -105,7 +108,7 @@ class Library:
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            built = await trio.to_thread.run_sync(self._directory.databases)
+            built = await self._shared.threads.run(self._directory.databases)
             async with trio.open_nursery() as opening:
                 for name in built:
                     opening.start_soon(self._start, name)

@@ -16,6 +16,8 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gossipkv.environment import Threads
+
 _Found = TypeVar("_Found")
 
 # Threads that wait for a store cost little; so many databases may hang before they are in the way of the others.
@@ -26,7 +28,8 @@ MOST_LOOKS: Final = 32
 class Looks:
     """The places that all databases of a node share."""
 
-    def __init__(self, most: int = MOST_LOOKS) -> None:
+    def __init__(self, threads: Threads, most: int = MOST_LOOKS) -> None:
+        self._threads = threads
         self._places = trio.CapacityLimiter(most)
 
     async def run(self, own: trio.CapacityLimiter, look: Callable[[], _Found]) -> _Found:
@@ -50,7 +53,7 @@ class Looks:
 
         await own.acquire_on_behalf_of(holder)
         try:
-            return await trio.to_thread.run_sync(in_thread, limiter=self._places, abandon_on_cancel=True)
+            return await self._threads.run(in_thread, limiter=self._places, abandon_on_cancel=True)
         finally:
             if not begun:  # Cancelled while it waited for a common place.
                 give_back()

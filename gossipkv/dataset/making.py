@@ -97,7 +97,7 @@ class Making:
         """
         directory = self._shared.directory
         try:
-            return await trio.to_thread.run_sync(directory.free_bytes)
+            return await self._shared.threads.run(directory.free_bytes)
         except OSError as error:
             raise StorageError(f"{directory.path}: {error.strerror}", {"file": str(directory.path)}) from error
 
@@ -136,7 +136,7 @@ class Making:
         shared, database, name = self._shared, self._database, wanted.version.name
         directory = shared.directory
         try:
-            await trio.to_thread.run_sync(directory.begin_build, database, name)
+            await shared.threads.run(directory.begin_build, database, name)
             peak_bytes = await build_in_child(
                 job,
                 memory_bytes=shared.build_memory_bytes,
@@ -146,11 +146,11 @@ class Making:
             )
             await self._check_source(wanted)
             with trio.CancelScope(shield=True):  # What is published is opened, too.
-                place = await trio.to_thread.run_sync(directory.publish, database, name)
-                version = await trio.to_thread.run_sync(open_version, directory.files, place, database, name)
+                place = await shared.threads.run(directory.publish, database, name)
+                version = await shared.threads.run(open_version, directory.files, place, database, name)
         except BaseException:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(directory.discard_build, database, name)
+                await shared.threads.run(directory.discard_build, database, name)
             raise
         return version, peak_bytes
 

@@ -1,7 +1,8 @@
 """The data directory of a node: who it is, what it has built, which version it answers with.
 
     LOCK                              locked while a node runs; holds its process number
-    NODE                              document: cluster, this node's uuid and name
+    NODE                              document: cluster, this node's uuid, name and epoch (`node_document`)
+    PEERS                             document: where members were last seen
     active/<database>                 document: the version that requests get which name none
     datasets/<database>/<version>/    a built version: a manifest and its sorted files; whole, or not there
     building/<database>/<version>/    a build that is going on
@@ -21,29 +22,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Self, final
 
 from gossipkv.database_settings import is_name
+from gossipkv.dataset.node_document import NODE, PEERS, begin, read_peers, write_node, write_peers
 from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.storage.document import read_document, text, write_document
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from types import TracebackType
 
+    from gossipkv.address import Address
+    from gossipkv.dataset.node_document import NodeRecord
     from gossipkv.environment import Entry, Files
     from gossipkv.storage.document import Body
 
-NODE_FORMAT = 1
 ACTIVE_FORMAT = 1
 
-_LOCK, _NODE = "LOCK", "NODE"
+_LOCK = "LOCK"
 _ACTIVE, _DATASETS, _BUILDING, _REMOVING, _DAMAGED = "active", "datasets", "building", "removing", "damaged"
 _DIRECTORIES = (_ACTIVE, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
-_OWN = frozenset({_LOCK, _NODE, f"{_NODE}.tmp", "lost+found", *_DIRECTORIES})
+_OWN = frozenset({_LOCK, NODE, f"{NODE}.tmp", PEERS, f"{PEERS}.tmp", "lost+found", *_DIRECTORIES})
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -60,13 +64,12 @@ class Active:
 class DataDirectory:
     """An opened, locked data directory.  Open it with `DataDirectory.open`."""
 
-    def __init__(self, path: PurePath, files: Files, lock: int, *, cluster: str, uuid: str, node: str) -> None:
+    def __init__(self, path: PurePath, files: Files, lock: int, record: NodeRecord) -> None:
         self.path = path
         self.files = files
-        self.cluster = cluster
-        self.uuid = uuid
-        self.node = node
         self._lock: int | None = lock
+        self._record = record
+        self._writing = threading.Lock()
 
     @classmethod
     def open(
@@ -80,7 +83,7 @@ class DataDirectory:
     ) -> Self:
         """Locks the directory, making it if need be, and removes what a crash left behind.
 
-        `node` renames this node; None keeps its name, or makes one from its uuid.
+        `node` renames this node; None keeps its name, or makes one from its uuid.  Each opening is an epoch of its own.
 
         Raises:
             DirectoryInUse: another node runs in it.
@@ -94,7 +97,7 @@ class DataDirectory:
             _refuse_foreign(files, place)
             lock = _take_lock(files, place)
             try:
-                uuid, name = _identify(files, place, cluster=cluster, node=node, random=random)
+                record = begin(files, place, cluster=cluster, node=node, random=random)
                 for directory in _DIRECTORIES:
                     _make(files, place / directory)
                 files.sync_directory(place)
@@ -106,7 +109,7 @@ class DataDirectory:
                 raise
         except OSError as error:
             raise _storage_error(error, place, "cannot be used as a data directory") from error
-        return cls(place, files, lock, cluster=cluster, uuid=uuid, node=name)
+        return cls(place, files, lock, record)
 
     def close(self) -> None:
         """Unlocks."""
@@ -121,6 +124,40 @@ class DataDirectory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    # Who lives here
+
+    @property
+    def record(self) -> NodeRecord:
+        """The node, as it stands on the disk."""
+        return self._record
+
+    def keep(self, *, epoch: int | None = None, cluster_id: str | None = None, shard_id: int | None = None) -> None:
+        """Changes what is given of the node's record; durable when it returns, and `record` says it from then on."""
+        with self._writing:
+            known = self._record
+            record = known._replace(
+                epoch=known.epoch if epoch is None else epoch,
+                cluster_id=known.cluster_id if cluster_id is None else cluster_id,
+                shard_id=known.shard_id if shard_id is None else shard_id,
+            )
+            assert record.epoch >= known.epoch, (record, known)
+            try:
+                write_node(self.files, self.path, record)
+            except OSError as error:
+                raise _storage_error(error, self.path / NODE, "cannot be written") from error
+            self._record = record
+
+    def peers(self) -> list[Address]:
+        """Where members were last seen; nothing, if that was never kept, or is damaged."""
+        return read_peers(self.files, self.path)
+
+    def remember(self, peers: Sequence[Address]) -> None:
+        """Where members are, for the next start."""
+        try:
+            write_peers(self.files, self.path, peers)
+        except OSError as error:
+            raise _storage_error(error, self.path / PEERS, "cannot be written") from error
 
     # What is here
 
@@ -313,7 +350,7 @@ def _remove_tree(files: Files, path: PurePath) -> None:
 def _refuse_foreign(files: Files, path: PurePath) -> None:
     """Never moves into a directory with somebody else's files: it will be cleared of what looks left over."""
     entries = files.list_directory(path)
-    if any(entry.name == _NODE for entry in entries):
+    if any(entry.name == NODE for entry in entries):
         return
     for entry in entries:
         if entry.name not in _OWN:
@@ -341,30 +378,3 @@ def _take_lock(files: Files, path: PurePath) -> int:
         files.close(descriptor)
         raise
     return descriptor
-
-
-def _identify(
-    files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random
-) -> tuple[str, str]:
-    """The uuid and the name of the node that lives here; the first time it is born."""
-    place = path / _NODE
-    try:
-        body = read_document(files, place, "NODE", newest_format=NODE_FORMAT)
-    except FileNotFoundError:
-        uuid = f"{random.getrandbits(128):032x}"
-        known = None
-    else:
-        uuid, known = text(body, "uuid", str(place)), text(body, "node", str(place))
-        owner = text(body, "cluster", str(place))
-        if owner != cluster:
-            raise UnsupportedFormat(
-                f"{path}: belongs to cluster {owner!r}, and this node is to join {cluster!r}; "
-                "set the same cluster, or give --data another directory",
-                {"file": str(place), "expected": cluster, "got": owner},
-            )
-    name = node or known or f"node-{uuid[:8]}"
-    if name != known:
-        write_document(
-            files, place, "NODE", {"cluster": cluster, "uuid": uuid, "node": name}, format_number=NODE_FORMAT
-        )
-    return uuid, name

@@ -1,7 +1,7 @@
-import socket
 from collections.abc import Callable
 from typing import Self, final
 
+from gossipkv.environment import Listener
 from gossipkv.node._connection import Core
 
 @final
@@ -11,14 +11,17 @@ class Refused:
 
 @final
 class Pending:
+    handle: int
     msgid: int
+    received_ns: int
     method: bytes
     waiting: object
+    def __new__(cls, handle: int, msgid: int, received_ns: int, method: bytes, waiting: object) -> Self: ...
 
 @final
 class Loop:
     core: Core
-    def __new__(cls, core: Core, listener: socket.socket, *, polls: bool) -> Self: ...
+    def __new__(cls, core: Core, listener: Listener, *, polls: bool) -> Self: ...
     def fileno(self) -> int: ...
     @property
     def has_work(self) -> bool: ...

@@ -29,19 +29,20 @@ from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.errors import ConfigError, LocalError
 from gossipkv.node._connection import Core
+from gossipkv.node._serving import Loop
 from gossipkv.node.handlers import Handlers, Identity
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
 from gossipkv.node.served import Served, serve
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from gossipkv.address import Address
     from gossipkv.config import Config
     from gossipkv.database_settings import DatabaseSettings
-    from gossipkv.environment import Environment
+    from gossipkv.environment import Environment, Listener
+    from gossipkv.node.pump import MakeLoop
 
 MACHINES = ("x86_64", "aarch64")
 
@@ -63,7 +64,7 @@ def check_platform(system: str = sys.platform, machine: str | None = None) -> No
         )
 
 
-def listen(environment: Environment, address: Address) -> socket.socket:
+def listen(environment: Environment, address: Address) -> Listener:
     """The listening socket.
 
     Raises:
@@ -83,11 +84,13 @@ async def run(
     environment: Environment,
     *,
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
+    make_loop: MakeLoop = Loop,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
-    At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.
+    At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_loop` goes
+    with the environment's sockets: what they listen on is served by such a loop.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -95,19 +98,19 @@ async def run(
     """
     check_platform()
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(listen(environment, config.listen))
-        directory = stack.enter_context(await trio.to_thread.run_sync(_open_directory, config, environment))
-        node = _Node(config, environment, directory, listener, reload)
+        listener = stack.enter_context(contextlib.closing(listen(environment, config.listen)))
+        directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
+        node = _Node(config, environment, directory, reload)
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
-                await nursery.start(node.serve, nursery)
+                await nursery.start(node.serve, make_loop, listener, nursery)
                 host, port = listener.getsockname()[:2]
-                node.log.info("ready", address=f"{host}:{port}", node=directory.node, cluster=config.cluster)
+                node.log.info("ready", address=f"{host}:{port}", node=directory.record.node, cluster=config.cluster)
                 task_status.started((host, port))
-        node.log.info("stopped", node=directory.node)
+        node.log.info("stopped", node=directory.record.node)
 
 
 def make_core(config: Config) -> Core:
@@ -151,12 +154,11 @@ class _Node:
         config: Config,
         environment: Environment,
         directory: DataDirectory,
-        listener: socket.socket,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
     ) -> None:
         self.log = structlog.get_logger("gossipkv.node")
         self._config = config
-        self._listener = listener
+        self._environment = environment
         self._reload = reload
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
@@ -178,6 +180,7 @@ class _Node:
                 compression=config.compression,
                 presharded=config.presharded,
             ),
+            threads=environment.threads,
             on_change=self._publish,
             requests=self._requests,
         )
@@ -196,9 +199,8 @@ class _Node:
             Identity(
                 version=__version__,
                 cluster=config.cluster,
-                node=directory.node,
-                # Each start has a higher one, as long as the wall clock goes forward.
-                epoch=environment.clock.wall_ms(),
+                node=directory.record.node,
+                epoch=directory.record.epoch,
             ),
             counters=self._core.counters,
             latency=self._core.latency,
@@ -207,12 +209,18 @@ class _Node:
         )
 
     async def serve(
-        self, nursery: trio.Nursery, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        make_loop: MakeLoop,
+        listener: Listener,
+        nursery: trio.Nursery,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Start the library, then serve until drained; ends the nursery."""
         await nursery.start(self._library.run)
         self._publish()
-        self._pump = Pump(self._core, self._listener, self._handlers, polls=polls(self._config.busy_poll))
+        loop = make_loop(self._core, listener, polls=polls(self._config.busy_poll))
+        self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers)
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
 
@@ -246,7 +254,7 @@ class _Node:
         if self._reload is None:
             return
         try:
-            databases = await trio.to_thread.run_sync(self._reload, abandon_on_cancel=True)
+            databases = await self._environment.threads.run(self._reload, abandon_on_cancel=True)
         except ConfigError as error:
             self.log.warning("settings_unchanged", reason=error.message)
         else:

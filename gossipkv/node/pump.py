@@ -17,13 +17,13 @@ import structlog
 import trio
 
 from gossipkv.errors import Overloaded, to_wire
-from gossipkv.node._serving import Loop, Pending, Refused
+from gossipkv.node._serving import Pending, Refused
 from gossipkv.node.handlers import Waiting
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
+    from gossipkv.environment import Listener, Sockets
     from gossipkv.node._connection import Core
 
 # How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
@@ -83,14 +83,37 @@ class Answers(Protocol):
         ...
 
 
+class ServingLoop(Protocol):
+    """The connections of a listener: `_serving.Loop`, whose words say what each of these does, or a simulated one."""
+
+    def fileno(self) -> int: ...
+    @property
+    def has_work(self) -> bool: ...
+    @property
+    def connections(self) -> int: ...
+    def round(self, answer: Callable[[bytes, bytes], object], serve_us: int, answer_us: int) -> list[Pending]: ...
+    def complete(self, pending: Pending, answer: bytes | Refused) -> None: ...
+    def refuse(self, pending: Pending, error: Refused) -> None: ...
+    def wake(self) -> None: ...
+    def expire(self) -> None: ...
+    def drain(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class MakeLoop(Protocol):
+    """Makes the loop for a listener, which the loop closes; `polls`: it may look out for a moment before it sleeps."""
+
+    def __call__(self, core: Core, listener: Listener, *, polls: bool) -> ServingLoop: ...
+
+
 @final
 class Pump:
-    """Serves the connections of one listening socket, which it closes."""
+    """Serves the connections of one loop."""
 
-    def __init__(self, core: Core, listener: socket.socket, answers: Answers, *, polls: bool = False) -> None:
-        """`polls`: may look out for the next request for a moment before it sleeps."""
+    def __init__(self, core: Core, loop: ServingLoop, sockets: Sockets, answers: Answers) -> None:
         self._core = core
-        self._loop = Loop(core, listener, polls=polls)
+        self._loop = loop
+        self._sockets = sockets
         self._answers = answers
         self._log = structlog.get_logger("gossipkv.node")
         self._nursery: trio.Nursery | None = None
@@ -125,12 +148,11 @@ class Pump:
     async def _serve(self) -> None:
         assert self._nursery is not None
         loop = self._loop
-        descriptor = loop.fileno()
         while True:
             if loop.has_work:
                 await trio.lowlevel.checkpoint()
             else:
-                await trio.lowlevel.wait_readable(descriptor)
+                await self._sockets.wait_readable(loop)
             for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
                 self._begin(pending)
             if self._draining and loop.connections == 0:

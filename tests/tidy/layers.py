@@ -11,24 +11,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.tidy.source import Import, Source
 
-GROUND = {"errors", "environment", "masking", "database_settings", "config"}
+GROUND = {"errors", "environment", "masking", "database_settings", "setting", "config"}
 
 # part: the parts it may import, itself always among them.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "unbuilt": set(),
-    "environment": {"errors"},
+    "environment": {"errors", "address"},
+    "reality": {"address", "environment"},
     "address": {"errors"},
     "quantity": {"errors"},
     "masking": set(),
     "toml_lines": set(),
     "database_settings": {"errors", "masking"},
-    "config": {"errors", "environment", "address", "quantity", "masking", "toml_lines", "database_settings"},
+    "setting": {"address", "quantity", "masking"},
+    "config": {"errors", "address", "masking", "toml_lines", "database_settings", "setting"},
     "wire": {"errors"},
     "keyspace": {"errors"},
     "latency": set(),
     "storage": GROUND,
-    "dataset": GROUND | {"quantity", "wire", "keyspace", "storage"},
+    "dataset": GROUND | {"address", "quantity", "wire", "keyspace", "storage"},
     "gossip": {"errors", "environment", "address", "wire", "storage"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
@@ -39,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": GROUND | {"address", "quantity", "wire", "keyspace", "storage", "dataset", "node", "client"},
     "cli": GROUND
     | {"", "address", "quantity", "wire", "keyspace", "storage", "gossip", "dataset", "node", "client"}
-    | {"cluster", "demo", "testing"},
+    | {"reality", "cluster", "demo", "testing"},
     "__main__": {"cli"},
     "": {"errors", "unbuilt", "client", "blocking"},
 }
@@ -52,8 +54,13 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.dataset.looks": "waits for threads that look at the source",
     "gossipkv.dataset.making": "waits for room on the disk, and for the build",
     "gossipkv.dataset.library": "all databases of a node",
+    "gossipkv.gossip.agent": "waits for datagrams and timers of the core, for requests over TCP, for the disk",
+    "gossipkv.gossip.asking": "waits for one answer over TCP",
+    "gossipkv.gossip.seeds": "waits for the name service",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
     "gossipkv.node.pump": "waits until the epoll descriptor of the serving loop is readable",
+    "gossipkv.environment": "names the limiter of threads in a type; at run time it imports no Trio",
+    "gossipkv.reality": "waits for sockets, threads and signals",
     "gossipkv.cli.serve": "runs a node",
     "gossipkv.client.trio_client": "the client for Trio: parks the tasks that ask, owns the nursery",
     "gossipkv.client.trio_link": "one connection of that client: a task that reads and one that sends",
@@ -68,10 +75,12 @@ CORES = (
     "gossipkv.gossip.envelope",
     "gossipkv.gossip.exchange",
     "gossipkv.gossip.fields",
+    "gossipkv.gossip.keyring",
     "gossipkv.gossip.member",
     "gossipkv.gossip.membership",
     "gossipkv.gossip.packets",
     "gossipkv.gossip.profile",
+    "gossipkv.gossip.sealing",
     "gossipkv.gossip.tree",
     "gossipkv.client._session",
     "gossipkv.client._requests",

@@ -21,6 +21,10 @@ BY_NAME = {setting.name: setting for setting in SETTINGS}
 OTHERS = {
     "source": ("/srv/data", "/srv/data"), "data": ("/var/lib/g", Path("/var/lib/g")),
     "listen": ("[::1]:0", Address("::1", 0)), "cluster": ("east", "east"), "node": ("n-1", "n-1"),
+    "advertise": ("10.1.2.3:0", Address("10.1.2.3", 0)), "profile": ("wan", "wan"), "shard_id": ("7", 7),
+    "join": ("a:1, [::1]:2,a:1", (Address("a", 1), Address("::1", 2))), "time_to_converge": ("2s", 2000),
+    "key_ring": ("/etc/g/keys", Path("/etc/g/keys")), "seal": ("send", "send"), "max_members": ("64", 64),
+    "max_branch_keys": ("100", 100), "max_entry": ("1KiB", 1024), "max_tree": ("1MiB", 1 << 20),
     "refresh_period": ("off", 0), "retire_after": ("1.5h", 5_400_000), "max_parallel_loads": ("7", 7),
     "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_lanes": ("3", 3),
     "build_memory": ("1GiB", 1 << 30),
@@ -150,6 +154,17 @@ def test_the_later_source_wins(winner, tmp_path):
     assert found.origin("cluster").startswith(str(file) if winner == "file" else winner)
 
 
+def test_members_to_join_as_an_array(tmp_path):
+    """A file may name them as TOML's own array, or as one string; an array of anything else is refused."""
+    file = tmp_path / "gossipkv.toml"
+    for line in ('join = ["a:1", "[::1]:2"]', 'join = "a:1,[::1]:2"'):
+        file.write_text(line)
+        assert load(file).join == (Address("a", 1), Address("::1", 2))
+    file.write_text("join = [7070]")
+    with pytest.raises(ConfigError, match=r":1: join = \[7070\]: expected a string or an array of strings"):
+        load(file)
+
+
 def test_the_named_file_goes_before_the_one_of_the_environment(tmp_path):
     """`--config` replaces `GOSSIPKV_CONFIG`; both are not read."""
     (tmp_path / "a.toml").write_text('cluster = "a"\n')
@@ -194,6 +209,8 @@ def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
     ("max_parallel_loads", "0", "1 to 64"), ("max_parallel_loads", "two", "whole number"),
     ("max_parallel_loads", "9" * 99, "1 to 64"), ("compression", "zip", "none or lz4"), ("listen", "7070", "HOST:PORT"),
     ("require_success_file", "maybe", "true or false"), ("cluster", "a b", "1 to 64"), ("cluster", "", "1 to 64"),
+    ("join", "a", "HOST:PORT"), ("join", "a:1,b:0", "port other than 0"), ("advertise", "0.0.0.0:1", "can reach"),
+    ("shard_id", "0.5", "whole number"), ("seal", "maybe", "accept or send or require"),
     ("data", "", "path"), ("source", "~nobody-of-that-name/x", "home"),
 ])  # fmt: skip
 def test_a_wrong_value_says_what_where_and_what_is_allowed(name, text, said):

@@ -3,10 +3,8 @@
 import os
 import time
 
-import pytest
-
 from gossipkv import environment
-from gossipkv.environment import READ_WRITE_NEW, RealClock, RealFiles, RealSockets
+from gossipkv.environment import READ_WRITE_NEW, RealClock, RealFiles
 
 
 def test_a_short_write_is_continued(tmp_path, monkeypatch):
@@ -102,21 +100,3 @@ def test_the_clocks_are_the_systems():
     clock = RealClock()
     assert clock.monotonic_ns() <= clock.monotonic_ns()
     assert abs(clock.wall_ms() - time.time() * 1000) < 60_000
-
-
-def test_a_listener_does_not_block_and_refuses_a_port_in_use():
-    """Port 0 is chosen by the system."""
-    sockets = RealSockets()
-    with sockets.listen("127.0.0.1", 0, 5) as listener:
-        assert listener.getblocking() is False
-        with pytest.raises(BlockingIOError):
-            listener.accept()
-        with pytest.raises(OSError, match="in use"):
-            sockets.listen("127.0.0.1", listener.getsockname()[1], 5)
-
-
-def test_the_real_environment_has_every_part():
-    """What a node is given."""
-    real = environment.real()
-    assert isinstance(real.files, RealFiles)
-    assert real.random.random() < 1

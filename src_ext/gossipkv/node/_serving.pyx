@@ -91,21 +91,18 @@ cdef class Refused:
 cdef class Pending:
     """A request whose answer takes time: what it asked, and what `answer` gave instead of an answer."""
 
-    cdef uint64_t handle
+    cdef readonly uint64_t handle
     cdef readonly uint32_t msgid
-    cdef int64_t received_ns
+    cdef readonly int64_t received_ns
     cdef readonly bytes method
     cdef readonly object waiting
 
-
-cdef Pending make_pending(const Request* request, bytes method, waiting):
-    cdef Pending pending = Pending.__new__(Pending)
-    pending.handle = request.handle
-    pending.msgid = request.msgid
-    pending.received_ns = request.received_ns
-    pending.method = method
-    pending.waiting = waiting
-    return pending
+    def __cinit__(self, uint64_t handle, uint32_t msgid, int64_t received_ns, bytes method not None, waiting):
+        self.handle = handle
+        self.msgid = msgid
+        self.received_ns = received_ns
+        self.method = method
+        self.waiting = waiting
 
 
 @cython.final
@@ -381,7 +378,7 @@ cdef class Loop:
             body = (<Refused>reply).error
             self.give_answer(request, <const uint8_t*><const char*>body, len(body), True)
         else:
-            pending.append(make_pending(request, method, reply))
+            pending.append(Pending(request.handle, request.msgid, request.received_ns, method, reply))
         return 0
 
     cdef void give_answer(self, Request* request, const uint8_t* body, Py_ssize_t size, bint refused) noexcept nogil:

@@ -11,7 +11,9 @@ import sys
 import msgpack
 import trio
 
+from gossipkv.node._serving import Loop
 from gossipkv.node.pump import Pump
+from gossipkv.reality import RealSockets
 from tests.unit.node.driven import make_core
 
 VALUE = b"v" * 100
@@ -43,7 +45,7 @@ async def main() -> None:
     sys.stdout.write(f"ready 127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     core = make_core(max_in_flight=MOST, max_connections=MOST, frame_timeout_ms=MOST, output_timeout_ms=MOST)
-    await Pump(core, listener, Inline()).run()
+    await Pump(core, Loop(core, listener, polls=False), RealSockets(), Inline()).run()
 
 
 if __name__ == "__main__":

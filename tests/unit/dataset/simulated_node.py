@@ -26,6 +26,7 @@ from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.lifecycle import State, Trouble
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.errors import SourceChanged, SourceError
+from gossipkv.reality import RealThreads
 from gossipkv.storage.document import read_document
 from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
@@ -236,7 +237,11 @@ class SimulatedNode:
                         source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, databases=self.databases
                     )
                     self.library = Library(
-                        directory, settings, on_change=self._note, requests=lambda _, name: self.requests[name]
+                        directory,
+                        settings,
+                        threads=RealThreads(),
+                        on_change=self._note,
+                        requests=lambda _, name: self.requests[name],
                     )
                     try:
                         async with trio.open_nursery() as nursery:

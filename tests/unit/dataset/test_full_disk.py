@@ -14,6 +14,7 @@ from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.environment import RealFiles
 from gossipkv.errors import StorageError
+from gossipkv.reality import RealThreads
 from tests.unit.dataset.sources import MEMORY_BYTES
 from tests.unit.dataset.world import active, get, until
 
@@ -51,7 +52,7 @@ async def node(tmp_path, disk, files=None, **settings):
     """A running library on the small disk."""
     chosen = {"source": str(tmp_path / "source"), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
     with DataDirectory.open(disk / "data", files or RealFiles(), cluster="test", random=random.Random(1)) as directory:
-        library = Library(directory, LibrarySettings(**chosen))
+        library = Library(directory, LibrarySettings(**chosen), threads=RealThreads())
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(library.run)

@@ -45,20 +45,20 @@ def test_a_new_directory_is_made_with_those_above_it(tmp_path):
         assert sorted(os.listdir(tmp_path / "a" / "b")) == [
             "LOCK", "NODE", "active", "building", "damaged", "datasets", "removing",
         ]  # fmt: skip
-        assert len(data.uuid) == 32
-        assert data.node == f"node-{data.uuid[:8]}"
+        assert len(data.record.uuid) == 32
+        assert data.record.node == f"node-{data.record.uuid[:8]}"
 
 
 def test_who_a_node_is_stays_and_its_name_can_be_changed(tmp_path):
     """The uuid is for life."""
     with opened(tmp_path) as data:
-        uuid, name = data.uuid, data.node
+        uuid, name = data.record.uuid, data.record.node
     with opened(tmp_path, seed=2) as data:
-        assert (data.uuid, data.node) == (uuid, name)
+        assert (data.record.uuid, data.record.node) == (uuid, name)
     with opened(tmp_path, node="alpha") as data:
-        assert (data.uuid, data.node) == (uuid, "alpha")
+        assert (data.record.uuid, data.record.node) == (uuid, "alpha")
     with opened(tmp_path) as data:
-        assert (data.uuid, data.node) == (uuid, "alpha")
+        assert (data.record.uuid, data.record.node) == (uuid, "alpha")
 
 
 def test_two_nodes_cannot_have_the_same_directory(tmp_path):
@@ -101,9 +101,9 @@ def test_a_directory_of_another_cluster_is_refused_and_untouched(tmp_path):
 def test_a_directory_of_a_newer_format_is_refused(tmp_path):
     """It names the formats."""
     opened(tmp_path).close()
-    body = read_document(FILES, tmp_path / "NODE", "NODE")
-    write_document(FILES, tmp_path / "NODE", "NODE", body, format_number=2)
-    with pytest.raises(UnsupportedFormat, match="format 2, and this program reads up to 1"):
+    body = read_document(FILES, tmp_path / "NODE", "NODE", newest_format=2)
+    write_document(FILES, tmp_path / "NODE", "NODE", body, format_number=3)
+    with pytest.raises(UnsupportedFormat, match="format 3, and this program reads up to 2"):
         opened(tmp_path)
 
 

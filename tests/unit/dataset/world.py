@@ -10,6 +10,7 @@ import trio
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.environment import RealFiles
+from gossipkv.reality import RealThreads
 from tests.unit.dataset.sources import lines, put_version
 
 
@@ -41,6 +42,7 @@ class World:
             library = Library(
                 directory,
                 LibrarySettings(**chosen),
+                threads=RealThreads(),
                 on_change=lambda: self.changes.append(library.held()),
                 requests=lambda database, version: self.requests[database, version],
             )

@@ -66,7 +66,7 @@ FATAL = [rpc.response(1, None), rpc.response(2**32 - 1, [1]), b"\x90", b"\xc1", 
 
 
 def make_stream(count, seed):
-    """So many messages, one in six of them no good, some of those with a byte changed."""
+    """So many messages, one in five of them no good, some of those with a byte changed."""
     draw = random.Random(seed)
     stream = b""
     for _ in range(count):
@@ -74,7 +74,7 @@ def make_stream(count, seed):
         match draw.randrange(60):
             case 0 | 9:
                 message = draw.choice(FATAL)
-            case 1:
+            case 1 | 10 | 11:
                 message = b"\x94\x00" + msgpack.packb(msgid) + draw.choice(REFUSED)
             case 2:
                 message = bytearray(rpc.request(msgid, *draw.choice(PLAIN)))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from gossipkv import environment
 from gossipkv.address import Address
 from gossipkv.client import blocking
 from gossipkv.config import load
 from gossipkv.errors import DirectoryInUse, LocalError
 from gossipkv.node import node
+from gossipkv.reality import real
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +46,7 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(LocalError, match=f"cannot listen on {address}: Address already in use; .*--listen"):
-            await node.run(config(tmp_path, listen=address), environment.real())
+            await node.run(config(tmp_path, listen=address), real())
     assert not (tmp_path / "data").exists()
 
 
@@ -54,7 +54,7 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
 def test_a_host_that_is_no_name(host: str) -> None:
     """Refused like every other address on which it is impossible to listen."""
     with pytest.raises(LocalError, match=f"cannot listen on {host}:7070: .*choose another with --listen"):
-        node.listen(environment.real(), Address(host, 7070))
+        node.listen(real(), Address(host, 7070))
 
 
 async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
 
     for _ in range(2):
         async with trio.open_nursery() as nursery:
-            address = await nursery.start(node.run, settings, environment.real())
+            address = await nursery.start(node.run, settings, real())
             assert await trio.to_thread.run_sync(read, *address) == b"Peru"
             with pytest.raises(DirectoryInUse):
-                await node.run(settings, environment.real())
+                await node.run(settings, real())
             nursery.cancel_scope.cancel()

@@ -15,9 +15,10 @@ import trio
 import trio.testing
 
 from gossipkv.node import pump
-from gossipkv.node._serving import Refused
+from gossipkv.node._serving import Loop, Refused
 from gossipkv.node.handlers import Waiting
 from gossipkv.node.pump import Pump
+from gossipkv.reality import RealSockets
 from gossipkv.wire import rpc
 from tests.unit.node.driven import make_core, one_database
 
@@ -83,7 +84,7 @@ class Running:
         self.core = make_core(**limits)
         self.core.publish(one_database(directory, {b"k": b"v"}).publish())
         self.answers = MadeUpAnswers()
-        self.pump = Pump(self.core, listener, self.answers)
+        self.pump = Pump(self.core, Loop(self.core, listener, polls=False), RealSockets(), self.answers)
         self.clients: list[trio.SocketStream] = []
 
     async def connect(self) -> trio.SocketStream:

@@ -1,0 +1,113 @@
+"""`keys`: make, show and change the file that the setting `key_ring` names."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv.cli.options import JSON
+from gossipkv.cli.output import note, print_json
+from gossipkv.gossip import keyfile, keyring
+from gossipkv.gossip.keyring import KEY_BYTES, KEY_ID_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FILE: Final = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+
+
+def _key_id(text: str) -> bytes:
+    try:
+        id_ = bytes.fromhex(text)
+    except ValueError:
+        id_ = b""
+    if len(id_) != KEY_ID_BYTES:
+        raise click.BadParameter(f"{text!r}: expected the id of a key, as `keys list` writes it")
+    return id_
+
+
+KEY_ID: Final = click.argument("chosen", metavar="KEY-ID", type=_key_id)
+
+
+@click.group(no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+def keys() -> None:
+    """Make and change the key ring that seals gossip: the file that the setting `key_ring` names.
+
+    Every node of a cluster has the same file.  Keys are changed in three steps, and each reaches every node (copy the
+    file, then SIGHUP) before the next: `install` a new key, `use` it, `remove` the old one.
+    """
+
+
+@keys.command()
+@FILE
+def new(path: Path) -> None:
+    """Make FILE, with one new key, and write the key's id."""
+    if path.exists():
+        raise click.BadParameter(f"{path} exists; `gossipkv keys install` adds a key to it", param_hint="FILE")
+    one = _drawn()
+    keyfile.write_text(path, keyring.line_of(one))
+    click.echo(one.id.hex())
+
+
+@keys.command("list")
+@FILE
+@JSON
+def list_keys(path: Path, *, as_json: bool) -> None:
+    """Write the ids of the keys in FILE, never the keys; the first one seals."""
+    ids = [one.id.hex() for one in keyfile.read(path)]
+    if as_json:
+        print_json([{"key_id": one, "seals": one == ids[0]} for one in ids])
+    else:
+        for one in ids:
+            click.echo(f"{one}\tseals and opens" if one == ids[0] else f"{one}\topens")
+
+
+@keys.command()
+@FILE
+@click.option(
+    "--from",
+    "other",
+    metavar="OTHER",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Add the keys of this key ring instead of a new one.",
+)
+def install(path: Path, other: Path | None) -> None:
+    """Add a new key to FILE, behind the others, and write its id."""
+    added = (_drawn(),) if other is None else keyfile.read(other)
+    _change(path, lambda text: keyring.installed(text, added, str(path)))
+    for one in added:
+        click.echo(one.id.hex())
+
+
+@keys.command()
+@FILE
+@KEY_ID
+def use(path: Path, chosen: bytes) -> None:
+    """Move a key of FILE to the front: it seals from then on."""
+    _change(path, lambda text: keyring.used(text, chosen, str(path)))
+
+
+@keys.command()
+@FILE
+@KEY_ID
+def remove(path: Path, chosen: bytes) -> None:
+    """Take a key out of FILE; not the one that seals."""
+    _change(path, lambda text: keyring.removed(text, chosen, str(path)))
+
+
+def _drawn() -> keyring.Key:
+    return keyring.key(secrets.token_bytes(KEY_BYTES))
+
+
+def _change(path: Path, edit: Callable[[str], str]) -> None:
+    """Replace the file by what the edit makes of it; what is refused leaves it alone."""
+    before = keyfile.read_text(path)
+    after = edit(before)
+    if keyring.parse(after, str(path)) == keyring.parse(before, str(path)):
+        note(f"{path}: nothing to change")
+        return
+    keyfile.write_text(path, after)
+    note(f"{path}: changed; copy it to every node and send each SIGHUP before the next change")

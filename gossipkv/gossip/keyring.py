@@ -1,0 +1,132 @@
+"""The keys that packets are sealed with, in a file that people edit and copy from node to node.
+
+    # rack keys, 2026
+    4mCAJJ8TcbgZoRq0B4yIRgRTBcSTVQvNPrBQQVCbs3U=
+    9y0hH0JrJ5Ff0WZ0rjtOmfUh4v2G9Xn0D2Uq0m0dR1s=
+
+One key of 32 bytes a line, in base64; empty lines and what follows `#` do not count.  The first key seals, every key
+opens.  So keys change while a cluster runs, in three steps, each on every node before the next: *install* adds a key
+behind the others, *use* moves it to the front, *remove* takes the old one out.  A node reads the file at its start and
+at SIGHUP.
+
+A key is named by its id, four bytes of its hash, which is also what packets carry.  No message of ours shows a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KEY_BYTES: Final = 32
+KEY_ID_BYTES: Final = 4
+MAX_KEYS: Final = 16  # A change of keys needs two; more only cost whoever lost count.
+SESSION_BYTES: Final = 16
+
+
+class Key(NamedTuple):
+    """One key."""
+
+    id: bytes
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"Key({self.id.hex()})"  # The secret must not get into a log.
+
+
+def key(secret: bytes) -> Key:
+    """A key with its id."""
+    return Key(blake2b(secret, digest_size=KEY_ID_BYTES, person=b"gossipkv key").digest(), secret)
+
+
+def parse(text: str, name: str) -> tuple[Key, ...]:
+    """The keys of a file; `name` is what errors call it.
+
+    Raises:
+        ConfigError: a line is no key, stands twice, or there are none or too many.
+    """
+    keys: list[Key] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        written = key_of_line(line)
+        if not written:
+            continue
+        one = key(_secret(written, f"{name}: line {number}"))
+        if any(one.id == other.id for other in keys):
+            raise ConfigError(f"{name}: line {number}: key {one.id.hex()} stands there twice")
+        keys.append(one)
+    if not keys:
+        raise ConfigError(f"{name}: there is no key in it; `gossipkv keys new` makes a file with one")
+    if len(keys) > MAX_KEYS:
+        raise ConfigError(f"{name}: {len(keys)} keys, at most {MAX_KEYS}; remove what no node uses any more")
+    return tuple(keys)
+
+
+def key_of_line(line: str) -> str:
+    """What a line has before its comment."""
+    return line.partition("#")[0].strip()
+
+
+def _secret(written: str, where: str) -> bytes:
+    try:
+        secret = base64.b64decode(written, validate=True)
+    except (binascii.Error, ValueError):
+        raise ConfigError(f"{where}: expected a key of {KEY_BYTES} bytes in base64") from None
+    if len(secret) != KEY_BYTES:
+        raise ConfigError(f"{where}: expected a key of {KEY_BYTES} bytes in base64, got {len(secret)} bytes")
+    return secret
+
+
+def line_of(one: Key) -> str:
+    """A key as it stands in the file, its id behind it."""
+    return f"{base64.b64encode(one.secret).decode()}  # {one.id.hex()}\n"
+
+
+# Changes of the text.  Other lines stay as they are: people write comments.
+
+
+def installed(text: str, added: Sequence[Key], name: str) -> str:
+    """The text with more keys behind the others; those that it has are passed over."""
+    there = {one.id for one in parse(text, name)}
+    changed = text if text.endswith("\n") else f"{text}\n"
+    changed += "".join(line_of(one) for one in added if one.id not in there)
+    parse(changed, name)  # Not more than fit.
+    return changed
+
+
+def used(text: str, chosen: bytes, name: str) -> str:
+    """The text with this key before the others."""
+    lines = text.splitlines(keepends=True)
+    places = _places(lines, name)
+    line = lines.pop(_place(places, chosen, name))
+    lines.insert(min(places.values()), line if line.endswith("\n") else f"{line}\n")
+    return "".join(lines)
+
+
+def removed(text: str, chosen: bytes, name: str) -> str:
+    """The text without this key, which must not be the first."""
+    lines = text.splitlines(keepends=True)
+    places = _places(lines, name)
+    place = _place(places, chosen, name)
+    if place == min(places.values()):
+        raise ConfigError(f"{name}: key {chosen.hex()} is the one that seals; use another first, on every node")
+    del lines[place]
+    return "".join(lines)
+
+
+def _places(lines: Sequence[str], name: str) -> dict[bytes, int]:
+    """In which line each key stands."""
+    having = [number for number, line in enumerate(lines) if key_of_line(line)]
+    return {one.id: number for one, number in zip(parse("".join(lines), name), having, strict=True)}
+
+
+def _place(places: Mapping[bytes, int], chosen: bytes, name: str) -> int:
+    if chosen not in places:
+        known = ", ".join(one.hex() for one in places)
+        raise ConfigError(f"{name}: no key {chosen.hex()} in it; there are {known}")
+    return places[chosen]

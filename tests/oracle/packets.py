@@ -1,0 +1,298 @@
+"""The packets of gossip in plain Python, from `docs/gossip-packets.md` alone: a writer and a reader.
+
+It imports nothing from the package.  The tables below are the page's, word by word, and everything else follows from
+them; a test compares the two.  A message is `(kind, fields, parts)` and a part `(kind, fields)`, fields by the page's
+names; what repeats stands in the list `each`.  AES-GCM is the one thing not spelled out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import zlib
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+Value = bytes | int | str | tuple[bytes, int] | None
+Fields = dict[str, object]
+Table = tuple[tuple[str, str], ...]  # Size and name: a row of the page.
+
+HEADS: dict[str, tuple[int, Table]] = {
+    "PING": (1, (("4", "sequence"), ("8", "target's id"), ("8", "state hash"))),
+    "ACK": (2, (("4", "sequence"), ("8", "state hash"))),
+    "NACK": (3, (("4", "sequence"),)),
+    "PING_REQUEST": (4, (("4", "sequence"), ("8", "target's id"), ("address", "target's address"))),
+    "GOSSIP": (5, ()),
+    "SYNC": (6, (("8", "state hash"), ("1", "flags"))),
+    "WHO": (7, (("4", "sequence"), ("16", "uuid"), ("number", "epoch"), ("number", "uptime in ms"))),
+    "ME": (8, (("4", "sequence"), ("16", "uuid"), ("number", "epoch"), ("number", "uptime in ms"))),
+}
+SENDER: Table = (("1", "kind"), ("8", "sender's id"))  # Before the fields of every head.
+
+KNOWN: Table = (
+    ("8", "id"), ("1", "state"), ("4", "incarnation"),
+    ("number", "epoch"), ("number", "version"), ("number", "age in s"),
+)  # fmt: skip
+CHANGE: Table = (("number", "version minus since"), ("1", "kind"), ("text", "path"), ("text", "value"))
+
+# Kind, fields, and what is repeated after them up to the end of the part.
+PARTS: dict[str, tuple[int, Table, Table]] = {
+    "RECORD": (
+        1,
+        (
+            ("1", "state"), ("4", "incarnation"), ("16", "uuid"), ("number", "epoch"),
+            ("address", "address"), ("text", "name"),
+        ),
+        (),
+    ),
+    "VERDICT": (
+        2,
+        (("8", "id"), ("1", "state"), ("4", "incarnation"), ("number", "epoch"), ("8", "accuser's id")),
+        (),
+    ),
+    "DELTA": (
+        3,
+        (
+            ("8", "owner's id"), ("1", "flags"), ("number", "epoch"), ("number", "floor"), ("number", "since"),
+            ("number", "reach"), ("number", "target"),
+        ),
+        CHANGE,
+    ),
+    "HEAD": (4, (("8", "owner's id"), ("number", "epoch"), ("number", "version")), ()),
+    "DIGEST": (5, (("8", "first id"), ("8", "last id")), KNOWN),
+    "WANT": (6, (), KNOWN),
+}  # fmt: skip
+
+STATES = range(4)
+PUT, TOMBSTONE = 1, 2
+MOST = {"name": 64, "path": 1024, "value": 32 * 1024}
+LARGEST_NUMBER = (1 << 63) - 1
+
+Part = tuple[str, Fields]
+Message = tuple[str, Fields, list[Part]]
+
+
+class Broken(Exception):
+    """The bytes break a rule of the page."""
+
+
+def demand(holds: object, reason: str) -> None:
+    """One rule of the page."""
+    if not holds:
+        raise Broken(reason)
+
+
+# Writing ------------------------------------------------------------------------------------------------------------
+
+
+def number(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; the top bit says that more follow."""
+    octets = [value >> shift & 0x7F for shift in range(0, max(1, value.bit_length()), 7)]
+    return bytes([*(octet | 0x80 for octet in octets[:-1]), octets[-1]])
+
+
+def write_field(size: str, value: Value) -> bytes:
+    """One field."""
+    if size == "number":
+        assert isinstance(value, int)
+        return number(value)
+    if size == "address":
+        assert isinstance(value, tuple)
+        ip, port = value
+        return {4: b"\x04", 16: b"\x06"}[len(ip)] + ip + bytes((port >> 8, port & 0xFF))
+    if size == "text":
+        octets = value.encode() if isinstance(value, str) else value
+        assert isinstance(octets, bytes)
+        return number(len(octets)) + octets
+    if isinstance(value, int):
+        return bytes(value >> 8 * place & 0xFF for place in reversed(range(int(size))))
+    assert isinstance(value, bytes)
+    assert len(value) == int(size)
+    return value
+
+
+def write_fields(table: Table, fields: Fields) -> bytes:
+    """Fields one after the other; a tombstone has no value."""
+    return b"".join(
+        write_field(size, fields[name]) for size, name in table if not (name == "value" and fields["kind"] == TOMBSTONE)
+    )
+
+
+def encode_part(part: Part) -> bytes:
+    """Kind, length, body."""
+    name, fields = part
+    kind, table, repeated = PARTS[name]
+    body = write_fields(table, fields) + b"".join(write_fields(repeated, one) for one in fields.get("each", []))
+    return bytes((kind, len(body) >> 8, len(body) & 0xFF)) + body
+
+
+def encode(message: Message) -> bytes:
+    """A head and its parts."""
+    name, fields, parts = message
+    kind, table = HEADS[name]
+    return write_fields(SENDER + table, {"kind": kind, **fields}) + b"".join(map(encode_part, parts))
+
+
+# Reading ------------------------------------------------------------------------------------------------------------
+
+
+def read_number(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at `at`, and where it ends."""
+    value = 0
+    for place in range(9):
+        demand(at + place < len(data), "cut short")
+        octet = data[at + place]
+        value += (octet & 0x7F) << 7 * place
+        if not octet & 0x80:
+            return value, at + place + 1
+    raise Broken("a number of more than 63 bits")
+
+
+def read_octets(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+    """So many bytes."""
+    demand(at + size <= len(data), "cut short")
+    return data[at : at + size], at + size
+
+
+def read_field(size: str, name: str, data: bytes, at: int) -> tuple[Value, int]:
+    """The field that begins at `at`, and where it ends."""
+    if size == "number":
+        return read_number(data, at)
+    if size == "address":
+        family, at = read_octets(data, at, 1)
+        demand(family in {b"\x04", b"\x06"}, "no such address family")
+        ip, at = read_octets(data, at, 4 if family == b"\x04" else 16)
+        port, at = read_octets(data, at, 2)
+        return (ip, port[0] << 8 | port[1]), at
+    if size == "text":
+        length, at = read_number(data, at)
+        demand(length <= MOST[name], "too long")
+        octets, at = read_octets(data, at, length)
+        if name == "value":
+            return octets, at
+        try:
+            return octets.decode(), at
+        except UnicodeDecodeError:
+            raise Broken("not UTF-8") from None
+    octets, at = read_octets(data, at, int(size))
+    if int(size) > 4:
+        return octets, at
+    value = 0
+    for octet in octets:
+        value = value << 8 | octet
+    demand(name != "state" or value in STATES, "no such state")
+    return value, at
+
+
+def read_fields(table: Table, data: bytes, at: int) -> tuple[Fields, int]:
+    """Fields one after the other, and where they end."""
+    fields: Fields = {}
+    for size, name in table:
+        if name == "value" and fields["kind"] == TOMBSTONE:
+            break
+        fields[name], at = read_field(size, name, data, at)
+        demand(table is not CHANGE or name != "path" or fields["kind"] in {PUT, TOMBSTONE}, "no such kind of change")
+    return fields, at
+
+
+def decode_head(data: bytes) -> tuple[str, Fields, int]:
+    """The head of a message: its kind, its fields, where its parts begin."""
+    by_kind = {kind: name for name, (kind, _) in HEADS.items()}
+    demand(data[:1] and data[0] in by_kind, "no such kind of message")
+    name = by_kind[data[0]]
+    fields, at = read_fields(SENDER + HEADS[name][1], data, 0)
+    del fields["kind"]
+    return name, fields, at
+
+
+def decode_parts(data: bytes, at: int) -> tuple[list[Part], bool]:
+    """The parts from `at`, and whether all is well up to the end; those of an unknown kind are passed over."""
+    by_kind = {kind: name for name, (kind, _, _) in PARTS.items()}
+    parts: list[Part] = []
+    while at < len(data):
+        try:
+            head, at = read_octets(data, at, 3)
+            body, at = read_octets(data, at, head[1] << 8 | head[2])
+            if head[0] in by_kind:
+                name = by_kind[head[0]]
+                parts.append((name, decode_body(name, body)))
+        except Broken:
+            return parts, False
+    return parts, True
+
+
+def decode_body(name: str, body: bytes) -> Fields:
+    """What one part says.  Bytes after the fields of a part in which nothing repeats are passed over."""
+    _, table, repeated = PARTS[name]
+    fields, at = read_fields(table, body, 0)
+    if repeated:
+        each: list[Fields] = []
+        while at < len(body):
+            one, at = read_fields(repeated, body, at)
+            each.append(one)
+        fields["each"] = each
+    if name == "RECORD":
+        demand(fields["name"], "no name")
+    if name == "DELTA":
+        check_delta(fields)
+    return fields
+
+
+def check_delta(fields: Fields) -> None:
+    """What the numbers of a delta must be to each other."""
+    floor, since, reach, target = (fields[name] for name in ("floor", "since", "reach", "target"))
+    steps = [0, *(one["version minus since"] for one in fields["each"])]
+    demand(all(one < other for one, other in itertools.pairwise(steps)), "versions do not ascend")
+    demand(since + steps[-1] <= reach <= target, "beyond its reach")
+    demand(floor <= target, "floor above target")
+    demand(fields["flags"] & 1 or floor <= since, "a gap below the floor")
+
+
+# Envelopes ----------------------------------------------------------------------------------------------------------
+
+
+def prefix(form: int, cluster: str, cluster_id: bytes) -> bytes:
+    """The fifteen bytes before everything."""
+    return b"G\x01" + bytes((form,)) + hashlib.blake2b(cluster.encode(), digest_size=4).digest() + cluster_id
+
+
+def wrap_plain(message: bytes, cluster: str, cluster_id: bytes) -> bytes:
+    """The plain form."""
+    before = prefix(0, cluster, cluster_id)
+    return before + zlib.crc32(before + message).to_bytes(4, "big") + message
+
+
+def key_id(secret: bytes) -> bytes:
+    """Four bytes that name a key of the ring."""
+    return hashlib.blake2b(secret, digest_size=4, person=b"gossipkv key").digest()
+
+
+def session_key(secret: bytes, session: bytes) -> bytes:
+    """HKDF-SHA256 for 32 bytes (RFC 5869): extract, then the first block of expand."""
+    extracted = hmac.digest(session, secret, "sha256")
+    return hmac.digest(extracted, b"gossipkv packets 1\x01", "sha256")
+
+
+def wrap_sealed(
+    message: bytes, cluster: str, cluster_id: bytes, *, secret: bytes, session: bytes, counter: int
+) -> bytes:
+    """The sealed form."""
+    before = prefix(1, cluster, cluster_id) + key_id(secret) + session + counter.to_bytes(8, "big")
+    return before + AESGCM(session_key(secret, session)).encrypt(counter.to_bytes(12, "big"), message, before)
+
+
+def unwrap(packet: bytes, cluster: str, cluster_id: bytes, secret: bytes | None = None) -> bytes:
+    """The message of either form."""
+    if packet[:15] == prefix(0, cluster, cluster_id):
+        demand(len(packet) >= 19, "cut short")
+        demand(zlib.crc32(packet[:15] + packet[19:]) == int.from_bytes(packet[15:19], "big"), "damaged")
+        return packet[19:]
+    demand(packet[:15] == prefix(1, cluster, cluster_id), "not ours")
+    demand(len(packet) >= 59, "cut short")
+    demand(secret is not None and packet[15:19] == key_id(secret), "another key")
+    try:
+        return AESGCM(session_key(secret, packet[19:35])).decrypt(bytes(4) + packet[35:43], packet[43:], packet[:43])
+    except InvalidTag:
+        raise Broken("not authentic") from None
