@@ -39,6 +39,9 @@ class Call:
     def begin(self) -> None:
         """Open the connection and send the request."""
         self._world.scheduler.after(self._ask.timeout_ms * MS, self._time_out)
+        refuses = self._world.network.refuses
+        if refuses is not None and refuses(self._ask.request):
+            return
         self._count(len(self._ask.request))
         self._send(self._asker, self._ask.to, self._arrive)
 

@@ -246,4 +246,3 @@ def _wrong_about(history: History, member: Member | None, name: str, *, is_up: b
     return None
 
 
-Look = "Callable[[Machine], None]"

@@ -155,11 +155,12 @@ class Machine:
         if not self._write(self.kept):
             return
         self.starts += 1
-        self.world.epochs_begun[self.name, self.kept.epoch] = self
         boot = Boot(self.name, self.address, uuid, self.kept.epoch, self.kept.cluster_id, chance)
         self.core = core = self.program(boot)
         self._set_free()
         core.start(joins=list(self.joins), remembered=self.kept.peers, now_ms=self.now_ms)
+        for seen in self.world.on_started:
+            seen(self)
         self._after(core)
 
     def crash(self, *, power: bool = False) -> None:
@@ -425,7 +426,6 @@ class Machine:
         kept = self.kept._replace(epoch=effect.epoch, cluster_id=effect.cluster_id)
         if self._write(kept):
             self.kept = kept
-            self.world.epochs_begun[self.name, kept.epoch] = self
             self._later(WRITE_US, lambda: self.when_free(self._told(effect.token)))
 
     def _told(self, token: int) -> Callable[[], None]:

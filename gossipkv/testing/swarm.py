@@ -15,22 +15,20 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.envelope import Envelope
 from gossipkv.gossip.profile import LAN, LOCAL, Profile
-from gossipkv.testing import faults
+from gossipkv.testing import faults, transitions
 from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
+from gossipkv.testing.members import program
 from gossipkv.testing.scheduler import MS, SECOND
-from gossipkv.testing.transitions import Transitions
+
 from gossipkv.testing.workload import Workload
 from gossipkv.testing.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from gossipkv.testing.checkers import Violation
-    from gossipkv.testing.machine import Boot, Core
 
 LOOK_US = 250 * MS
 SETTLED_US = 15 * SECOND  # How long nothing may change once everybody showed the truth.
@@ -79,22 +77,11 @@ class Outcome:
         return not self.violations
 
 
-def program(profile: Profile, cluster: str = "simulated", limits: Limits | None = None) -> Callable[[Boot], Core]:
-    """What each machine runs: the members' own code."""
-
-    def start(boot: Boot) -> Gossip:
-        me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, pinned=False)
-        envelope = Envelope(cluster, boot.cluster_id)
-        return Gossip(me, profile, boot.random, limits=limits or Limits(), envelope=envelope)
-
-    return start
-
-
 def run(plan: Plan) -> Outcome:
     """One run, from its beginning to its end."""
-    with Transitions() as transitions:
+    with transitions.counted() as taken:
         outcome = _Run(plan).run()
-    outcome.transitions = transitions.taken
+    outcome.transitions = taken
     return outcome
 
 

@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Self, final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
-from gossipkv.gossip.membership import states
+from gossipkv.gossip.member import State
+from gossipkv.gossip.membership import beliefs, states
+from gossipkv.gossip.membership.states import Said
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Iterator, Mapping
 
-    from gossipkv.gossip.member import State
-    from gossipkv.gossip.membership.states import Said
-
-_Key = tuple["State | None", "Said"]
+Key = tuple[State | None, Said]
 
 
-def name(key: _Key) -> str:
+def name(key: Key) -> str:
     """A transition in words."""
     state, said = key
     return f"{'UNKNOWN' if state is None else state.name} + {said.name}"
 
 
-ALL = frozenset(name(key) for key in states.NEXT)
+ALL: Final = frozenset(map(name, states.NEXT))
 
 
-@final
-class Transitions:
-    """While it is entered, `taken` counts."""
+class _Counting(dict[Key, State | None]):
+    """The table; every entry that is looked up counts."""
 
-    def __init__(self) -> None:
-        self.taken: Counter[str] = Counter()
-
-    def __enter__(self) -> Self:
-        self._before = states.NEXT
-        states.NEXT = _Counting(self._before, self.taken)  # type: ignore[misc]  # Final for everybody else.
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        states.NEXT = self._before  # type: ignore[misc]  # As above.
-
-
-class _Counting(dict[_Key, "State | None"]):
-    def __init__(self, table: object, taken: Counter[str]) -> None:
+    def __init__(self, table: Mapping[Key, State | None], taken: Counter[str]) -> None:
         super().__init__(table)
         self._taken = taken
+
+    def get(self, key: Key, default: State | None = None) -> State | None:  # type: ignore[override]  # Fewer cases.
+        if key in self:
+            self._taken[name(key)] += 1
+        return super().get(key, default)
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """How often each transition is taken until the block ends."""
+    taken: Counter[str] = Counter()
+    table = beliefs.NEXT
+    setattr(beliefs, "NEXT", _Counting(table, taken))  # noqa: B010  # Final, for everybody else.
+    try:
+        yield taken
+    finally:
+        setattr(beliefs, "NEXT", table)  # noqa: B010  # As above.
