@@ -51,10 +51,16 @@ class Changed(NamedTuple):
     before: State | None
 
 
+class Complain(NamedTuple):
+    """Tell whoever runs this node; it goes on."""
+
+    error: GossipKVError
+
+
 class Stop(NamedTuple):
     """This node must not go on under its name or in its cluster: end it, and say why."""
 
     error: GossipKVError
 
 
-Effect = Send | Ask | Store | Remember | Changed | Stop
+Effect = Send | Ask | Store | Remember | Changed | Complain | Stop

@@ -8,9 +8,11 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
     NACK        4 sequence
     PING_REQUEST  4 sequence, 8 target's id, target's address
     GOSSIP      nothing
-    SYNC        8 state hash, 1 flags (1: more than fits, come over TCP; 2: a reply, which asks for none)
+    SYNC        8 state hash, 1 flags (1: more than fits, come over TCP; 2: a reply, which asks for none; of the sender
+                where cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id)
     WHO         4 sequence, 16 uuid, number epoch, number uptime in ms: who is at your address?
     ME          as WHO: I am
+    REFUSAL     text cluster's name: you are of another (over TCP; unlike all else, in an envelope that is not yours)
 
     part        1 kind, 2 length, body
     RECORD      a member: 1 state, 4 incarnation, 16 uuid, number epoch, address, name behind its length
@@ -40,17 +42,18 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
 
-PING, ACK, NACK, PING_REQUEST, GOSSIP, SYNC, WHO, ME = range(1, 9)
+PING, ACK, NACK, PING_REQUEST, GOSSIP, SYNC, WHO, ME, REFUSAL = range(1, 10)
 RECORD, VERDICT, DELTA, HEAD, DIGEST, WANT = range(1, 7)
 
 HASH_BYTES = 8
 PART_HEAD_BYTES = 3
 MAX_PART_BYTES = 0xFFFF
 
-MORE, REPLY = 1, 2  # Flags of SYNC.
+MORE, REPLY, LONE, PINNED = 1, 2, 4, 8  # Flags of SYNC.
 RESET = 1  # Flag of DELTA.
 PUT, TOMBSTONE = 1, 2
 
+MAX_CLUSTER_BYTES = 255  # Of a name in a refusal.
 MAX_PATH_BYTES = 1024
 MAX_VALUE_BYTES = 32 * 1024
 
@@ -216,6 +219,17 @@ def read_who(message: bytes) -> Who:
     """What WHO and ME say."""
     reader = Reader(message, NACK_BYTES)
     return Who(read_nack(message), reader.take(UUID_BYTES), reader.varint(), reader.varint())
+
+
+def refusal(sender: bytes, cluster: str) -> bytes:
+    """You are of another cluster than I."""
+    return bytes((REFUSAL,)) + sender + fields.text(cluster.encode()[:MAX_CLUSTER_BYTES])
+
+
+def read_refusal(message: bytes) -> str:
+    """The cluster's name, for a person to read."""
+    reader = Reader(message, 1 + ID_BYTES)
+    return reader.text(MAX_CLUSTER_BYTES).decode(errors="replace")
 
 
 def _whole(message: bytes, size: int) -> bytes:

@@ -50,6 +50,11 @@ class Profile:
 
     packet_bytes: int = 1400  # Fits an Ethernet frame with IPv6, UDP and a tunnel's header.
 
+    @property
+    def nack_ms(self) -> int:
+        """When a helper that has no ACK yet says so: early enough to be heard within the interval of who asked."""
+        return min(self.probe_timeout_ms, self.probe_interval_ms - self.probe_timeout_ms) * 4 // 5
+
     def suspicion_least_ms(self, members: int) -> int:
         """The shortest time between suspicion and verdict in a cluster of so many."""
         scale = max(1.0, math.log10(max(1, members)))

@@ -1,70 +1,77 @@
-"""What is still to be told: parts that ride on packets until each was sent often enough.
+"""News on its way, told to a bounded number of members each.
 
-A rumour has a key, and a newer one replaces it, with all its transmissions ahead.  Those sent least go first, the
-newest of them before the others: in a burst nobody's first transmission waits for another's tenth.
+One rumour a subject: the newer statement takes the place of the older and begins anew.  What was told the fewest times
+goes first, of those the newest: in a flood of news everything gets out once before anything gets out twice.  A subject
+has one rumour and there are no more subjects than members (or keys), so the queue is bounded by what it speaks of.
 """
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
-_SMALLEST_PART = 12  # A HEAD with small numbers.
+# A part that does not fit is passed by for smaller ones behind it, so far and no further.
+_PASSED_BY: Final = 8
 
 
 @final
 class Rumours:
-    """A queue of parts, by how often each was sent."""
+    """Parts of packets, by subject."""
 
-    __slots__ = ("_by_count", "_counts")
+    __slots__ = ("_told", "_waiting", "size")
 
     def __init__(self) -> None:
-        self._counts: dict[bytes, int] = {}  # How often the rumour of a key was sent.
-        self._by_count: list[dict[bytes, bytes]] = [{}]  # By that: key and part, the newest last.
+        self._waiting: list[dict[bytes, bytes]] = []  # By how often it was told; newest last.
+        self._told: dict[bytes, int] = {}
+        self.size = 0  # In bytes, of all together.
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self._told)
 
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._counts
+    def __contains__(self, subject: bytes) -> bool:
+        return subject in self._told
 
-    def add(self, key: bytes, part: bytes) -> None:
-        """Tell this; it replaces what was to be told under the same key."""
-        self.remove(key)
-        self._counts[key] = 0
-        self._by_count[0][key] = part
+    def add(self, subject: bytes, part: bytes) -> None:
+        """Tell this from now on, and no longer what was told about the same subject."""
+        self.remove(subject)
+        if not self._waiting:
+            self._waiting.append({})
+        self._waiting[0][subject] = part
+        self._told[subject] = 0
+        self.size += len(part)
 
-    def remove(self, key: bytes) -> None:
-        """Tell no more under this key."""
-        count = self._counts.pop(key, None)
-        if count is not None:
-            del self._by_count[count][key]
+    def remove(self, subject: bytes) -> None:
+        """Tell nothing about this any more."""
+        told = self._told.pop(subject, None)
+        if told is not None:
+            self.size -= len(self._waiting[told].pop(subject))
 
     def take(self, room: int, limit: int) -> list[bytes]:
-        """Parts for one packet, together of at most `room` bytes; one that was sent `limit` times is done."""
-        if not self._counts:
-            return []
-        chosen: list[tuple[int, bytes, bytes]] = []
-        for count, queued in enumerate(self._by_count):
-            for key in reversed(queued):
-                part = queued[key]
+        """Parts for one packet of at most `room` bytes together; what was now told `limit` times is done with."""
+        chosen: list[tuple[bytes, bytes, int]] = []
+        passed_by = 0
+        for told, rumours in enumerate(self._waiting):
+            for subject in reversed(rumours):
+                part = rumours[subject]
                 if len(part) <= room:
-                    chosen.append((count, key, part))
                     room -= len(part)
-                    if room < _SMALLEST_PART:
+                    chosen.append((subject, part, told))
+                else:
+                    passed_by += 1
+                    if passed_by > _PASSED_BY:
                         break
-            if room < _SMALLEST_PART:
+            if passed_by > _PASSED_BY:
                 break
-        for count, key, part in chosen:
-            self._sent(count, key, part, limit)
-        return [part for _, _, part in chosen]
+        for subject, part, told in chosen:
+            del self._waiting[told][subject]
+            self._keep(subject, part, told + 1, limit)
+        return [part for _, part, _ in chosen]
 
-    def _sent(self, count: int, key: bytes, part: bytes, limit: int) -> None:
-        del self._by_count[count][key]
-        count += 1
-        if count >= limit:
-            del self._counts[key]
+    def _keep(self, subject: bytes, part: bytes, told: int, limit: int) -> None:
+        if told >= limit:
+            del self._told[subject]
+            self.size -= len(part)
             return
-        if count == len(self._by_count):
-            self._by_count.append({})
-        self._by_count[count][key] = part
-        self._counts[key] = count
+        while len(self._waiting) <= told:
+            self._waiting.append({})
+        self._waiting[told][subject] = part
+        self._told[subject] = told

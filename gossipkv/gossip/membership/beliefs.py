@@ -1,0 +1,212 @@
+"""What this node believes of others, and what it does when that changes.
+
+Everything said about a member, by whomever and in whatever packet, comes through `told` (a RECORD) or `judged` (a
+VERDICT); what this node found out itself through `unanswered`.  All three ask the table in `states.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, final
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.effects import Changed
+from gossipkv.gossip.member import ID_BYTES, MAX_INCARNATION, Rank, State
+from gossipkv.gossip.membership.states import NEXT, Said
+from gossipkv.gossip.membership.suspicion import Suspicion
+from gossipkv.gossip.packets import Verdict
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.member import Member
+    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.outbox import Outbox
+    from gossipkv.gossip.membership.rumours import Rumours
+    from gossipkv.gossip.membership.timers import Timers
+    from gossipkv.gossip.profile import Profile
+
+ALIVE, SUSPECT, DEAD, LEFT = State
+NOBODY = bytes(ID_BYTES)  # The accuser where none is named.
+_BY_RECORD = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD_RECORD, LEFT: Said.LEFT}
+_BY_VERDICT = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD, LEFT: Said.LEFT}
+
+
+class Watcher(Protocol):
+    """Who must know when a belief changes: the core, for tree, exchange, detector and rumours' timer."""
+
+    def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
+        """A member is known in another way, or for the first time."""
+
+    def on_forgotten(self, member: Member, *, now_ms: int) -> None:
+        """A member is known no longer."""
+
+    def on_news(self, *, now_ms: int) -> None:
+        """There is a rumour to tell."""
+
+
+@final
+class Beliefs:
+    """The table of members and the rules by which it changes."""
+
+    def __init__(
+        self,
+        members: Members,
+        profile: Profile,
+        rumours: Rumours,
+        timers: Timers,
+        outbox: Outbox,
+        watcher: Watcher,
+    ) -> None:
+        self._members = members
+        self._profile = profile
+        self._rumours = rumours
+        self._timers = timers
+        self._outbox = outbox
+        self._watcher = watcher
+        self._suspicions: dict[bytes, Suspicion] = {}
+        self._forgets_ms = 0  # When the oldest dead one is forgotten; 0 while nobody waits for that.
+        self.grace_until_ms = 0  # No verdict of my own before: I was away, and what I missed is still being read.
+
+    def told(self, record: Member, *, now_ms: int) -> None:
+        """Hear a RECORD of a peer; it does not say who accused, so it confirms no suspicion."""
+        peer = self._members.peers.get(record.id)
+        if peer is None:
+            self._learn(record, now_ms)
+        elif _beats(record, peer.member):
+            self._turn(peer.member, record, _BY_RECORD[record.state], NOBODY, now_ms)
+
+    def judged(self, said: Verdict, *, now_ms: int) -> None:
+        """Hear a VERDICT about a peer."""
+        peer = self._members.peers.get(said.id)
+        if peer is None or peer.member.epoch != said.epoch:
+            self._outbox.counters["verdict_about_unknown"] += 1
+            return
+        known = peer.member
+        rank = Rank(said.epoch, said.state is LEFT, said.incarnation, said.state)
+        if rank > known.rank:
+            statement = known._replace(incarnation=said.incarnation, state=said.state)
+            self._turn(known, statement, _BY_VERDICT[said.state], said.accuser, now_ms)
+        elif said.state is SUSPECT and rank == known.rank:
+            self._confirm(known, said.accuser, now_ms)
+
+    def unanswered(self, id_: bytes, *, now_ms: int) -> None:
+        """My probe of a peer failed."""
+        peer = self._members.peers.get(id_)
+        if peer is None:
+            return
+        known, own = peer.member, self._members.own.id
+        if known.state is SUSPECT:
+            self._confirm(known, own, now_ms)
+        else:
+            self._turn(known, known, Said.UNANSWERED, own, now_ms)
+
+    def _learn(self, record: Member, now_ms: int) -> None:
+        state = NEXT.get((None, _BY_RECORD[record.state]))
+        if state is None:
+            return
+        if len(self._members) >= self._members.most and not self._make_room(now_ms):
+            self._outbox.counters["members_full"] += 1
+            return
+        self._become(record._replace(state=state), NOBODY, now_ms)
+
+    def _make_room(self, now_ms: int) -> bool:
+        oldest = min(self._members.unreachable(), key=lambda peer: (peer.since_ms, peer.member.id), default=None)
+        if oldest is None:
+            return False
+        self._outbox.counters["dead_forgotten_for_room"] += 1
+        self._forget(oldest.member, now_ms)
+        return True
+
+    def _turn(self, known: Member, statement: Member, said: Said, accuser: bytes, now_ms: int) -> None:
+        state = NEXT.get((known.state, said))
+        if state is not None:
+            self._become(statement._replace(state=state), accuser, now_ms)
+
+    def _become(self, member: Member, accuser: bytes, now_ms: int) -> None:
+        self._suspicions.pop(member.id, None)
+        before = self._members.put(member, now_ms)
+        if member.state is SUSPECT:
+            self._suspect(member, accuser, now_ms)
+        elif member.state in {DEAD, LEFT}:
+            self._remember(now_ms)
+        if member.state in {ALIVE, SUSPECT} or before in {ALIVE, SUSPECT}:
+            self._tell(member, accuser, whole=before is None or member.state is ALIVE, now_ms=now_ms)
+        self._watcher.on_changed(member, before, now_ms=now_ms)
+        self._outbox.effects.append(Changed(member, before))
+
+    def _tell(self, member: Member, accuser: bytes, *, whole: bool, now_ms: int) -> None:
+        """Tell it on: `whole` when others may not know the member, else in short."""
+        if whole:
+            part = packets.record(member)
+        else:
+            part = packets.verdict(Verdict(member.id, member.state, member.incarnation, member.epoch, accuser))
+        self._rumours.add(member.id, part)
+        self._watcher.on_news(now_ms=now_ms)
+
+    def _suspect(self, member: Member, accuser: bytes, now_ms: int) -> None:
+        suspicion = Suspicion(accuser, self._profile, self._members.reachable, now_ms)
+        self._suspicions[member.id] = suspicion
+        self._timers.at(suspicion.deadline_ms, partial(self._expire, member.id, suspicion))
+
+    def _confirm(self, known: Member, accuser: bytes, now_ms: int) -> None:
+        suspicion = self._suspicions.get(known.id)
+        if suspicion is not None and suspicion.confirm(accuser):
+            self._timers.at(suspicion.deadline_ms, partial(self._expire, known.id, suspicion))
+            self._tell(known, accuser, whole=False, now_ms=now_ms)
+
+    def _expire(self, id_: bytes, suspicion: Suspicion, now_ms: int) -> None:
+        if self._suspicions.get(id_) is not suspicion or now_ms < suspicion.deadline_ms:
+            return  # Refuted, or the timer of an earlier life.
+        if now_ms < self.grace_until_ms:
+            self._timers.at(self.grace_until_ms, partial(self._expire, id_, suspicion))
+            return
+        known = self._members.peers[id_].member
+        self._turn(known, known, Said.EXPIRED, self._members.own.id, now_ms)
+        self._outbox.counters["verdicts"] += 1
+
+    def _remember(self, now_ms: int) -> None:
+        if not self._forgets_ms:
+            self._forgets_ms = now_ms + self._profile.dead_retention_ms
+            self._timers.at(self._forgets_ms, self._forget_old)
+
+    def _forget_old(self, now_ms: int) -> None:
+        """Forget those that have been dead for long; all nodes do at about the same time, since ages travel."""
+        if now_ms < self._forgets_ms:
+            return
+        retention = self._profile.dead_retention_ms
+        self._forgets_ms = 0
+        for peer in list(self._members.unreachable()):
+            forgets_ms = peer.since_ms + retention
+            if now_ms >= forgets_ms:
+                self._forget(peer.member, now_ms)
+            elif not self._forgets_ms or forgets_ms < self._forgets_ms:
+                self._forgets_ms = forgets_ms
+        if self._forgets_ms:
+            self._timers.at(self._forgets_ms, self._forget_old)
+
+    def _forget(self, member: Member, now_ms: int) -> None:
+        self._members.forget(member.id)
+        self._rumours.remove(member.id)
+        self._watcher.on_forgotten(member, now_ms=now_ms)
+
+    def aged(self, id_: bytes, epoch: int, age_s: int, *, now_ms: int) -> None:
+        """Hear for how long a peer has been dead or gone: the longest that anybody knows is true."""
+        peer = self._members.peers.get(id_)
+        if peer is None or peer.member.epoch != epoch or peer.member.state not in {DEAD, LEFT}:
+            return
+        peer.since_ms = min(peer.since_ms, now_ms - age_s * 1000)
+        forgets_ms = peer.since_ms + self._profile.dead_retention_ms
+        if forgets_ms < self._forgets_ms:
+            self._forgets_ms = forgets_ms
+            self._timers.at(forgets_ms, self._forget_old)
+
+
+def _beats(record: Member, known: Member) -> bool:
+    """Whether a record is believed rather than what is known; two claims of one rank are told apart somehow."""
+    if record.rank != known.rank:
+        return record.rank > known.rank
+    return (record.uuid, record.address) > (known.uuid, known.address)
+
+
+def refuting(own: Member, said: int) -> Member:
+    """This node in an incarnation above what was said of it."""
+    return own._replace(incarnation=min(MAX_INCARNATION, max(own.incarnation, said) + 1))

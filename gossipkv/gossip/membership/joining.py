@@ -1,0 +1,244 @@
+"""Finding the others: at the start, and again whenever they are lost.
+
+Addresses to join are asked at once, and from then on as long as none of the live members is at them: so two halves of
+a cluster that lost each other, or a cluster that was restarted all at once, find each other again whatever happened.
+Addresses remembered from the last run are asked only until somebody has answered.
+
+Asking is an exchange over TCP (`exchange.py`); where the cluster ids differ it is only a meeting (`meeting.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import LocalError
+from gossipkv.gossip import packets
+from gossipkv.gossip.envelope import CLUSTER_ID_BYTES, HEADER_BYTES, NO_CLUSTER, Dropped, cluster_id_of
+from gossipkv.gossip.effects import Complain
+from gossipkv.gossip.fields import Malformed
+from gossipkv.gossip.membership.meeting import Outcome, Side, meet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.outbox import Outbox
+    from gossipkv.gossip.membership.timers import Timers
+    from gossipkv.gossip.profile import Profile
+
+    Merge = Callable[[bytes, Address, int], None]  # A reply of a node of my cluster, from where, now_ms.
+
+MAX_SEEDS: Final = 256
+MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still there.
+
+
+@final
+class Seed:
+    """An address where a member may be."""
+
+    __slots__ = ("asking", "failures", "remembered")
+
+    def __init__(self, *, remembered: bool) -> None:
+        self.remembered = remembered
+        self.asking = False
+        self.failures = 0
+
+
+@final
+class Joining:
+    """Asks the seeds."""
+
+    __slots__ = (
+        "_cluster",
+        "_complained",
+        "_introduce",
+        "_members",
+        "_merge",
+        "_outbox",
+        "_pinned",
+        "_profile",
+        "_random",
+        "_request",
+        "_seeds",
+        "_taking",
+        "_timers",
+    )
+
+    def __init__(
+        self,
+        members: Members,
+        profile: Profile,
+        random: Random,
+        timers: Timers,
+        outbox: Outbox,
+        *,
+        cluster: str,
+        pinned: bool,
+        request: Callable[[], bytes],
+        merge: Merge,
+        introduce: Callable[[int], None],
+    ) -> None:
+        self._members = members
+        self._profile = profile
+        self._random = random
+        self._timers = timers
+        self._outbox = outbox
+        self._cluster = cluster
+        self._pinned = pinned
+        self._request = request
+        self._merge = merge
+        self._introduce = introduce
+        self._seeds: dict[Address, Seed] = {}
+        self._taking = NO_CLUSTER  # The cluster id that is being kept.
+        self._complained: set[Address] = set()
+
+    def start(self, joins: Iterable[Address], remembered: Iterable[Address], now_ms: int) -> None:
+        """Ask all of them; with nobody to ask, be a cluster."""
+        self.join(joins, now_ms)
+        for address in list(remembered)[:MAX_REMEMBERED]:
+            self._add(address, now_ms, remembered=True)
+        if self._seeds:
+            return
+        if self._outbox.envelope.cluster_id == NO_CLUSTER:
+            self._draw(now_ms)
+        else:
+            self._introduce(now_ms)
+
+    def join(self, addresses: Iterable[Address], now_ms: int) -> None:
+        """Ask these from now on too."""
+        for address in addresses:
+            self._add(address, now_ms, remembered=False)
+
+    def _add(self, address: Address, now_ms: int, *, remembered: bool) -> None:
+        if address == self._members.own.address or address in self._seeds or len(self._seeds) >= MAX_SEEDS:
+            return
+        seed = self._seeds[address] = Seed(remembered=remembered)
+        self._ask(address, seed, now_ms)
+
+    def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:  # noqa: ARG002 - as all that asks
+        seed.asking = True
+        self._outbox.ask(
+            address, self._request(), self._profile.ask_timeout_ms, partial(self._answered, address, seed)
+        )
+
+    def lone(self, *, asked: bool) -> bool:
+        """Whether I may take another cluster's id without leaving anybody behind."""
+        if self._members.reachable > 1:
+            return False
+        return not asked or (len(self._members) == 1 and not any(seed.remembered for seed in self._seeds.values()))
+
+    def flags(self, *, asked: bool) -> int:
+        """What a meeting must know of me."""
+        return packets.LONE * self.lone(asked=asked) | packets.PINNED * self._pinned
+
+    def _side(self, *, asked: bool) -> Side:
+        return Side(self._outbox.envelope.cluster_id, self.lone(asked=asked), self._pinned)
+
+    def _answered(self, address: Address, seed: Seed, reply: bytes | None, now_ms: int) -> None:
+        seed.asking = False
+        again_ms = self._profile.reconnect_interval_ms
+        try:
+            outcome = Outcome.REFUSED if reply is None else self._met(address, seed, reply, now_ms)
+        except (Dropped, Malformed) as error:
+            self._outbox.counters["bad_reply"] += 1
+            self._refused(address, reply or b"", error)
+            outcome = Outcome.REFUSED
+        if outcome is Outcome.SAME:
+            self._joined(seed)
+        elif outcome is Outcome.REFUSED:
+            again_ms = min(again_ms, self._profile.probe_interval_ms << min(seed.failures, 16))
+            seed.failures += 1
+        else:
+            again_ms = self._profile.gossip_interval_ms
+        if address in self._seeds:
+            wait_ms = int(again_ms * (0.75 + self._random.random() / 2))
+            self._timers.at(now_ms + wait_ms, partial(self._again, address, seed))
+        if outcome is Outcome.SAME or not any(seed.asking for seed in self._seeds.values()):
+            self._introduce(now_ms)
+
+    def _joined(self, seed: Seed) -> None:
+        seed.failures = 0
+        for address in [address for address, one in self._seeds.items() if one.remembered and not one.asking]:
+            del self._seeds[address]
+
+    def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
+        if self._seeds.get(address) is not seed or seed.asking:
+            return
+        if any(peer.reachable and peer.member.address == address for peer in self._members.peers.values()):
+            self._timers.at(now_ms + self._profile.reconnect_interval_ms, partial(self._again, address, seed))
+        else:
+            self._ask(address, seed, now_ms)
+
+    def _met(self, address: Address, seed: Seed, reply: bytes, now_ms: int) -> Outcome:
+        message = self._outbox.envelope.unwrap(reply, any_cluster=True)
+        if message[:1] != bytes((packets.SYNC,)):
+            raise Malformed("no answer to a SYNC")
+        flags = packets.read_sync(message)[1]
+        theirs = cluster_id_of(reply)
+        mine = self._side(asked=False)
+        outcome = meet(mine, Side(theirs, bool(flags & packets.LONE), bool(flags & packets.PINNED)))
+        if outcome is Outcome.SAME:
+            self._merge(message, address, now_ms)
+        elif outcome is Outcome.ASKER_TAKES:
+            if seed.remembered and mine.cluster_id != NO_CLUSTER:
+                outcome = Outcome.REFUSED  # Nobody told me to join whoever is there now.
+            else:
+                self._take(theirs, now_ms)
+        if outcome is Outcome.REFUSED:
+            self._outbox.counters["cluster_id_refused"] += 1
+            self._complain(
+                address,
+                f"{address} is of another cluster called {self._cluster!r} (id {theirs.hex()}, here {mine.cluster_id.hex()})"
+                ", and the two do not become one",
+            )
+        return outcome
+
+    def asked(self, theirs: bytes, flags: int, now_ms: int) -> Outcome:
+        """Be asked by a node of another cluster id; what comes of it."""
+        asker = Side(theirs, bool(flags & packets.LONE), bool(flags & packets.PINNED))
+        outcome = meet(asker, self._side(asked=True))
+        if outcome is Outcome.DRAW:
+            self._draw(now_ms)
+        elif outcome is Outcome.ASKED_TAKES:
+            self._take(theirs, now_ms)
+        elif outcome is Outcome.REFUSED:
+            self._outbox.counters["cluster_id_refused"] += 1
+        return outcome
+
+    def _draw(self, now_ms: int) -> None:
+        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)), now_ms)
+
+    def _take(self, cluster_id: bytes, now_ms: int) -> None:  # noqa: ARG002 - as all that takes time
+        if self._taking != NO_CLUSTER or cluster_id == NO_CLUSTER:
+            return
+        self._taking = cluster_id
+
+        def kept(now_ms: int) -> None:
+            self._taking = NO_CLUSTER
+            self._outbox.envelope.adopt(cluster_id)
+            if not self._seeds:
+                self._introduce(now_ms)
+            for address, seed in self._seeds.items():
+                if not seed.asking:
+                    self._ask(address, seed, now_ms)
+
+        self._outbox.store(self._members.own.epoch, cluster_id, kept)
+
+    def _refused(self, address: Address, reply: bytes, error: Dropped | Malformed) -> None:
+        if not (isinstance(error, Dropped) and error.reason == "cluster_name"):
+            return
+        message = reply[HEADER_BYTES:]
+        try:
+            theirs = packets.read_refusal(message) if message[:1] == bytes((packets.REFUSAL,)) else "?"
+        except Malformed:
+            theirs = "?"
+        self._complain(address, f"{address} is of the cluster {theirs!r}, this node of {self._cluster!r}: not joined")
+
+    def _complain(self, address: Address, why: str) -> None:
+        if address not in self._complained:
+            self._complained.add(address)
+            details = {"address": str(address), "cluster": self._cluster}
+            self._outbox.effects.append(Complain(LocalError(why, {**details})))

@@ -1,0 +1,131 @@
+"""The table: every member that this node knows, and what it alone knows about each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.gossip.member import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+    from gossipkv.gossip.member import Member
+
+    Listed = list[Member]  # Within the class `list` is the method.
+    Drawn = list["Peer"]
+
+ALIVE, SUSPECT = State.ALIVE, State.SUSPECT
+
+
+@final
+class Peer:
+    """Another member."""
+
+    __slots__ = ("alive", "heard_ms", "member", "reachable", "since_ms")
+
+    def __init__(self, member: Member, now_ms: int) -> None:
+        self.member = member
+        self.alive = member.state is ALIVE
+        self.reachable = False  # Alive or suspect, and in the table: `Members` says so.
+        self.heard_ms = now_ms  # When a packet of it, or the first word of it, arrived.
+        self.since_ms = now_ms  # When it came into its present state, as far as anybody told.
+
+
+@final
+class Members:
+    """This node and its peers; `peers` does not have this node."""
+
+    __slots__ = ("_places", "_reachable", "most", "own", "peers")
+
+    def __init__(self, own: Member, most: int) -> None:
+        self.own = own
+        self.most = most
+        self.peers: dict[bytes, Peer] = {}
+        self._reachable: list[Peer] = []  # Alive or suspect, in no order, so that one is drawn in one step.
+        self._places: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.peers) + 1
+
+    def __iter__(self) -> Iterator[Member]:
+        yield self.own
+        for peer in self.peers.values():
+            yield peer.member
+
+    @property
+    def reachable(self) -> int:
+        """How many are alive or suspect, with this node: the n of every formula."""
+        return len(self._reachable) + 1
+
+    def get(self, id_: bytes) -> Member | None:
+        """The member of an id, if it is known."""
+        if id_ == self.own.id:
+            return self.own
+        peer = self.peers.get(id_)
+        return None if peer is None else peer.member
+
+    def list(self) -> Listed:
+        """All of them by name, this node too."""
+        return sorted(self, key=lambda member: member.name)
+
+    def live(self) -> Listed:
+        """Those that are alive, this node too, by name."""
+        return [member for member in self.list() if member.state is ALIVE]
+
+    def put(self, member: Member, now_ms: int) -> State | None:
+        """Know a peer from now on like this; returns its state before."""
+        peer = self.peers.get(member.id)
+        before = None
+        if peer is None:
+            peer = self.peers[member.id] = Peer(member, now_ms)
+        else:
+            before = peer.member.state
+            if member.state is not before or member.epoch != peer.member.epoch:
+                peer.since_ms = now_ms
+            peer.member = member
+            peer.alive = member.state is ALIVE
+        reachable = member.state is ALIVE or member.state is SUSPECT
+        if reachable and not peer.reachable:
+            self._places[member.id] = len(self._reachable)
+            self._reachable.append(peer)
+            peer.reachable = True
+        elif not reachable:
+            self._lose(peer)
+        return before
+
+    def forget(self, id_: bytes) -> None:
+        """Know it no longer."""
+        self._lose(self.peers.pop(id_))
+
+    def _lose(self, peer: Peer) -> None:
+        if peer.reachable:
+            peer.reachable = False
+            place = self._places.pop(peer.member.id)
+            last = self._reachable.pop()
+            if last is not peer:
+                self._reachable[place] = last
+                self._places[last.member.id] = place
+
+    def unreachable(self) -> Iterator[Peer]:
+        """Those that are dead or have left."""
+        return (peer for peer in self.peers.values() if not peer.reachable)
+
+    def draw(self, random: Random, most: int, but: bytes = b"") -> Drawn:
+        """Some reachable peers at random, each once, without the one of the id `but`."""
+        reachable = self._reachable
+        here = len(reachable) - (but in self._places)
+        if here <= most:
+            return [peer for peer in reachable if peer.member.id != but]
+        chosen: list[Peer] = []
+        while len(chosen) < most:
+            peer = reachable[int(random.random() * len(reachable))]
+            if peer.member.id != but and peer not in chosen:
+                chosen.append(peer)
+        return chosen
+
+    def ring(self, random: Random) -> Drawn:
+        """All reachable peers in a new random order."""
+        order = self._reachable.copy()
+        random.shuffle(order)
+        return order

@@ -1,0 +1,244 @@
+"""Who I am, and what I do when others say something about my name.
+
+What is said of my name was said by my own past (I restarted, was suspected, lost my data), by someone's mistake about
+me, or by another node of that name.  In my present epoch and place I refute, by a higher incarnation.  If it is from
+an epoch that I have not lived, I take a higher one, kept before it is used.  If it is from another place, I ask there
+first (WHO): nobody answers, so it was my past; somebody does, so the name is claimed twice, and the younger of the two
+stops, naming both addresses.
+
+A node that joins asks before it *announces* itself, so a second node of a name harms nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import LocalError
+from gossipkv.gossip import packets
+from gossipkv.gossip.effects import Stop
+from gossipkv.gossip.envelope import Dropped
+from gossipkv.gossip.fields import Malformed
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State
+from gossipkv.gossip.packets import Who
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.outbox import Outbox
+    from gossipkv.gossip.membership.timers import Timers
+    from gossipkv.gossip.packets import Verdict
+    from gossipkv.gossip.profile import Profile
+
+ALIVE, SUSPECT, DEAD, LEFT = State
+TRIES: Final = 2  # Questions to an address before it counts as one where nobody is.
+
+
+@final
+class Naming:
+    """This node's own name, epoch and incarnation."""
+
+    __slots__ = (
+        "_announce",
+        "_challenged",
+        "_doubted",
+        "_is_me",
+        "_members",
+        "_outbox",
+        "_profile",
+        "_random",
+        "_sequence",
+        "_storing",
+        "_timers",
+        "_waiting",
+        "announced",
+        "started_ms",
+    )
+
+    def __init__(
+        self,
+        members: Members,
+        profile: Profile,
+        random: Random,
+        timers: Timers,
+        outbox: Outbox,
+        announce: Callable[[int], None],
+        doubted: Callable[[], None],
+    ) -> None:
+        self._members = members
+        self._profile = profile
+        self._random = random
+        self._timers = timers
+        self._outbox = outbox
+        self._announce = announce  # Tell everyone what I am now.
+        self._doubted = doubted  # Somebody had reason to suspect me.
+        self._storing = 0  # The epoch that is being kept.
+        self._challenged: Member | None = None  # The other claim that I look into.
+        self._sequence = -1  # Of my last question.
+        self._is_me = False  # The last question came back to me.
+        self._waiting = False  # `announce` was asked for while something was unsettled.
+        self.announced = False
+        self.started_ms = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing about my name is being looked into or kept."""
+        return not self._storing and self._challenged is None
+
+    def introduce(self, now_ms: int) -> None:
+        """Announce me as soon as nothing speaks against it; again and again does no harm."""
+        if self.announced:
+            return
+        if not self.settled:
+            self._waiting = True
+            return
+        self.announced = True
+        self._announce(now_ms)
+
+    def _settle(self, now_ms: int) -> None:
+        if self._waiting and self.settled:
+            self._waiting = False
+            self.introduce(now_ms)
+
+    def told(self, record: Member, now_ms: int) -> None:
+        """Hear a RECORD of my own name."""
+        own = self._members.own
+        if record.epoch < own.epoch and (self.announced or record.state in {DEAD, LEFT}):
+            return
+        if own.state is LEFT and record.epoch == own.epoch:
+            return
+        if record.address != own.address:
+            self._challenge(record, now_ms)
+        elif record.epoch > own.epoch or (record.epoch == own.epoch and self._is_from_another_life(record)):
+            self._renew(record.epoch, now_ms)
+        elif record.epoch == own.epoch:
+            self._heard(record.state, record.incarnation, now_ms)
+
+    def _is_from_another_life(self, record: Member) -> bool:
+        return not self.announced or record.uuid != self._members.own.uuid or record.state is LEFT
+
+    def judged(self, said: Verdict, now_ms: int) -> None:
+        """Hear a VERDICT about my own name; one of another epoch comes with a record sooner or later."""
+        own = self._members.own
+        if said.epoch != own.epoch or own.state is LEFT or not self.announced:
+            return
+        if said.state is LEFT:
+            self._renew(said.epoch, now_ms)
+        else:
+            self._heard(said.state, said.incarnation, now_ms)
+
+    def _heard(self, state: State, incarnation: int, now_ms: int) -> None:
+        """Refute what was said of me in my epoch, if it would be believed."""
+        own = self._members.own
+        if (incarnation, state) <= (own.incarnation, own.state):
+            return
+        if incarnation >= MAX_INCARNATION:
+            self._renew(own.epoch, now_ms)
+            return
+        self._members.own = own._replace(incarnation=incarnation + 1)
+        self._outbox.counters["refutations"] += 1
+        self._doubted()
+        self._announce(now_ms)
+
+    def _renew(self, epoch: int, now_ms: int) -> None:  # noqa: ARG002 - as all that is told
+        """Live on in an epoch above this one."""
+        if epoch >= MAX_EPOCH:
+            self._outbox.counters["epoch_at_its_end"] += 1
+            return
+        if epoch < self._storing:
+            return
+        self._storing = new = epoch + 1
+
+        def kept(now_ms: int) -> None:
+            if self._storing == new:
+                self._storing = 0
+                self._members.own = self._members.own._replace(epoch=new, incarnation=0, state=ALIVE)
+                self._outbox.counters["epochs_renewed"] += 1
+                if self.announced:
+                    self._announce(now_ms)
+                self._settle(now_ms)
+
+        self._outbox.store(new, self._outbox.envelope.cluster_id, kept)
+
+    # The name claimed twice
+
+    def _challenge(self, record: Member, now_ms: int) -> None:
+        if self._challenged is not None:
+            return
+        self._challenged = record
+        self._ask(record, TRIES, now_ms)
+
+    def _ask(self, record: Member, tries: int, now_ms: int) -> None:
+        own = self._members.own
+        self._sequence = int(self._random.random() * (1 << 32))
+        self._is_me = False
+        me = Who(self._sequence, own.uuid, own.epoch, now_ms - self.started_ms)
+
+        def answered(reply: bytes | None, now_ms: int) -> None:
+            if self._challenged is not record:
+                return
+            other = self._read(reply)
+            if other is not None:
+                self._compare(record, me, other, now_ms)
+            elif tries > 1:
+                self._timers.at(now_ms + self._profile.probe_timeout_ms, lambda now_ms: self._ask(record, tries - 1, now_ms))
+            else:
+                self._conclude(record, now_ms)
+
+        question = packets.who(packets.WHO, own.id, me)
+        self._outbox.ask(record.address, question, self._profile.probe_interval_ms, answered)
+
+    def _read(self, reply: bytes | None) -> Who | None:
+        """What the one at the other address says, if it is one of my name."""
+        if reply is None:
+            return None
+        try:
+            message = self._outbox.envelope.unwrap(reply)
+            if message[:1] != bytes((packets.ME,)) or message[1:9] != self._members.own.id:
+                return None
+            other = packets.read_who(message)
+        except (Dropped, Malformed):
+            self._outbox.counters["bad_reply"] += 1
+            return None
+        return other if other.sequence == self._sequence else None
+
+    def _compare(self, record: Member, me: Who, other: Who, now_ms: int) -> None:
+        own = self._members.own
+        if self._is_me:  # I asked myself: the other address is mine too.
+            self._conclude(record, now_ms)
+            return
+        mine = (-me.uptime_ms, me.uuid, own.address)
+        theirs = (-other.uptime_ms, other.uuid, record.address)
+        if mine < theirs:
+            # I am the elder: the other one hears so when it asks me, and it asks when it hears of my epoch.
+            self._conclude(record._replace(epoch=max(record.epoch, other.epoch)), now_ms)
+            return
+        self._outbox.effects.append(
+            Stop(
+                LocalError(
+                    f"two nodes are called {own.name!r}: this one at {own.address} and an older one at {record.address}; "
+                    "this one stops. Give each node a name and a data directory of its own",
+                    {"node": own.name, "address": str(own.address), "other_address": str(record.address)},
+                )
+            )
+        )
+
+    def _conclude(self, record: Member, now_ms: int) -> None:
+        self._challenged = None
+        if record.epoch >= self._members.own.epoch:
+            self._renew(record.epoch, now_ms)
+        self._settle(now_ms)
+
+    def who(self, message: bytes, now_ms: int) -> bytes | None:
+        """Answer one that may have my name."""
+        own = self._members.own
+        asked = packets.read_who(message)
+        if message[1:9] != own.id:
+            self._outbox.counters["not_for_me"] += 1
+            return None
+        uptime_ms = now_ms - self.started_ms
+        sequence = asked.sequence
+        self._is_me = self._is_me or sequence == self._sequence
+        return packets.who(packets.ME, own.id, Who(sequence, own.uuid, own.epoch, uptime_ms))

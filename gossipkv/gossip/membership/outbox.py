@@ -1,0 +1,61 @@
+"""Effects on their way to the shell, and who waits for what comes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, final
+
+from gossipkv.gossip.effects import Ask, Send, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.effects import Effect
+    from gossipkv.gossip.envelope import Envelope
+
+    Answer = Callable[[bytes | None, int], None]  # The reply's packet, or None; now_ms.
+    Done = Callable[[int], None]  # now_ms.
+
+
+@final
+class Outbox:
+    """Where every part of the core leaves what it wants done."""
+
+    __slots__ = ("_asked", "_storing", "_token", "counters", "effects", "envelope")
+
+    def __init__(self, envelope: Envelope) -> None:
+        self.envelope = envelope
+        self.effects: list[Effect] = []
+        self.counters: Counter[str] = Counter()
+        self._token = 0
+        self._asked: dict[int, Answer] = {}
+        self._storing: dict[int, Done] = {}
+
+    def send(self, to: Address, message: bytes) -> None:
+        """One datagram."""
+        self.effects.append(Send(to, self.envelope.wrap(message)))
+
+    def ask(self, to: Address, message: bytes, timeout_ms: int, then: Answer) -> None:
+        """One request over TCP; `then` gets the packet of the reply, or None."""
+        self._token += 1
+        self._asked[self._token] = then
+        self.effects.append(Ask(to, self.envelope.wrap(message), self._token, timeout_ms))
+
+    def answered(self, token: int, reply: bytes | None, now_ms: int) -> None:
+        """Hand a reply to whoever asked; a second one for the same question is nobody's."""
+        then = self._asked.pop(token, None)
+        if then is not None:
+            then(reply, now_ms)
+
+    def store(self, epoch: int, cluster_id: bytes, then: Done) -> None:
+        """Keep these two; `then` is called once they are safe."""
+        self._token += 1
+        self._storing[self._token] = then
+        self.effects.append(Store(epoch, cluster_id, self._token))
+
+    def stored(self, token: int, now_ms: int) -> None:
+        """They are safe."""
+        then = self._storing.pop(token, None)
+        if then is not None:
+            then(now_ms)
