@@ -64,6 +64,7 @@ def _tell(outcome: Outcome) -> None:
         f"seed {plan.seed}: {outcome.members} members ({outcome.profile}), {outcome.virtual_s:.1f} s, "
         f"trace {outcome.trace}; faults: {faults}"
     )
+    click.echo("struck: " + (", ".join(f"{name} {n}" for name, n in sorted(outcome.struck.items())) or "nothing"))
     if outcome.is_right:
         click.echo(f"right; everybody showed the truth {outcome.healed_s:.2f} s after the faults had ended")
         return

@@ -110,6 +110,8 @@ class Call:
     def _tell(self, reply: bytes | None) -> None:
         core = self._asker.core
         if core is not None:
+            if reply is not None:
+                self._asker.heard_ms = self._asker.now_ms
             core.answered(self._ask.token, reply, now_ms=self._asker.now_ms)
             self._asker.after_input()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip.member import Rank, State, member_id
 from gossipkv.testing.history import NOTHING, PLACES, core_of, view
-from gossipkv.testing.scheduler import MS, SECOND
+from gossipkv.testing.scheduler import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ class Checkers:
             self.found("only_own_incarnations", machine, f"shows {member}, which said {said.incarnation}")
         if member.state is State.LEFT and not said.has_left:
             self.found("only_the_leaver_leaves", machine, f"shows {member}")
-        if (member.uuid, member.address) != (said.uuid, said.address):
+        if (member.uuid, member.address) not in said.places:
             self.found("only_real_places", machine, f"shows {member}, which was {said}")
 
     def _look_at_ranks(self, machine: Machine, members: list[Member]) -> None:
@@ -201,15 +201,18 @@ class Checkers:
         isolated = core.isolated(now_ms=machine.now_ms)
         if not any(one.name != machine.name for one in members) and isolated:
             self.found("isolated_says_so", machine, "isolated, and knows nobody")
-        most_us = self._profile.suspicion_least_ms(len(others) + 1) * MS
-        silent_us = self._world.now_us - machine.heard_us
-        if others and not isolated and not machine.is_paused and silent_us > 2 * most_us:
-            self.found("isolated_says_so", machine, f"has heard nothing for {silent_us / SECOND:.1f} s")
+        most_ms = self._profile.suspicion_least_ms(len(others) + 1) // 2
+        silent_ms = machine.now_ms - machine.heard_ms
+        if others and not isolated and not machine.is_paused and silent_ms > most_ms + 1:
+            self.found("isolated_says_so", machine, f"has heard nothing for {silent_ms} ms")
 
 
 def shows_the_truth(world: World, history: History) -> str | None:
     """What is still wrong with somebody's view, once everything is healed and has had its time; None: nothing."""
     up = {machine.name: machine for machine in world.machines if machine.is_up}
+    down = [machine.name for machine in world.machines if machine.name not in up]
+    if down:
+        return f"{down[0]} is down"
     for machine in up.values():
         history.note(machine)
     for machine in up.values():
@@ -244,5 +247,3 @@ def _wrong_about(history: History, member: Member | None, name: str, *, is_up: b
         return f"shows {name} at {member.epoch}.{member.incarnation}, which is at {epoch}.{said.incarnation}"
     assert member.id == member_id(name)
     return None
-
-

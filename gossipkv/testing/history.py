@@ -34,8 +34,7 @@ class Published(NamedTuple):
 class Said(NamedTuple):
     """What a member said of itself in one epoch."""
 
-    uuid: bytes
-    address: Address
+    places: frozenset[tuple[bytes, Address]]  # One uuid and address, more only when a lost disk began epochs anew.
     incarnation: int  # The highest.
     has_left: bool
 
@@ -94,10 +93,12 @@ class History:
         me = own(machine)
         if me is None:
             return
-        before = self.said.get((machine.name, me.epoch))
-        incarnation = me.incarnation if before is None else max(before.incarnation, me.incarnation)
-        has_left = me.state is State.LEFT or (before is not None and before.has_left)
-        self.said[machine.name, me.epoch] = Said(me.uuid, me.address, incarnation, has_left)
+        before = self.said.get((machine.name, me.epoch), Said(frozenset(), 0, has_left=False))
+        self.said[machine.name, me.epoch] = Said(
+            before.places | {(me.uuid, me.address)},
+            max(before.incarnation, me.incarnation),
+            before.has_left or me.state is State.LEFT,
+        )
         states = self.branches.setdefault(machine.name, [])
         entries = frozenset(self._mine(machine).items())
         if not states or (states[-1].epoch, states[-1].entries) != (me.epoch, entries):

@@ -87,10 +87,10 @@ class Machine:
         self.error: Exception | None = None  # With which the core asked to be stopped.
         self.restarts = True  # Whether somebody starts the process again when it ends by itself.
         self.source = world.network.bind(address, self)
-        self.heard_us = -NEVER  # When a datagram last reached the core.
+        self.heard_ms = 0  # When anything last reached the core, by its own clock.
         # Faults.
         self.clocks = Clocks(world.scheduler)
-        self.is_paused = self.is_starved = False
+        self.is_paused = self.is_starved = self.is_leaving = False
         self.timer_lag_us: Callable[[], int] | None = None
         self.crash_after_sends: int | None = None
         # What waits.
@@ -157,6 +157,7 @@ class Machine:
         self.starts += 1
         boot = Boot(self.name, self.address, uuid, self.kept.epoch, self.kept.cluster_id, chance)
         self.core = core = self.program(boot)
+        self.heard_ms = self.now_ms
         self._set_free()
         core.start(joins=list(self.joins), remembered=self.kept.peers, now_ms=self.now_ms)
         for seen in self.world.on_started:
@@ -179,7 +180,7 @@ class Machine:
             self.world.process_ended(self)
         self.life += 1
         self.core = None
-        self.is_paused = self.is_starved = self._missed_wake = False
+        self.is_paused = self.is_starved = self.is_leaving = self._missed_wake = False
         self.crash_after_sends = None
         self.clocks.wake()
         self._inbox.clear()
@@ -202,6 +203,7 @@ class Machine:
         assert core is not None
         core.leave(now_ms=self.now_ms)
         self.restarts = False
+        self.is_leaving = True
         self._after(core)
         self._later(linger_us, self._end)
 
@@ -287,6 +289,8 @@ class Machine:
         self.timer_lag_us = self.crash_after_sends = None
         self.restarts = True
         self.set_rate(1.0)
+        if self.is_leaving:
+            self.crash()
         if self.core is None:
             self.start()
         if self.is_paused:
@@ -301,9 +305,9 @@ class Machine:
         core = self.core
         if self._free and core is not None:
             world = self.world
-            now_us = world.scheduler.now_us
-            self.heard_us = now_us
-            core.receive(packet, world.network.addresses[source], now_ms=(now_us + self.clocks.offset_us) // 1000)
+            now_ms = (world.scheduler.now_us + self.clocks.offset_us) // 1000
+            self.heard_ms = now_ms
+            core.receive(packet, world.network.addresses[source], now_ms=now_ms)
             effects = core.take()
             if effects:
                 self._perform(core, effects)
@@ -326,8 +330,8 @@ class Machine:
         core = self.core
         if core is None:
             return
-        self.heard_us = self.world.scheduler.now_us
-        core.receive(packet, self.world.network.addresses[source], now_ms=self.now_ms)
+        self.heard_ms = self.now_ms
+        core.receive(packet, self.world.network.addresses[source], now_ms=self.heard_ms)
         self._after(core)
 
     def on_wake(self, _data: bytes, at_us: int) -> None:
