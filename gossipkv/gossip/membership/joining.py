@@ -120,9 +120,7 @@ class Joining:
 
     def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:  # noqa: ARG002 - as all that asks
         seed.asking = True
-        self._outbox.ask(
-            address, self._request(), self._profile.ask_timeout_ms, partial(self._answered, address, seed)
-        )
+        self._outbox.ask(address, self._request(), self._profile.ask_timeout_ms, partial(self._answered, address, seed))
 
     def lone(self, *, asked: bool) -> bool:
         """Whether I may take another cluster's id without leaving anybody behind."""
@@ -225,7 +223,7 @@ class Joining:
                 if not seed.asking:
                     self._ask(address, seed, now_ms)
 
-        self._outbox.store(self._members.own.epoch, cluster_id, kept)
+        self._outbox.store(kept, cluster_id=cluster_id)
 
     def _refused(self, address: Address, reply: bytes, error: Dropped | Malformed) -> None:
         if not (isinstance(error, Dropped) and error.reason == "cluster_name"):

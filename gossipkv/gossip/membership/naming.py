@@ -160,7 +160,7 @@ class Naming:
                     self._announce(now_ms)
                 self._settle(now_ms)
 
-        self._outbox.store(new, self._outbox.envelope.cluster_id, kept)
+        self._outbox.store(kept, epoch=new)
 
     # The name claimed twice
 
@@ -183,7 +183,9 @@ class Naming:
             if other is not None:
                 self._compare(record, me, other, now_ms)
             elif tries > 1:
-                self._timers.at(now_ms + self._profile.probe_timeout_ms, lambda now_ms: self._ask(record, tries - 1, now_ms))
+                self._timers.at(
+                    now_ms + self._profile.probe_timeout_ms, lambda now_ms: self._ask(record, tries - 1, now_ms)
+                )
             else:
                 self._conclude(record, now_ms)
 

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 class Outbox:
     """Where every part of the core leaves what it wants done."""
 
-    __slots__ = ("_asked", "_storing", "_token", "counters", "effects", "envelope")
+    __slots__ = ("_asked", "_cluster_id", "_epoch", "_storing", "_token", "counters", "effects", "envelope")
 
-    def __init__(self, envelope: Envelope) -> None:
+    def __init__(self, envelope: Envelope, epoch: int) -> None:
         self.envelope = envelope
         self.effects: list[Effect] = []
         self.counters: Counter[str] = Counter()
+        self._epoch, self._cluster_id = epoch, envelope.cluster_id  # What is kept, or on its way there.
         self._token = 0
         self._asked: dict[int, Answer] = {}
         self._storing: dict[int, Done] = {}
@@ -48,11 +49,13 @@ class Outbox:
         if then is not None:
             then(reply, now_ms)
 
-    def store(self, epoch: int, cluster_id: bytes, then: Done) -> None:
-        """Keep these two; `then` is called once they are safe."""
+    def store(self, then: Done, *, epoch: int | None = None, cluster_id: bytes | None = None) -> None:
+        """Keep these beside what was to be kept before; `then` is called once they are safe."""
+        self._epoch = self._epoch if epoch is None else epoch
+        self._cluster_id = self._cluster_id if cluster_id is None else cluster_id
         self._token += 1
         self._storing[self._token] = then
-        self.effects.append(Store(epoch, cluster_id, self._token))
+        self.effects.append(Store(self._epoch, self._cluster_id, self._token))
 
     def stored(self, token: int, now_ms: int) -> None:
         """They are safe."""

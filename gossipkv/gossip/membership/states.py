@@ -42,28 +42,24 @@ NEXT: Final[Mapping[tuple[State | None, Said], State | None]] = MappingProxyType
         (UNKNOWN, Said.SUSPECT): SUSPECT,
         (UNKNOWN, Said.DEAD_RECORD): DEAD,
         (UNKNOWN, Said.LEFT): LEFT,
-        #
         (ALIVE, Said.ALIVE): ALIVE,
         (ALIVE, Said.SUSPECT): SUSPECT,
         (ALIVE, Said.DEAD): DEAD,
         (ALIVE, Said.DEAD_RECORD): SUSPECT,
         (ALIVE, Said.LEFT): LEFT,
         (ALIVE, Said.UNANSWERED): SUSPECT,
-        #
         (SUSPECT, Said.ALIVE): ALIVE,
         (SUSPECT, Said.SUSPECT): SUSPECT,
         (SUSPECT, Said.DEAD): DEAD,
         (SUSPECT, Said.DEAD_RECORD): SUSPECT,
         (SUSPECT, Said.LEFT): LEFT,
         (SUSPECT, Said.EXPIRED): DEAD,
-        #
         (DEAD, Said.ALIVE): ALIVE,
         (DEAD, Said.SUSPECT): SUSPECT,
         (DEAD, Said.DEAD): DEAD,
         (DEAD, Said.DEAD_RECORD): DEAD,
         (DEAD, Said.LEFT): LEFT,
         (DEAD, Said.FORGOTTEN): UNKNOWN,
-        #
         (LEFT, Said.ALIVE): ALIVE,  # Of a newer epoch, as all that follow: nobody comes back from LEFT within one.
         (LEFT, Said.SUSPECT): SUSPECT,
         (LEFT, Said.DEAD_RECORD): DEAD,

@@ -1,0 +1,80 @@
+"""How news travels: on every packet that goes out anyway, and in packets of its own while there is news.
+
+Membership and tree share a packet: each has half of it, and what one leaves the other may use.  So neither a flood of
+suspicions nor a flood of published keys can keep the other waiting.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.membership.timers import NEVER
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.outbox import Outbox
+    from gossipkv.gossip.membership.rumours import Rumours
+    from gossipkv.gossip.profile import Profile
+
+
+@final
+class Spreading:
+    """Puts rumours on packets, and sends packets while there are rumours."""
+
+    __slots__ = ("_first", "_members", "_outbox", "_profile", "_random", "_room", "_second", "due_ms")
+
+    def __init__(
+        self,
+        members: Members,
+        profile: Profile,
+        random: Random,
+        outbox: Outbox,
+        first: Rumours,
+        second: Rumours,
+    ) -> None:
+        self._members = members
+        self._profile = profile
+        self._random = random
+        self._outbox = outbox
+        self._first = first
+        self._second = second
+        self._room = profile.packet_bytes - outbox.envelope.overhead
+        self.due_ms = NEVER
+
+    def laden(self, message: bytes) -> bytes:
+        """A message with as much news on it as fits."""
+        first, second = self._first, self._second
+        if not first.size and not second.size:
+            return message
+        room = self._room - len(message)
+        if room <= 0:
+            return message
+        limit = self._profile.retransmits(self._members.reachable)
+        parts = first.take(max(room // 2, room - second.size), limit)
+        parts += second.take(room - sum(map(len, parts)), limit)
+        return message + b"".join(parts)
+
+    def news(self, now_ms: int) -> None:
+        """There is something to tell: begin with packets for it, if that is not going on."""
+        if self.due_ms == NEVER and self._members.reachable > 1:
+            self.due_ms = now_ms + int(self._random.random() * self._profile.gossip_interval_ms)
+
+    def wake(self, now_ms: int) -> None:
+        """Tell some members what there is."""
+        if not self._first.size and not self._second.size:
+            self.due_ms = NEVER
+            return
+        self.tell(self._profile.gossip_members)
+        self.due_ms = now_ms + self._profile.gossip_interval_ms if self._members.reachable > 1 else NEVER
+
+    def tell(self, members: int) -> None:
+        """Tell so many members now."""
+        head = packets.gossip(self._members.own.id)
+        for peer in self._members.draw(self._random, members):
+            message = self.laden(head)
+            if len(message) == len(head):
+                break
+            self._outbox.send(peer.member.address, message)
