@@ -14,11 +14,9 @@ from gossipkv.testing.history import NOTHING, PLACES, core_of, view
 from gossipkv.testing.scheduler import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.profile import Profile
-    from gossipkv.gossip.tree import Watch
+    from gossipkv.gossip.tree.watch import Watch
     from gossipkv.testing.history import Entries, History
     from gossipkv.testing.machine import Machine
     from gossipkv.testing.world import World

@@ -96,4 +96,4 @@ class Faults:
     def restart_later(self, chance: Random, machine: Machine) -> None:
         """Start it again soon, or a good while later."""
         mean_s = chance.choice((0.05, 1.0, 10.0, 30.0))
-        self.undo_later(chance, mean_s, lambda: None if machine.is_up else machine.start())
+        self.undo_later(chance, mean_s, machine.start)

@@ -21,7 +21,6 @@ from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
 from gossipkv.testing.members import program
 from gossipkv.testing.scheduler import MS, SECOND
-
 from gossipkv.testing.workload import Workload
 from gossipkv.testing.world import World
 
@@ -122,7 +121,7 @@ class _Run:
             told = chance.sample(others, min(len(others), chance.choice((1, 1, 2))))
             machine.joins += [other.address for other in told]
             at_us = int(chance.random() * 3 * SECOND) * (number > 0)
-            self.world.scheduler.at(at_us, lambda machine=machine: None if machine.is_up else machine.start())
+            self.world.scheduler.at(at_us, machine.start)
         self.workload.begin()
         self.world.scheduler.after(int(chance.random() * 5 * SECOND), self.faults.begin)
 
@@ -135,7 +134,7 @@ class _Run:
     def _heal(self) -> None:
         """Everybody shows the truth within the bound, and then nothing changes."""
         began_us = self.world.now_us
-        wrong = "nobody looked"
+        wrong: str | None = "nobody looked"
         while wrong is not None:
             if self.world.now_us > began_us + HEALED_US[self.outcome.profile]:
                 self.checkers.found("healed_in_time", None, wrong)

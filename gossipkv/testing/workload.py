@@ -47,19 +47,21 @@ class Workload:
         """One user does one thing."""
         chance = self._chance
         machine = chance.choice(self._world.machines)
-        what, key, place, size = chance.random(), chance.randrange(KEYS), chance.choice(PLACES), chance.random()
-        if not machine.is_up or machine.is_paused:
+        what = chance.choices(("burst", "clear", "withdraw", "publish"), (1, 1, 6, 12))[0]
+        path = f"{chance.choice(PLACES)}/{chance.randrange(KEYS)}"
+        value = chance.choices((b"", bytes(LARGE_BYTES)), (9, 1))[0]
+        if not machine.is_up or machine.is_paused or machine.is_leaving:
             return
-        if what < 0.05:
-            for burst in range(BURST):
-                self._publish(machine, f"{place}/burst{burst}", b"")
-        elif what < 0.1:
-            for path in self._history.published(machine):
-                self._history.withdraw(machine, path)
-        elif what < 0.4:
-            self._history.withdraw(machine, f"{place}/{key}")
+        if what == "burst":
+            for number in range(BURST):
+                self._publish(machine, f"{path}{number}", b"")
+        elif what == "clear":
+            for old in self._history.published(machine):
+                self._history.withdraw(machine, old)
+        elif what == "withdraw":
+            self._history.withdraw(machine, path)
         else:
-            self._publish(machine, f"{place}/{key}", bytes(LARGE_BYTES) if size < 0.1 else b"")
+            self._publish(machine, path, value)
 
     def _publish(self, machine: Machine, path: str, value: bytes) -> None:
         """Every value is a new one, so that a view shows which state it is of."""
