@@ -14,39 +14,42 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip import packets
-from gossipkv.gossip.effects import Remember
+from gossipkv.gossip.effects import Changed, Remember
 from gossipkv.gossip.envelope import Dropped, Envelope, cluster_id_of
+from gossipkv.gossip.exchange import Exchange
 from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.member import ID_BYTES, Member, State, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.detector import Detector
+from gossipkv.gossip.membership.ground import Ground
 from gossipkv.gossip.membership.joining import Joining
 from gossipkv.gossip.membership.meeting import Outcome
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.naming import Naming
 from gossipkv.gossip.membership.outbox import Outbox
-from gossipkv.gossip.membership.plain_exchange import PlainExchange
 from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.membership.spreading import Spreading
-from gossipkv.gossip.membership.timers import Timers
-from gossipkv.gossip.packets import Delta, Verdict
+from gossipkv.gossip.membership.timers import NEVER, Timers
+from gossipkv.gossip.packets import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterable
-    from random import Random
+    from collections.abc import Iterable
 
     from gossipkv.address import Address
+    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.membership.members import Peer
+    from gossipkv.gossip.packets import Known
     from gossipkv.gossip.profile import Profile
 
-    Handle = Callable[[bytes, Address, int], None]
 
 ALIVE, SUSPECT, DEAD, LEFT = State
+_PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (bytes((kind,)) for kind in range(1, 8))
 REMEMBERED = 64  # Addresses kept for the next start: one of them will do.
+GREETED = 64  # Dead members spoken to at a time, at most.
 
 
 class Me(NamedTuple):
@@ -76,61 +79,68 @@ class Gossip:
     def __init__(self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope) -> None:
         own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, ALIVE)
         self._id = own.id
+        self._ping_head, self._ack_head = _PING + own.id, _ACK + own.id
+        self._cluster = me.cluster
         self._profile = profile
         self._random = random
+        self._envelope = envelope
         self._unwrap = envelope.unwrap
         self._timers = Timers()
         self._outbox = Outbox(envelope, me.epoch)
+        self._send = self._outbox.send
         self.counters: Counter[str] = self._outbox.counters
         self.members = Members(own, limits.max_members)
         self._peers = self.members.peers
         self.tree = Tree(own.id, me.epoch, limits.tree)
-        self._heard = self.tree.heard_ms
+        self.tree.heard_ms = self._heard_of
+        self._ground = ground = Ground(self.members, profile, random, self._timers, self._outbox)
         self._rumours = Rumours()
-        self._spreading = Spreading(self.members, profile, random, self._outbox, self._rumours, self.tree.rumours)
-        self._detector = Detector(
-            self.members, profile, random, self._timers, self._outbox, self._buddied, self._unanswered
-        )
-        self._beliefs = Beliefs(self.members, profile, self._rumours, self._timers, self._outbox, self)
-        self._naming = Naming(self.members, profile, random, self._timers, self._outbox, self._announce, self._doubted)
+        self._tree_rumours = self.tree.rumours
+        self._spreading = Spreading(ground, self._rumours, self._tree_rumours)
+        self._detector = Detector(ground, self)
+        self._beliefs = Beliefs(ground, self._rumours, self)
+        self._naming = Naming(ground, self._became, self._doubted)
         self._joining = Joining(
-            self.members,
-            profile,
-            random,
-            self._timers,
-            self._outbox,
+            ground,
             cluster=me.cluster,
             pinned=me.pinned,
             request=self._join_request,
-            merge=self._merge,
+            merge=self._joined,
             introduce=self._naming.introduce,
         )
-        self._exchange = PlainExchange(self.members, self._told)
+        self._exchange = Exchange(
+            self.members,
+            self.tree,
+            profile,
+            random,
+            timers=self._timers,
+            hearer=self,
+            room=profile.packet_bytes - envelope.overhead,
+            send=self._send,
+            ask=self._ask_exchange,
+        )
+        self._state = self._exchange.hash
+        self.tree.on_step = self._on_step
         self._heard_ms = 0
-        self._remember = False
-        self.left = False
-        self._plain_envelope = Envelope(me.cluster)
-        self._cluster = me.cluster
-        handlers: dict[int, Handle] = {
-            packets.PING: self._on_ping,
-            packets.ACK: self._on_ack,
-            packets.NACK: self._on_nack,
-            packets.PING_REQUEST: self._on_ping_request,
-            packets.GOSSIP: self._on_gossip,
-            packets.SYNC: self._on_sync,
-            packets.WHO: self._on_who,
-        }
-        self._handlers = {bytes((kind,)): handle for kind, handle in handlers.items()}
-        self._touch(own)
+        self._keeping_peers = False
+        self._leaving = False
 
     # What the shell calls
 
-    def start(self, *, joins: Iterable[Address], remembered: Iterable[Address], now_ms: int) -> None:
-        """Begin; `joins` are addresses that this node was told, `remembered` those of its last run."""
+    def start(
+        self, *, joins: Iterable[Address], remembered: Iterable[Address], now_ms: int, lone: bool | None = None
+    ) -> None:
+        """Begin.
+
+        `joins` are addresses that this node was told to join, `remembered` those of its last run; `lone`: nobody told
+        it to join anything (a name that stands for no address yet is no address, and still was told).
+        """
+        joins = tuple(joins)
         self._heard_ms = self._naming.started_ms = now_ms
-        self.tree.on_member(self.members.own, now_ms=now_ms)
-        self._timers.at(self._later(now_ms, self._profile.reconnect_interval_ms), self._reconnect)
-        self._joining.start(joins, remembered, now_ms)
+        self.tree.on_member(self.members.own)
+        self._exchange.start(now_ms=now_ms)
+        self._timers.at(self._ground.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
+        self._joining.start(joins, remembered, lone=not joins if lone is None else lone, now_ms=now_ms)
 
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
         """Addresses to join that were not known before."""
@@ -140,12 +150,17 @@ class Gossip:
         """A datagram."""
         try:
             message = self._unwrap(packet)
-            handle = self._handlers.get(message[:1])
-            if handle is None or len(message) < 1 + ID_BYTES:
-                self.counters["dropped_kind"] += 1
-                return
             self._heard_ms = now_ms
-            handle(message, source, now_ms)
+            peer = self._peers.get(message[SENDER])
+            if peer is not None:
+                peer.heard_ms = now_ms
+            kind = message[KIND]
+            if kind == _PING:
+                self._on_ping(message, source, peer, now_ms)
+            elif kind == _ACK:
+                self.read_ack(message, source, now_ms)
+            else:
+                self._on_other(kind, message, source, now_ms)
         except Dropped as dropped:
             self.counters[f"dropped_{dropped.reason}"] += 1
         except Malformed:
@@ -155,14 +170,19 @@ class Gossip:
         """The reply to another node's Ask; None: refused."""
         try:
             message = self._unwrap(request, any_cluster=True)
-            return self._reply(message, cluster_id_of(request), now_ms)
+            answer = self._reply(message, cluster_id_of(request), now_ms)
         except Dropped as dropped:
             self.counters[f"dropped_{dropped.reason}"] += 1
             if dropped.reason == "cluster_name":
-                return self._plain_envelope.wrap(packets.refusal(self._id, self._cluster))
+                return Envelope(self._cluster).wrap(packets.refusal(self._id, self._cluster))
+            return None
         except Malformed:
             self.counters["dropped_malformed"] += 1
-        return None
+            return None
+        if answer is None:
+            self.counters["dropped_request"] += 1
+            return None
+        return self._envelope.wrap(answer)
 
     def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None:
         """What came of an Ask."""
@@ -175,11 +195,16 @@ class Gossip:
     @property
     def wakes_at_ms(self) -> int:
         """When to call `wake` next."""
-        return min(self._detector.due_ms, self._spreading.due_ms, self._timers.next_ms)
+        at_ms, news_ms = self._due_ms(), self._spreading.due_ms
+        return news_ms if news_ms < at_ms else at_ms
+
+    def _due_ms(self) -> int:
+        probe_ms, timer_ms = self._detector.due_ms, self._timers.next_ms
+        return timer_ms if timer_ms < probe_ms else probe_ms
 
     def wake(self, *, now_ms: int) -> None:
         """Timers are due; early, late or doubled it does no harm."""
-        if now_ms - self.wakes_at_ms > self._profile.probe_interval_ms:
+        if now_ms - self._due_ms() > self._profile.probe_interval_ms:
             self._was_away(now_ms)
         if self._timers.next_ms <= now_ms:
             self._timers.run(now_ms)
@@ -189,13 +214,19 @@ class Gossip:
             self._detector.wake(now_ms)
 
     def leave(self, *, now_ms: int) -> None:
-        """Say that this node goes for good; the shell gives it a moment to be heard."""
-        if self.left:
+        """Say that this node goes for good; `left` is true when that has been told often enough."""
+        if self._leaving:
             return
-        self.left = True
+        self._leaving = True
+        self._detector.due_ms = NEVER
         self.members.own = self.members.own._replace(state=LEFT)
-        self._announce(now_ms)
+        self._became(now_ms)
         self._spreading.tell(self._profile.gossip_members)
+
+    @property
+    def left(self) -> bool:
+        """Whether this node has left, and nobody is still to be told."""
+        return self._leaving and (self.members.reachable == 1 or self._id not in self._rumours)
 
     def take(self) -> list[Effect]:
         """The effects since the last call, in order."""
@@ -203,9 +234,9 @@ class Gossip:
         self._outbox.effects = []
         return effects
 
-    def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:  # noqa: ARG002 - as all that is told
+    def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:
         """A request to a member failed elsewhere: probe it soon."""
-        self._detector.hint(id_)
+        self._detector.hint(id_, now_ms)
 
     def isolated(self, *, now_ms: int) -> bool:
         """Whether peers are known, and none was heard for half a suspicion time."""
@@ -215,50 +246,57 @@ class Gossip:
 
     # Datagrams
 
-    def _on_ping(self, message: bytes, source: Address, now_ms: int) -> None:
-        sequence, target, state_hash = packets.read_ping(message)
-        if target != self._id:
+    def _on_ping(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
+        if message[TARGET] != self._id:
             self.counters["dropped_not_for_me"] += 1
             return
-        if len(message) > packets.PING_BYTES:
-            self._read(message, packets.PING_BYTES, now_ms)
-        sender = message[1:9]
-        peer = self._peers.get(sender)
-        answer = packets.ack(self._id, sequence, self._exchange.state_hash)
-        if peer is not None:
-            self._heard[sender] = now_ms
-            if not peer.alive or peer.member.address != source:
-                answer += packets.record(peer.member)
-        self._outbox.send(source, self._spreading.laden(answer))
+        self._send(source, self._answer_ping(message, source, peer, now_ms))
+        if message[PING_HASH] != self._state.value:
+            self._exchange.differs(source, now_ms=now_ms)
 
-    def _on_ack(self, message: bytes, source: Address, now_ms: int) -> None:
-        sequence, state_hash = packets.read_ack(message)
-        if len(message) > packets.ACK_BYTES:
-            self._read(message, packets.ACK_BYTES, now_ms)
-        if message[1:9] in self._peers:
-            self._heard[message[1:9]] = now_ms
-        self._detector.acknowledged(sequence, now_ms)
+    def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
+        if len(message) != packets.PING_BYTES:
+            packets.read_ping(message)  # It is whole.
+            self._read(message, packets.PING_BYTES, source, now_ms)
+        answer = self._ack_head + message[SEQUENCE] + self._state.value
+        if peer is not None and not (peer.alive and (source is None or source == peer.member.address)):
+            # It must hear what is said of it; or that there is another of its name, at the address in the record.
+            answer += packets.record(peer.member)
+        if self._rumours.size or self._tree_rumours.size:
+            answer = self._spreading.laden(answer)
+        return answer
 
-    def _on_nack(self, message: bytes, source: Address, now_ms: int) -> None:
-        self._detector.missed(packets.read_nack(message))
+    def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
+        """Take in an ACK."""
+        if message[KIND] != _ACK:
+            raise Malformed("no ACK")
+        if len(message) != packets.ACK_BYTES:
+            packets.read_ack(message)  # It is whole.
+            self._read(message, packets.ACK_BYTES, source, now_ms)
+        self._detector.acknowledged(message[SEQUENCE], now_ms)
+        if message[ACK_HASH] != self._state.value:
+            self._exchange.differs(source, now_ms=now_ms)
 
-    def _on_ping_request(self, message: bytes, source: Address, now_ms: int) -> None:
-        sequence, target, address, begin = packets.read_ping_request(message)
-        self._read(message, begin, now_ms)
-        self._detector.relay(source, sequence, target, address, now_ms)
+    def _on_other(self, kind: bytes, message: bytes, source: Address, now_ms: int) -> None:
+        if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
+            self._read(message, packets.GOSSIP_BYTES, source, now_ms)
+        elif kind == _SYNC:
+            self._exchange.receive(message, source, now_ms=now_ms)
+        elif kind == _NACK:
+            packets.read_nack(message)  # It is whole.
+            self._detector.missed(message[SEQUENCE])
+        elif kind == _PING_REQUEST:
+            _, target, address, begin = packets.read_ping_request(message)
+            self._read(message, begin, source, now_ms)
+            self._detector.relay(source, message[SEQUENCE], target, address, now_ms)
+        elif kind == _WHO:
+            answer = self._naming.who(message, now_ms)
+            if answer is not None:
+                self._send(source, answer)
+        else:
+            self.counters["dropped_kind"] += 1
 
-    def _on_gossip(self, message: bytes, source: Address, now_ms: int) -> None:
-        self._read(message, packets.GOSSIP_BYTES, now_ms)
-
-    def _on_sync(self, message: bytes, source: Address, now_ms: int) -> None:
-        pass
-
-    def _on_who(self, message: bytes, source: Address, now_ms: int) -> None:
-        answer = self._naming.who(message, now_ms)
-        if answer is not None:
-            self._outbox.send(source, answer)
-
-    def _read(self, message: bytes, begin: int, now_ms: int) -> None:
+    def _read(self, message: bytes, begin: int, source: Address | None, now_ms: int) -> None:
         """Parts that rode on a message."""
         for part in packets.read_parts(message, begin):
             if isinstance(part, Verdict):
@@ -267,54 +305,102 @@ class Gossip:
                 else:
                     self._beliefs.judged(part, now_ms=now_ms)
             elif isinstance(part, Member):
-                self._told(part, now_ms)
+                self.on_record(part, now_ms=now_ms)
+            elif source is None:
+                continue
             elif isinstance(part, Delta):
-                self.tree.apply(part)
+                self._exchange.on_delta(part, source, now_ms=now_ms)
+            elif isinstance(part, Head):
+                self._exchange.on_head(part, source, now_ms=now_ms)
 
-    def _told(self, record: Member, now_ms: int) -> None:
+    def on_record(self, record: Member, *, now_ms: int) -> None:
+        """A RECORD, from wherever."""
         if record.id == self._id:
             self._naming.told(record, now_ms)
         else:
             self._beliefs.told(record, now_ms=now_ms)
 
+    def on_age(self, known: Known, *, now_ms: int) -> None:
+        """For how long a member was not heard, or has been dead or gone."""
+        self._beliefs.aged(known, now_ms=now_ms)
+
     # Requests
 
     def _reply(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes | None:
         kind = message[:1]
-        envelope = self._outbox.envelope
-        if kind == bytes((packets.SYNC,)):
-            flags = packets.read_sync(message)[1]
-            mine = packets.REPLY | self._joining.flags(asked=True)
-            if self._joining.asked(cluster_id, flags, now_ms) is not Outcome.SAME:
-                return envelope.wrap(packets.sync(self._id, self._exchange.state_hash, mine))
-            self._exchange.merge(message, now_ms)
-            return envelope.wrap(self._exchange.message(mine))
-        if cluster_id != envelope.cluster_id:
+        if kind == _SYNC:
+            return self._reply_sync(message, cluster_id, now_ms)
+        if cluster_id != self._envelope.cluster_id:
             raise Dropped("cluster_id")
-        answer = None
-        if kind == bytes((packets.PING,)):
-            sequence, target, _ = packets.read_ping(message)
-            if target == self._id:
-                answer = packets.ack(self._id, sequence, self._exchange.state_hash)
-        elif kind == bytes((packets.WHO,)):
-            answer = self._naming.who(message, now_ms)
-        if answer is None:
-            self.counters["dropped_request"] += 1
-            return None
-        return envelope.wrap(answer)
+        if kind == _WHO:
+            return self._naming.who(message, now_ms)
+        if kind == _PING:
+            if packets.read_ping(message)[1] == self._id:
+                self._heard_ms = now_ms
+                return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
+        return None
 
-    def _join_request(self) -> bytes:
-        return self._exchange.message(self._joining.flags(asked=False), own=self._naming.announced)
-
-    def _merge(self, message: bytes, address: Address, now_ms: int) -> None:
+    def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
+        flags = packets.read_sync(message)[1]
+        mine = self._joining.flags(asked=True)
+        if self._joining.asked(cluster_id, flags) is not Outcome.SAME:
+            return packets.sync(self._id, self._state.value, mine | packets.REPLY)
         self._heard_ms = now_ms
-        self._exchange.merge(message, now_ms)
+        return self._exchange.reply(message, mine, now_ms=now_ms)
+
+    def _join_request(self, now_ms: int) -> bytes:
+        flags = self._joining.flags(asked=False)
+        if self._naming.announced:
+            return self._exchange.request(flags, now_ms=now_ms)
+        # I know nothing, and you need not know of me yet: there may be another of my name.
+        nothing = packets.digest(bytes(ID_BYTES), b"\xff" * ID_BYTES, ())
+        return packets.sync(self._id, self._state.value, flags) + nothing
+
+    def _joined(self, message: bytes, address: Address, now_ms: int) -> None:
+        self._heard_ms = now_ms
+        self._exchange.answered(address, message, now_ms=now_ms)
+
+    def _ask_exchange(self, address: Address, message: bytes) -> None:
+        self._outbox.ask(address, message, self._profile.ask_timeout_ms, partial(self._exchanged, address))
+
+    def _exchanged(self, address: Address, reply: bytes | None, now_ms: int) -> None:
+        try:
+            message = None if reply is None else self._unwrap(reply)
+            if message is None or message[:1] == _SYNC:
+                self._exchange.answered(address, message, now_ms=now_ms)
+                return
+        except (Dropped, Malformed):
+            pass
+        self.counters["bad_reply"] += 1
+        self._exchange.answered(address, None, now_ms=now_ms)
 
     # Between the parts
 
-    def _later(self, now_ms: int, wait_ms: int) -> int:
-        """A time about so much later, not the same on all nodes."""
-        return now_ms + int(wait_ms * (0.75 + self._random.random() / 2))
+    def ping(self, sequence: bytes, target: bytes) -> bytes:
+        """A PING, and what should ride on it."""
+        head = self._ping_head + sequence + target + self._state.value
+        peer = self._peers.get(target)
+        if peer is not None and peer.alive and not (self._rumours.size or self._tree_rumours.size):
+            return head
+        return self._spreading.laden(head) if peer is None else self.laden(peer, head)
+
+    def ack(self, sequence: bytes) -> bytes:
+        """An ACK for another, and what should ride on it."""
+        return self._spreading.laden(self._ack_head + sequence + self._state.value)
+
+    def laden(self, peer: Peer, head: bytes) -> bytes:
+        """A message to a peer; when it is not alive here it must hear that first."""
+        if not peer.alive and self._profile.lifeguard:
+            head += packets.record(peer.member)
+        return self._spreading.laden(head)
+
+    def unanswered(self, id_: bytes, now_ms: int) -> None:
+        """A probe failed."""
+        self._beliefs.unanswered(id_, now_ms=now_ms)
+
+    def _heard_of(self, id_: bytes) -> int | None:
+        peer = self._peers.get(id_)
+        return None if peer is None else peer.heard_ms
 
     def _was_away(self, now_ms: int) -> None:
         """This process stood still: its own silence is no evidence against others."""
@@ -322,63 +408,67 @@ class Gossip:
         self._beliefs.grace_until_ms = now_ms + self._profile.probe_interval_ms
         self._detector.stalled(now_ms)
 
-    def _buddied(self, peer: Peer, head: bytes) -> bytes:
-        """A message to a peer, with what it must hear first when it is not alive here."""
-        if not peer.alive and self._profile.lifeguard:
-            head += packets.record(peer.member)
-        return self._spreading.laden(head)
-
-    def _unanswered(self, id_: bytes, now_ms: int) -> None:
-        self._beliefs.unanswered(id_, now_ms=now_ms)
-
     def _doubted(self) -> None:
         if self._profile.lifeguard:
             self._detector.awareness.worse(1)
 
-    def _announce(self, now_ms: int) -> None:
-        """Tell everyone what I am now."""
+    def _became(self, now_ms: int) -> None:
+        """I am something else than before."""
         own = self.members.own
-        self._rumours.add(own.id, packets.record(own))
-        self.tree.on_member(own, now_ms=now_ms)
-        self._touch(own)
-        self._spreading.news(now_ms)
-
-    def _touch(self, member: Member) -> None:
-        self._exchange.touch(member.id)
-        self._detector.state_hash = self._exchange.state_hash
+        if own.epoch > self.tree.head(own.id).epoch:
+            self.tree.renew(own.epoch)
+        self.tree.on_member(own)
+        self._exchange.touch(own.id, now_ms=now_ms)
+        if self._naming.announced:
+            self._rumours.add(own.id, packets.record(own))
+            self._spreading.news()
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
         """A belief changed."""
-        self.tree.on_member(member, now_ms=now_ms)
-        self._touch(member)
+        self.tree.on_member(member)
+        self._exchange.touch(member.id, now_ms=now_ms)
         if member.state in {ALIVE, SUSPECT}:
             if before not in {ALIVE, SUSPECT}:
                 self._detector.newcomer(self._peers[member.id], now_ms)
-                self._spreading.news(now_ms)
-            if not self._remember:
-                self._remember = True
+                if self._rumours or self._tree_rumours:
+                    self._spreading.news()
+            if not self._keeping_peers:
+                self._keeping_peers = True
                 self._timers.at(now_ms + self._profile.probe_interval_ms, self._keep_peers)
+        self._outbox.effects.append(Changed(member, before))
 
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
         """A member is known no longer."""
         self.tree.forget(member.id)
-        self._touch(member)
+        self._exchange.touch(member.id, now_ms=now_ms)
 
-    def on_news(self, *, now_ms: int) -> None:
+    def on_news(self) -> None:
         """There is something to tell."""
-        self._spreading.news(now_ms)
+        self._spreading.news()
 
-    def _keep_peers(self, now_ms: int) -> None:
-        self._remember = False
+    def _on_step(self, owner: bytes) -> None:
+        """A branch has moved."""
+        self._state.touch(owner)
+        self._spreading.news()
+
+    def _keep_peers(self, _now_ms: int) -> None:
+        self._keeping_peers = False
         live = [peer.member.address for peer in self._peers.values() if peer.alive][:REMEMBERED]
         if live:
             self._outbox.effects.append(Remember(tuple(live)))
 
-    def _reconnect(self, now_ms: int) -> None:
-        """Speak to a dead member: it may live behind a partition that is healed by now."""
-        self._timers.at(self._later(now_ms, self._profile.reconnect_interval_ms), self._reconnect)
-        dead = [peer for peer in self._peers.values() if peer.member.state is DEAD]
-        if dead and not self.left:
-            peer = dead[int(self._random.random() * len(dead))]
-            head = packets.ping(self._id, 0, peer.member.id, self._exchange.state_hash)
-            self._outbox.send(peer.member.address, head + packets.record(peer.member))
+    def _greet_the_dead(self, now_ms: int) -> None:
+        """Speak to some who are dead: they may live behind a partition that is healed by now.
+
+        All nodes together speak to each about three times in an interval, however many are dead.
+        """
+        self._timers.at(self._ground.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
+        if self._leaving:
+            return
+        dead = [peer for peer in self.members.unreachable() if peer.member.state is DEAD]
+        some = min(GREETED, len(dead), -(-3 * len(dead) // self.members.reachable))
+        for _ in range(some):
+            place = int(self._random.random() * len(dead))
+            self._detector.greet(dead[place])
+            dead[place] = dead[-1]
+            dead.pop()

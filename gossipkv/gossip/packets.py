@@ -9,7 +9,8 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
     PING_REQUEST  4 sequence, 8 target's id, target's address
     GOSSIP      nothing
     SYNC        8 state hash, 1 flags (1: more than fits, come over TCP; 2: a reply, which asks for none; of the sender
-                where cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id)
+                where cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id; over TCP
+                16: the parts follow as 4 bytes size and an LZ4 block)
     WHO         4 sequence, 16 uuid, number epoch, number uptime in ms: who is at your address?
     ME          as WHO: I am
     REFUSAL     text cluster's name: you are of another (over TCP; unlike all else, in an envelope that is not yours)
@@ -22,7 +23,7 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
                 their lengths (a tombstone has no value)
     HEAD        where a branch is: 8 owner's id, numbers epoch and version
     DIGEST      all that the sender knows of ids from 8 first to 8 last: per member 8 id, 1 state, 4 incarnation,
-                numbers epoch, branch's version, seconds since the owner was last heard
+                numbers epoch, branch's version, seconds since the owner was last heard, or found dead or gone
     WANT        as DIGEST without a range: the sender has this and wants what is newer
 
 A state hash is the fold of what the sender knows (`exchange.py`): equal hashes, equal knowledge.
@@ -49,7 +50,7 @@ HASH_BYTES = 8
 PART_HEAD_BYTES = 3
 MAX_PART_BYTES = 0xFFFF
 
-MORE, REPLY, LONE, PINNED = 1, 2, 4, 8  # Flags of SYNC.
+MORE, REPLY, LONE, PINNED, PACKED = 1, 2, 4, 8, 16  # Flags of SYNC.
 RESET = 1  # Flag of DELTA.
 PUT, TOMBSTONE = 1, 2
 
@@ -64,6 +65,10 @@ _SYNC = struct.Struct(f">B{ID_BYTES}s{HASH_BYTES}sB")
 
 PING_BYTES, ACK_BYTES, NACK_BYTES, SYNC_BYTES = _PING.size, _ACK.size, _NACK.size, _SYNC.size
 GOSSIP_BYTES = 1 + ID_BYTES
+
+# Where fields of PING and ACK stand, for the one path on which a call for each would be felt.
+KIND, SENDER, SEQUENCE = slice(0, 1), slice(1, 9), slice(9, 13)
+TARGET, PING_HASH, ACK_HASH = slice(13, 21), slice(21, 29), slice(13, 21)
 
 
 class Who(NamedTuple):

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.gossip import packets
-from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import ID_BYTES, MAX_INCARNATION, Rank, State
 from gossipkv.gossip.membership.states import NEXT, Said
 from gossipkv.gossip.membership.suspicion import Suspicion
@@ -18,11 +17,9 @@ from gossipkv.gossip.packets import Verdict
 
 if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
-    from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.membership.outbox import Outbox
+    from gossipkv.gossip.membership.ground import Ground
     from gossipkv.gossip.membership.rumours import Rumours
-    from gossipkv.gossip.membership.timers import Timers
-    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.packets import Known
 
 ALIVE, SUSPECT, DEAD, LEFT = State
 NOBODY = bytes(ID_BYTES)  # The accuser where none is named.
@@ -39,7 +36,7 @@ class Watcher(Protocol):
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
         """A member is known no longer."""
 
-    def on_news(self, *, now_ms: int) -> None:
+    def on_news(self) -> None:
         """There is a rumour to tell."""
 
 
@@ -49,18 +46,15 @@ class Beliefs:
 
     def __init__(
         self,
-        members: Members,
-        profile: Profile,
+        ground: Ground,
         rumours: Rumours,
-        timers: Timers,
-        outbox: Outbox,
         watcher: Watcher,
     ) -> None:
-        self._members = members
-        self._profile = profile
+        self._members = ground.members
+        self._profile = ground.profile
         self._rumours = rumours
-        self._timers = timers
-        self._outbox = outbox
+        self._timers = ground.timers
+        self._outbox = ground.outbox
         self._watcher = watcher
         self._suspicions: dict[bytes, Suspicion] = {}
         self._forgets_ms = 0  # When the oldest dead one is forgotten; 0 while nobody waits for that.
@@ -131,7 +125,6 @@ class Beliefs:
         if member.state in {ALIVE, SUSPECT} or before in {ALIVE, SUSPECT}:
             self._tell(member, accuser, whole=before is None or member.state is ALIVE, now_ms=now_ms)
         self._watcher.on_changed(member, before, now_ms=now_ms)
-        self._outbox.effects.append(Changed(member, before))
 
     def _tell(self, member: Member, accuser: bytes, *, whole: bool, now_ms: int) -> None:
         """Tell it on: `whole` when others may not know the member, else in short."""
@@ -140,7 +133,7 @@ class Beliefs:
         else:
             part = packets.verdict(Verdict(member.id, member.state, member.incarnation, member.epoch, accuser))
         self._rumours.add(member.id, part)
-        self._watcher.on_news(now_ms=now_ms)
+        self._watcher.on_news()
 
     def _suspect(self, member: Member, accuser: bytes, now_ms: int) -> None:
         suspicion = Suspicion(accuser, self._profile, self._members.reachable, now_ms)
@@ -188,16 +181,23 @@ class Beliefs:
         self._rumours.remove(member.id)
         self._watcher.on_forgotten(member, now_ms=now_ms)
 
-    def aged(self, id_: bytes, epoch: int, age_s: int, *, now_ms: int) -> None:
-        """Hear for how long a peer has been dead or gone: the longest that anybody knows is true."""
-        peer = self._members.peers.get(id_)
-        if peer is None or peer.member.epoch != epoch or peer.member.state not in {DEAD, LEFT}:
+    def aged(self, known: Known, *, now_ms: int) -> None:
+        """Hear how old the last word of a peer is, or for how long it has been dead or gone.
+
+        Of a live one the latest that anybody heard is true; of a dead one the longest, so that all forget together.
+        """
+        peer = self._members.peers.get(known.id)
+        if peer is None or peer.member.epoch != known.epoch:
             return
-        peer.since_ms = min(peer.since_ms, now_ms - age_s * 1000)
-        forgets_ms = peer.since_ms + self._profile.dead_retention_ms
-        if forgets_ms < self._forgets_ms:
-            self._forgets_ms = forgets_ms
-            self._timers.at(forgets_ms, self._forget_old)
+        then_ms = now_ms - known.age_s * 1000
+        if known.state not in {DEAD, LEFT}:
+            peer.heard_ms = max(peer.heard_ms, then_ms)
+        elif peer.member.state is known.state:
+            peer.since_ms = min(peer.since_ms, then_ms)
+            forgets_ms = peer.since_ms + self._profile.dead_retention_ms
+            if forgets_ms < self._forgets_ms:
+                self._forgets_ms = forgets_ms
+                self._timers.at(forgets_ms, self._forget_old)
 
 
 def _beats(record: Member, known: Member) -> bool:

@@ -11,7 +11,7 @@ either say so (NACK); those that say nothing speak against me (`awareness.py`), 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.envelope import Dropped
@@ -20,20 +20,37 @@ from gossipkv.gossip.membership.awareness import Awareness
 from gossipkv.gossip.membership.timers import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
     from gossipkv.address import Address
-    from gossipkv.gossip.membership.members import Members, Peer
-    from gossipkv.gossip.membership.outbox import Outbox
-    from gossipkv.gossip.membership.timers import Timers
-    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.membership.ground import Ground
+    from gossipkv.gossip.membership.members import Peer
 
-    Compose = Callable[[Peer, bytes], bytes]  # A message to a peer: the head, and what should ride on it.
 
-_MAX_SEQUENCE: Final = (1 << 32) - 1
+_SEQUENCES: Final = 1 << 32
 MAX_RELAYS: Final = 1024  # Members that I try to reach for others at a time; each is forgotten after an interval.
 MAX_HINTS: Final = 16
+
+
+class Prober(Protocol):
+    """What the core does for the detector."""
+
+    def ping(self, sequence: bytes, target: bytes) -> bytes:
+        """A PING, and what should ride on it."""
+
+    def ack(self, sequence: bytes) -> bytes:
+        """An ACK, and what should ride on it."""
+
+    def laden(self, peer: Peer, head: bytes) -> bytes:
+        """A message to a peer, and what should ride on it."""
+
+    def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
+        """Take in an ACK that came over TCP.
+
+        Raises:
+            Malformed: it is none.
+        """
+
+    def unanswered(self, id_: bytes, now_ms: int) -> None:
+        """A probe failed."""
 
 
 @final
@@ -42,14 +59,14 @@ class Detector:
 
     __slots__ = (
         "_asked",
-        "_compose",
-        "_failed",
+        "_count",
         "_hints",
         "_members",
         "_nacks",
         "_outbox",
         "_period_ms",
         "_place",
+        "_prober",
         "_profile",
         "_random",
         "_relays",
@@ -59,37 +76,26 @@ class Detector:
         "_timers",
         "awareness",
         "due_ms",
-        "state_hash",
     )
 
-    def __init__(
-        self,
-        members: Members,
-        profile: Profile,
-        random: Random,
-        timers: Timers,
-        outbox: Outbox,
-        compose: Compose,
-        failed: Callable[[bytes, int], None],
-    ) -> None:
-        self._members = members
-        self._profile = profile
-        self._random = random
-        self._timers = timers
-        self._outbox = outbox
-        self._compose = compose
-        self._failed = failed
-        self.awareness = Awareness(profile.awareness_most if profile.lifeguard else 1)
+    def __init__(self, ground: Ground, prober: Prober) -> None:
+        self._members = ground.members
+        self._profile = ground.profile
+        self._random = ground.random
+        self._timers = ground.timers
+        self._outbox = ground.outbox
+        self._prober = prober
+        self.awareness = Awareness(self._profile.awareness_most if self._profile.lifeguard else 1)
         self._ring: list[Peer] = []
         self._place = 0
         self._hints: list[bytes] = []
-        self._sequence = int(random.random() * _MAX_SEQUENCE)
+        self._count = int(self._random.random() * _SEQUENCES)
+        self._sequence = b""  # Of the present probe.
         self._target: Peer | None = None  # Whom the current probe is about, until it has answered.
         self._asked = self._nacks = -1  # Helpers asked to try, -1 before the time-out; and those that said they failed.
         self._period_ms = 0  # When the current probe began.
-        self._relays: dict[int, tuple[Address, int]] = {}
+        self._relays: dict[bytes, tuple[Address, bytes]] = {}
         self.due_ms = NEVER
-        self.state_hash = bytes(packets.HASH_BYTES)
 
     def newcomer(self, peer: Peer, now_ms: int) -> None:
         """Probe this one too from now on: somewhere in the present round."""
@@ -101,10 +107,12 @@ class Detector:
             self._period_ms = now_ms
             self.due_ms = now_ms + int(self._random.random() * self._profile.probe_interval_ms)
 
-    def hint(self, id_: bytes) -> None:
-        """Probe this one next."""
+    def hint(self, id_: bytes, now_ms: int) -> None:
+        """Probe this one next, half an interval after the last."""
         if id_ in self._members.peers and id_ not in self._hints and len(self._hints) < MAX_HINTS:
             self._hints.append(id_)
+            if self._target is None and self.due_ms != NEVER:
+                self.due_ms = min(self.due_ms, max(now_ms, self._period_ms + self._profile.probe_timeout_ms))
 
     def stalled(self, now_ms: int) -> None:
         """I was away: the answer to the present probe may be waiting to be read, so it is not held against anybody."""
@@ -128,15 +136,14 @@ class Detector:
             self.due_ms = NEVER
             return
         self._target, self._asked, self._period_ms = peer, -1, now_ms
-        sequence = self._draw()
+        self._sequence = self._draw()
         member = peer.member
-        head = packets.ping(self._members.own.id, sequence, member.id, self.state_hash)
-        self._outbox.send(member.address, self._compose(peer, head))
+        self._outbox.send(member.address, self._prober.ping(self._sequence, member.id))
         self.due_ms = now_ms + self._profile.probe_timeout_ms
 
-    def _draw(self) -> int:
-        self._sequence = self._sequence + 1 & _MAX_SEQUENCE
-        return self._sequence
+    def _draw(self) -> bytes:
+        self._count = (self._count + 1) % _SEQUENCES
+        return self._count.to_bytes(4, "big")
 
     def _next(self) -> Peer | None:
         peers = self._members.peers
@@ -161,28 +168,26 @@ class Detector:
         own, member = self._members.own.id, target.member
         helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)
         for helper in helpers:
-            head = packets.ping_request(own, sequence, member.id, member.address)
-            self._outbox.send(helper.member.address, self._compose(helper, head))
+            head = packets.ping_request(own, int.from_bytes(sequence, "big"), member.id, member.address)
+            self._outbox.send(helper.member.address, self._prober.laden(helper, head))
         self._asked, self._nacks = len(helpers), 0
-        ping = packets.ping(own, sequence, member.id, self.state_hash)
-        self._outbox.ask(member.address, ping, max(1, self.due_ms - now_ms), partial(self._answered, sequence))
+        wait_ms = max(1, self.due_ms - now_ms)
+        then = partial(self._answered, target, sequence)
+        self._outbox.ask(member.address, self._prober.ping(sequence, member.id), wait_ms, then)
 
-    def _answered(self, sequence: int, reply: bytes | None, now_ms: int) -> None:
+    def _answered(self, target: Peer, sequence: bytes, reply: bytes | None, now_ms: int) -> None:
         """What TCP brought."""
         if reply is None:
             return
+        waiting = self._target is target and self._sequence == sequence
         try:
-            message = self._outbox.envelope.unwrap(reply)
-            if message[:1] != bytes((packets.ACK,)) or packets.read_ack(message)[0] != sequence:
-                raise Malformed("no answer to a PING")
+            self._prober.read_ack(self._outbox.envelope.unwrap(reply), target.member.address, now_ms)
         except (Dropped, Malformed):
             self._outbox.counters["bad_reply"] += 1
-            return
-        if self._target is not None and sequence == self._sequence:
+        if waiting and self._target is None:
             self._outbox.counters["probes_saved_by_tcp"] += 1
-        self.acknowledged(sequence, now_ms)
 
-    def acknowledged(self, sequence: int, now_ms: int) -> None:
+    def acknowledged(self, sequence: bytes, now_ms: int) -> None:
         """An ACK came."""
         if sequence == self._sequence and self._target is not None:
             self._target = None
@@ -192,9 +197,9 @@ class Detector:
         relayed = self._relays.pop(sequence, None)
         if relayed is not None:
             to, theirs = relayed
-            self._outbox.send(to, packets.ack(self._members.own.id, theirs, self.state_hash))
+            self._outbox.send(to, self._prober.ack(theirs))
 
-    def missed(self, sequence: int) -> None:
+    def missed(self, sequence: bytes) -> None:
         """A helper says that it did not reach the member either."""
         if sequence == self._sequence and self._nacks < self._asked:
             self._nacks += 1
@@ -205,32 +210,29 @@ class Detector:
         self._target = None
         if self._profile.lifeguard:
             self.awareness.worse(self._asked - self._nacks if self._asked else 1)
-        self._failed(target.member.id, now_ms)
+        self._prober.unanswered(target.member.id, now_ms)
 
-    def relay(self, source: Address, sequence: int, target: bytes, address: Address, now_ms: int) -> None:
+    def greet(self, peer: Peer) -> None:
+        """Send a PING that is no probe: whether an answer comes is of no matter."""
+        self._outbox.send(peer.member.address, self._prober.ping(self._draw(), peer.member.id))
+
+    def relay(self, source: Address, sequence: bytes, target: bytes, address: Address, now_ms: int) -> None:
         """Try to reach a member for another."""
         if len(self._relays) >= MAX_RELAYS:
             self._outbox.counters["relays_full"] += 1
             return
-        mine = self._draw_relay()
+        mine = self._draw()
         self._relays[mine] = source, sequence
-        self._outbox.send(address, packets.ping(self._members.own.id, mine, target, self.state_hash))
+        self._outbox.send(address, self._prober.ping(mine, target))
         if self._profile.lifeguard:
             self._timers.at(now_ms + self._profile.nack_ms, partial(self._admit, mine))
         self._timers.at(now_ms + self._profile.probe_interval_ms, partial(self._drop, mine))
 
-    def _draw_relay(self) -> int:
-        """A random sequence that is not taken."""
-        while True:
-            sequence = int(self._random.random() * _MAX_SEQUENCE)
-            if sequence not in self._relays and sequence != self._sequence:
-                return sequence
-
-    def _admit(self, mine: int, now_ms: int) -> None:  # noqa: ARG002 - every timer is told the time
+    def _admit(self, mine: bytes, _now_ms: int) -> None:
         relayed = self._relays.get(mine)
         if relayed is not None:
             to, theirs = relayed
-            self._outbox.send(to, packets.nack(self._members.own.id, theirs))
+            self._outbox.send(to, packets.nack(self._members.own.id, int.from_bytes(theirs, "big")))
 
-    def _drop(self, mine: int, now_ms: int) -> None:  # noqa: ARG002 - as above
+    def _drop(self, mine: bytes, _now_ms: int) -> None:
         self._relays.pop(mine, None)

@@ -14,20 +14,17 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import LocalError
 from gossipkv.gossip import packets
-from gossipkv.gossip.envelope import CLUSTER_ID_BYTES, HEADER_BYTES, NO_CLUSTER, Dropped, cluster_id_of
 from gossipkv.gossip.effects import Complain
+from gossipkv.gossip.envelope import CLUSTER_ID_BYTES, HEADER_BYTES, NO_CLUSTER, Dropped, cluster_id_of
 from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.membership.meeting import Outcome, Side, meet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from random import Random
 
     from gossipkv.address import Address
-    from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.membership.outbox import Outbox
-    from gossipkv.gossip.membership.timers import Timers
-    from gossipkv.gossip.profile import Profile
+    from gossipkv.errors import Detail
+    from gossipkv.gossip.membership.ground import Ground
 
     Merge = Callable[[bytes, Address, int], None]  # A reply of a node of my cluster, from where, now_ms.
 
@@ -54,6 +51,7 @@ class Joining:
     __slots__ = (
         "_cluster",
         "_complained",
+        "_ground",
         "_introduce",
         "_members",
         "_merge",
@@ -69,23 +67,20 @@ class Joining:
 
     def __init__(
         self,
-        members: Members,
-        profile: Profile,
-        random: Random,
-        timers: Timers,
-        outbox: Outbox,
+        ground: Ground,
         *,
         cluster: str,
         pinned: bool,
-        request: Callable[[], bytes],
+        request: Callable[[int], bytes],
         merge: Merge,
         introduce: Callable[[int], None],
     ) -> None:
-        self._members = members
-        self._profile = profile
-        self._random = random
-        self._timers = timers
-        self._outbox = outbox
+        self._ground = ground
+        self._members = ground.members
+        self._profile = ground.profile
+        self._random = ground.random
+        self._timers = ground.timers
+        self._outbox = ground.outbox
         self._cluster = cluster
         self._pinned = pinned
         self._request = request
@@ -95,15 +90,15 @@ class Joining:
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
         self._complained: set[Address] = set()
 
-    def start(self, joins: Iterable[Address], remembered: Iterable[Address], now_ms: int) -> None:
-        """Ask all of them; with nobody to ask, be a cluster."""
+    def start(self, joins: Iterable[Address], remembered: Iterable[Address], *, lone: bool, now_ms: int) -> None:
+        """Ask all of them; `lone`: nobody ever told this node to join anything, so it may form a cluster."""
         self.join(joins, now_ms)
         for address in list(remembered)[:MAX_REMEMBERED]:
             self._add(address, now_ms, remembered=True)
         if self._seeds:
             return
-        if self._outbox.envelope.cluster_id == NO_CLUSTER:
-            self._draw(now_ms)
+        if lone and self._outbox.envelope.cluster_id == NO_CLUSTER:
+            self._draw()
         else:
             self._introduce(now_ms)
 
@@ -118,9 +113,11 @@ class Joining:
         seed = self._seeds[address] = Seed(remembered=remembered)
         self._ask(address, seed, now_ms)
 
-    def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:  # noqa: ARG002 - as all that asks
+    def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:
         seed.asking = True
-        self._outbox.ask(address, self._request(), self._profile.ask_timeout_ms, partial(self._answered, address, seed))
+        self._outbox.ask(
+            address, self._request(now_ms), self._profile.ask_timeout_ms, partial(self._answered, address, seed)
+        )
 
     def lone(self, *, asked: bool) -> bool:
         """Whether I may take another cluster's id without leaving anybody behind."""
@@ -152,8 +149,7 @@ class Joining:
         else:
             again_ms = self._profile.gossip_interval_ms
         if address in self._seeds:
-            wait_ms = int(again_ms * (0.75 + self._random.random() / 2))
-            self._timers.at(now_ms + wait_ms, partial(self._again, address, seed))
+            self._timers.at(self._ground.later(now_ms, again_ms), partial(self._again, address, seed))
         if outcome is Outcome.SAME or not any(seed.asking for seed in self._seeds.values()):
             self._introduce(now_ms)
 
@@ -166,7 +162,8 @@ class Joining:
         if self._seeds.get(address) is not seed or seed.asking:
             return
         if any(peer.reachable and peer.member.address == address for peer in self._members.peers.values()):
-            self._timers.at(now_ms + self._profile.reconnect_interval_ms, partial(self._again, address, seed))
+            again_ms = self._ground.later(now_ms, self._profile.reconnect_interval_ms)
+            self._timers.at(again_ms, partial(self._again, address, seed))
         else:
             self._ask(address, seed, now_ms)
 
@@ -184,32 +181,32 @@ class Joining:
             if seed.remembered and mine.cluster_id != NO_CLUSTER:
                 outcome = Outcome.REFUSED  # Nobody told me to join whoever is there now.
             else:
-                self._take(theirs, now_ms)
+                self._take(theirs)
         if outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
             self._complain(
                 address,
-                f"{address} is of another cluster called {self._cluster!r} (id {theirs.hex()}, here {mine.cluster_id.hex()})"
-                ", and the two do not become one",
+                f"{address} is of another cluster called {self._cluster!r} (id {theirs.hex()}, here "
+                f"{mine.cluster_id.hex()}), and the two do not become one",
             )
         return outcome
 
-    def asked(self, theirs: bytes, flags: int, now_ms: int) -> Outcome:
+    def asked(self, theirs: bytes, flags: int) -> Outcome:
         """Be asked by a node of another cluster id; what comes of it."""
         asker = Side(theirs, bool(flags & packets.LONE), bool(flags & packets.PINNED))
         outcome = meet(asker, self._side(asked=True))
         if outcome is Outcome.DRAW:
-            self._draw(now_ms)
+            self._draw()
         elif outcome is Outcome.ASKED_TAKES:
-            self._take(theirs, now_ms)
+            self._take(theirs)
         elif outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
         return outcome
 
-    def _draw(self, now_ms: int) -> None:
-        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)), now_ms)
+    def _draw(self) -> None:
+        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)))
 
-    def _take(self, cluster_id: bytes, now_ms: int) -> None:  # noqa: ARG002 - as all that takes time
+    def _take(self, cluster_id: bytes) -> None:
         if self._taking != NO_CLUSTER or cluster_id == NO_CLUSTER:
             return
         self._taking = cluster_id
@@ -238,5 +235,5 @@ class Joining:
     def _complain(self, address: Address, why: str) -> None:
         if address not in self._complained:
             self._complained.add(address)
-            details = {"address": str(address), "cluster": self._cluster}
-            self._outbox.effects.append(Complain(LocalError(why, {**details})))
+            details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}
+            self._outbox.effects.append(Complain(LocalError(why, details)))

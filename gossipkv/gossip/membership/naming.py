@@ -23,14 +23,9 @@ from gossipkv.gossip.packets import Who
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from random import Random
 
-    from gossipkv.address import Address
-    from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.membership.outbox import Outbox
-    from gossipkv.gossip.membership.timers import Timers
+    from gossipkv.gossip.membership.ground import Ground
     from gossipkv.gossip.packets import Verdict
-    from gossipkv.gossip.profile import Profile
 
 ALIVE, SUSPECT, DEAD, LEFT = State
 TRIES: Final = 2  # Questions to an address before it counts as one where nobody is.
@@ -41,7 +36,7 @@ class Naming:
     """This node's own name, epoch and incarnation."""
 
     __slots__ = (
-        "_announce",
+        "_became",
         "_challenged",
         "_doubted",
         "_is_me",
@@ -59,20 +54,16 @@ class Naming:
 
     def __init__(
         self,
-        members: Members,
-        profile: Profile,
-        random: Random,
-        timers: Timers,
-        outbox: Outbox,
-        announce: Callable[[int], None],
+        ground: Ground,
+        became: Callable[[int], None],
         doubted: Callable[[], None],
     ) -> None:
-        self._members = members
-        self._profile = profile
-        self._random = random
-        self._timers = timers
-        self._outbox = outbox
-        self._announce = announce  # Tell everyone what I am now.
+        self._members = ground.members
+        self._profile = ground.profile
+        self._random = ground.random
+        self._timers = ground.timers
+        self._outbox = ground.outbox
+        self._became = became  # I am known in another way from now on.
         self._doubted = doubted  # Somebody had reason to suspect me.
         self._storing = 0  # The epoch that is being kept.
         self._challenged: Member | None = None  # The other claim that I look into.
@@ -95,7 +86,7 @@ class Naming:
             self._waiting = True
             return
         self.announced = True
-        self._announce(now_ms)
+        self._became(now_ms)
 
     def _settle(self, now_ms: int) -> None:
         if self._waiting and self.settled:
@@ -112,7 +103,7 @@ class Naming:
         if record.address != own.address:
             self._challenge(record, now_ms)
         elif record.epoch > own.epoch or (record.epoch == own.epoch and self._is_from_another_life(record)):
-            self._renew(record.epoch, now_ms)
+            self._renew(record.epoch)
         elif record.epoch == own.epoch:
             self._heard(record.state, record.incarnation, now_ms)
 
@@ -125,7 +116,7 @@ class Naming:
         if said.epoch != own.epoch or own.state is LEFT or not self.announced:
             return
         if said.state is LEFT:
-            self._renew(said.epoch, now_ms)
+            self._renew(said.epoch)
         else:
             self._heard(said.state, said.incarnation, now_ms)
 
@@ -135,14 +126,14 @@ class Naming:
         if (incarnation, state) <= (own.incarnation, own.state):
             return
         if incarnation >= MAX_INCARNATION:
-            self._renew(own.epoch, now_ms)
+            self._renew(own.epoch)
             return
         self._members.own = own._replace(incarnation=incarnation + 1)
         self._outbox.counters["refutations"] += 1
         self._doubted()
-        self._announce(now_ms)
+        self._became(now_ms)
 
-    def _renew(self, epoch: int, now_ms: int) -> None:  # noqa: ARG002 - as all that is told
+    def _renew(self, epoch: int) -> None:
         """Live on in an epoch above this one."""
         if epoch >= MAX_EPOCH:
             self._outbox.counters["epoch_at_its_end"] += 1
@@ -156,8 +147,7 @@ class Naming:
                 self._storing = 0
                 self._members.own = self._members.own._replace(epoch=new, incarnation=0, state=ALIVE)
                 self._outbox.counters["epochs_renewed"] += 1
-                if self.announced:
-                    self._announce(now_ms)
+                self._became(now_ms)
                 self._settle(now_ms)
 
         self._outbox.store(kept, epoch=new)
@@ -220,8 +210,8 @@ class Naming:
         self._outbox.effects.append(
             Stop(
                 LocalError(
-                    f"two nodes are called {own.name!r}: this one at {own.address} and an older one at {record.address}; "
-                    "this one stops. Give each node a name and a data directory of its own",
+                    f"two nodes are called {own.name!r}: this one at {own.address} and an older one at "
+                    f"{record.address}; this one stops. Give each node a name and a data directory of its own",
                     {"node": own.name, "address": str(own.address), "other_address": str(record.address)},
                 )
             )
@@ -230,7 +220,7 @@ class Naming:
     def _conclude(self, record: Member, now_ms: int) -> None:
         self._challenged = None
         if record.epoch >= self._members.own.epoch:
-            self._renew(record.epoch, now_ms)
+            self._renew(record.epoch)
         self._settle(now_ms)
 
     def who(self, message: bytes, now_ms: int) -> bytes | None:

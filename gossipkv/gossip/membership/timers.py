@@ -30,8 +30,7 @@ class Timers:
         """Call `call(now_ms)` at the time given or as soon as possible after it."""
         self._serial += 1
         heapq.heappush(self._heap, (at_ms, self._serial, call))
-        if at_ms < self.next_ms:
-            self.next_ms = at_ms
+        self.next_ms = min(self.next_ms, at_ms)
 
     def run(self, now_ms: int) -> None:
         """Call all that is due; what a call sets for now or earlier waits for the next run."""

@@ -48,7 +48,7 @@ class Tree:
         self.own = own
         self.limits = limits or TreeLimits()
         self.counters: Counter[str] = Counter()
-        self.heard_ms: dict[bytes, int] = {}  # When each owner was last heard.
+        self.heard_ms: Callable[[bytes], int | None] = _never  # When an owner was last heard; membership knows.
         self.on_step: Callable[[bytes], None] = _nobody  # Told which branch has moved.
         self._others_bytes = 0
         self._branches: dict[bytes, Branch] = {own: Branch(epoch)}
@@ -66,6 +66,12 @@ class Tree:
     def size_bytes(self) -> int:
         """What all branches cost."""
         return self._others_bytes + self._branches[self.own].size_bytes
+
+    @property
+    def own_name(self) -> str:
+        """This node's."""
+        member = self._members.get(self.own)
+        return "" if member is None else member.name
 
     # For the node
 
@@ -137,12 +143,11 @@ class Tree:
 
     # Towards membership
 
-    def on_member(self, member: Member, *, now_ms: int) -> None:
+    def on_member(self, member: Member) -> None:
         """A member is known in another way, this node itself among them."""
         id_ = member.id
         before = self._members.get(id_)
         self._members[id_] = member
-        self.heard_ms.setdefault(id_, now_ms)
         branch = self._branches.get(id_)
         if branch is None:
             branch = self._branches[id_] = Branch(member.epoch)
@@ -169,7 +174,6 @@ class Tree:
         self._others_bytes -= branch.size_bytes + branch.staged_bytes
         del self._branches[id_]
         self._members.pop(id_, None)
-        self.heard_ms.pop(id_, None)
         self._dead.pop(id_, None)
         self._acknowledge(id_)
         self._hot.forget(id_)
@@ -210,14 +214,16 @@ class Tree:
             return iter(())
         return chunks(owner, branch, version if epoch == branch.epoch else 0, part_bytes)
 
-    def apply(self, delta: Delta) -> Outcome:
-        """Take what another node knows of a branch."""
+    def apply(self, delta: Delta, *, fresh: bool = True) -> Outcome:
+        """Take what another node knows of a branch; `fresh`: it is news, to be told on as it is."""
         outcome, before = self._apply(delta)
         if outcome is Outcome.ADVANCED:
             owner = delta.owner
             self._refused.pop(owner, None)
-            if owner not in self._dead:
+            if fresh and owner not in self._dead:
                 self._hot.step(owner, self._branches[owner], before)
+            elif before:  # A branch that begins here is no news: this node is new, or its owner is, who tells it.
+                self.tell_head(owner)
             self.on_step(owner)
         elif outcome is Outcome.REFUSED:
             self.counters["branch_refused"] += 1
@@ -367,13 +373,18 @@ class Tree:
 
     def _entry(self, name: str, owner: bytes, item: Item, now_ms: int) -> Entry:
         member = self._members.get(owner)
-        age_ms = 0 if owner == self.own else max(0, now_ms - self.heard_ms.get(owner, now_ms))
+        heard_ms = None if owner == self.own else self.heard_ms(owner)
+        age_ms = 0 if heard_ms is None else max(0, now_ms - heard_ms)
         owner_name, state = ("", State.ALIVE) if member is None else (member.name, member.state)
         return Entry(name, owner_name, item.value, item.version, age_ms, state)
 
 
 def _nobody(owner: bytes) -> None:
     """Until somebody asks to be told."""
+
+
+def _never(owner: bytes) -> int | None:
+    """Until somebody knows."""
 
 
 def _by_name(entry: Entry) -> tuple[str, str]:

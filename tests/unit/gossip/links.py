@@ -1,4 +1,4 @@
-"""Some cores and a link between them that loses, delays and cuts what a test asks for; no sockets, no codec left out."""
+"""Some cores and a link between them that loses, delays and cuts what a test asks for: no sockets, the whole codec."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Link:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = 0
 
-    def node(  # noqa: PLR0913  # what a test varies
+    def node(
         self,
         name: str,
         *,

@@ -1,0 +1,358 @@
+"""Anti-entropy: two nodes that know different things make each other equal.
+
+Rumours reach almost everybody; this reaches the rest.  A hash of all that a node knows rides on each ping and its
+answer (`state_hash.py`).  When two differ, and this node's own has been still for about as long as a rumour takes to
+everybody, they exchange digests (`digests.py`): in a few datagrams while they fit, else, or when that did not make them
+equal, over TCP.
+
+    asker                              asked
+    SYNC  DIGEST of all ranges  ->           compares
+                                <-     SYNC  REPLY  RECORD, DELTA: what the asker lacks; WANT: what the asked lacks
+    SYNC  REPLY  RECORD, DELTA  ->
+
+A SYNC without a part says only the hash, and who knows something else begins an exchange.  Datagrams of a reply are
+few; what does not fit is named by HEADs under the flag MORE, and who gets that asks over TCP.  Over TCP each arrow to
+the right is a request and the one below it the reply.
+
+What is learned is told on, as news of members and as HEADs of branches.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.digests import Knowledge
+from gossipkv.gossip.fields import Malformed
+from gossipkv.gossip.letters import Letters
+from gossipkv.gossip.member import Member
+from gossipkv.gossip.packets import (
+    MAX_PART_BYTES,
+    MORE,
+    PACKED,
+    PART_HEAD_BYTES,
+    REPLY,
+    SYNC_BYTES,
+    Delta,
+    Digest,
+    Head,
+    Known,
+    Want,
+)
+from gossipkv.gossip.packing import MAX_UNPACKED_BYTES, pack, unpack
+from gossipkv.gossip.state_hash import StateHash
+from gossipkv.gossip.tree.branch import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.chance import Random
+    from gossipkv.gossip.digests import Differences
+    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.timers import Timers
+    from gossipkv.gossip.packets import Part
+    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.tree.tree import Tree
+
+DATAGRAMS: Final = 4  # So many make a digest, or an answer; more is faster and surer over TCP.
+PAUSE_MS: Final = 1000  # Between two exchanges that this node begins.
+LONGEST_PAUSE_MS: Final = 8000  # When they change nothing here, as while a suspicion runs.
+LONGEST_WAIT_MS: Final = 5000  # For being still, where something always changes.
+MOST_ASKED: Final = 3  # Requests at once.
+KNOWN_BYTES: Final = 25  # Of one member in a digest, as a rule, and at most:
+MOST_KNOWN_BYTES: Final = 40
+MOST_TOLD_BYTES: Final = MAX_UNPACKED_BYTES // 2  # In one reply; the asker comes again for the rest.
+
+
+class Hearer(Protocol):
+    """Membership: who believes what it hears in an exchange, or not."""
+
+    def on_record(self, record: Member, *, now_ms: int) -> None:
+        """A statement about a member, this node perhaps."""
+
+    def on_age(self, known: Known, *, now_ms: int) -> None:
+        """For how long a member was not heard, or has been dead or gone."""
+
+
+@final
+class Exchange:
+    """Finds differences, and ends them."""
+
+    def __init__(
+        self,
+        members: Members,
+        tree: Tree,
+        profile: Profile,
+        random: Random,
+        *,
+        timers: Timers,
+        hearer: Hearer,
+        room: int,
+        send: Callable[[Address, bytes], None],
+        ask: Callable[[Address, bytes], None],
+    ) -> None:
+        """`room`: bytes of a message in a datagram; `ask`: what comes of it is told to `answered`."""
+        self._members = members
+        self._tree = tree
+        self._profile = profile
+        self._random = random
+        self._timers = timers
+        self._hearer = hearer
+        self._room = room - SYNC_BYTES
+        self._send = send
+        self._ask = ask
+        self._own = members.own.id
+        self._knowledge = Knowledge(members, tree, profile)
+        self.hash = StateHash(members, tree)
+        self._seen = b""  # The hash when it was last looked at, and since when it is that.
+        self._still_since_ms = 0
+        self._last_ms = 0
+        self._next_ms = 0
+        self._pause_ms = PAUSE_MS
+        self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
+        self._asked: set[Address] = set()
+        self._wanted_ms: dict[bytes, int] = {}
+        tree.on_step = self.hash.touch
+        self.hash.touch(self._own)
+
+    def start(self, *, now_ms: int) -> None:
+        """Begin to exchange now and then unasked."""
+        self._timers.at(now_ms + int(self._interval_ms() * self._random.random()), self._regularly)
+
+    # What rides on pings
+
+    @property
+    def state_hash(self) -> bytes:
+        """What this node knows, in eight bytes."""
+        return self.hash.value
+
+    def touch(self, id_: bytes, *, now_ms: int) -> None:
+        """Something is known of a member in another way, or it is forgotten."""
+        self.hash.pass_time(now_ms)
+        self.hash.touch(id_)
+
+    def differs(self, source: Address, *, now_ms: int) -> None:
+        """A ping or its answer had another hash."""
+        if now_ms < self._next_ms:
+            return
+        self.hash.pass_time(now_ms)
+        if self.hash.value != self._seen:
+            self._seen = self.hash.value
+            self._still_since_ms = now_ms
+            self._pause_ms = PAUSE_MS
+        still_ms = now_ms - self._still_since_ms
+        if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:
+            self._begin(source, now_ms)
+
+    # Parts of any message
+
+    def on_delta(self, delta: Delta, source: Address, *, now_ms: int) -> None:
+        """Changes of a branch, as a rumour."""
+        if self._tree.apply(delta) is Outcome.GAP:
+            self._want(delta.owner, source, now_ms)
+
+    def on_head(self, head: Head, source: Address, *, now_ms: int) -> None:
+        """Where a branch is, as a rumour."""
+        claims = self._tree.claims(head.owner)
+        if head.owner != self._own and (head.epoch, head.version) > (claims.epoch, claims.version):
+            self._want(head.owner, source, now_ms)
+
+    # SYNC as a datagram
+
+    def receive(self, message: bytes, source: Address, *, now_ms: int) -> None:
+        """Part of an exchange.
+
+        Raises:
+            Malformed: it is none.
+        """
+        state_hash, flags = packets.read_sync(message)
+        if flags & PACKED:
+            raise Malformed("a datagram is packed")
+        parts = list(packets.read_parts(message, SYNC_BYTES))
+        self._hear(parts, now_ms)
+        if flags & MORE:
+            self._fetch(parts, source, now_ms)
+            return
+        digests = [part for part in parts if isinstance(part, Digest)]
+        if flags & REPLY:
+            found = self._newer(parts, now_ms)
+        elif digests:
+            found = self._knowledge.compare(digests, now_ms)
+            self._last_ms, self._next_ms = now_ms, max(self._next_ms, now_ms + self._pause_ms)  # This is one.
+        else:
+            if state_hash != self.state_hash and now_ms >= self._next_ms:
+                self._begin(source, now_ms)
+            return
+        self._answer(found, source, now_ms)
+
+    # SYNC over TCP
+
+    def request(self, flags: int = 0, *, now_ms: int) -> bytes:
+        """All that I know: what do you know?"""
+        parts = [packets.record(self._members.own), *self._knowledge.digest(MAX_PART_BYTES, now_ms)]
+        return pack(self._own, self.state_hash, flags, b"".join(parts))
+
+    def reply(self, message: bytes, flags: int = 0, *, now_ms: int) -> bytes:
+        """The answer to a request of this kind.
+
+        Raises:
+            Malformed: it is none.
+        """
+        _, asked = packets.read_sync(message)
+        parts = list(packets.read_parts(unpack(message), 0))
+        self._hear(parts, now_ms)
+        if asked & REPLY:
+            found = self._newer(parts, now_ms)
+        else:
+            found = self._knowledge.compare((part for part in parts if isinstance(part, Digest)), now_ms)
+        told, more = self._told(found, now_ms)
+        told += _wants(found.wanted, MAX_PART_BYTES)
+        return pack(self._own, self.state_hash, flags | REPLY | (MORE if more else 0), b"".join(told))
+
+    def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
+        """What came of a request; None: nothing.
+
+        Raises:
+            Malformed: it is no reply.
+        """
+        self._asked.discard(source)
+        if message is None:
+            self._over_tcp[source] = False
+            return
+        self._over_tcp.pop(source, None)
+        _, flags = packets.read_sync(message)
+        parts = list(packets.read_parts(unpack(message), 0))
+        before = self.state_hash
+        self._hear(parts, now_ms)
+        told, _ = self._told(self._newer(parts, now_ms), now_ms)
+        if told:
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(told)))
+        elif flags & MORE and self.state_hash != before:
+            self._request(source, self.request(now_ms=now_ms))
+
+    # Inside
+
+    def _begin(self, address: Address, now_ms: int) -> None:
+        """Compare everything with the node at an address."""
+        self._last_ms, self._next_ms = now_ms, now_ms + self._pause_ms
+        self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
+        if self._over_tcp.get(address, self._is_large()):
+            self._request(address, self.request(now_ms=now_ms))
+            return
+        if len(self._over_tcp) >= len(self._members):
+            self._over_tcp.clear()
+        self._over_tcp[address] = True  # If they still differ after this.
+        self._sync(address, 0, ([part] for part in self._knowledge.digest(self._room, now_ms)))
+
+    def _regularly(self, now_ms: int) -> None:
+        self._timers.at(now_ms + int(self._interval_ms() * (0.75 + self._random.random() / 2)), self._regularly)
+        for peer in self._members.draw(self._random, 1):
+            self._sync(peer.member.address, 0, ([],))
+
+    def _hear(self, parts: Iterable[Part], now_ms: int) -> None:
+        """Believe what is new among the parts of an exchange: records before what hangs on them."""
+        parts = tuple(parts)
+        for part in parts:
+            if isinstance(part, Member):
+                self._hearer.on_record(part, now_ms=now_ms)
+        for part in parts:
+            if isinstance(part, Digest):
+                for known in part.known:
+                    if known.id != self._own and self._members.get(known.id) is not None:
+                        self._hearer.on_age(known, now_ms=now_ms)
+            elif isinstance(part, Delta):
+                self._tree.apply(part, fresh=False)
+
+    def _newer(self, parts: Iterable[Part], now_ms: int) -> Differences:
+        wanted = [known for part in parts if isinstance(part, Want) for known in part.known]
+        return self._knowledge.newer(wanted, now_ms)
+
+    def _answer(self, found: Differences, address: Address, now_ms: int) -> None:
+        """Tell in a few datagrams what another lacks, and what is wanted."""
+        letters = Letters(self._room, DATAGRAMS)
+        ages = self._knowledge.ages(found.records, now_ms)
+        fit = all(letters.add((packets.record(member), age)) for member, age in zip(found.records, ages, strict=True))
+        heads = []
+        for owner, epoch, version in found.branches:
+            deltas = self._tree.deltas(owner, epoch, version, part_bytes=self._room)
+            if not letters.add(tuple(islice(deltas, DATAGRAMS + 1))):
+                heads.append(packets.head(self._tree.head(owner)))
+        self._sync(address, REPLY, letters.bodies)
+        if heads or not fit:
+            by_name = fit and sum(map(len, heads)) <= self._room
+            self._sync(address, REPLY | MORE, (heads if by_name else [],))
+        self._sync(address, REPLY, ([part] for part in _wants(found.wanted, self._room)))
+
+    def _told(self, found: Differences, now_ms: int) -> tuple[list[bytes], bool]:
+        """What another lacks, for TCP; and whether there is more."""
+        told: list[bytes] = []
+        size = 0
+        for part in self._lacking(found, now_ms):
+            size += len(part)
+            if size > MOST_TOLD_BYTES:
+                return told, True
+            told.append(part)
+        return told, False
+
+    def _lacking(self, found: Differences, now_ms: int) -> Iterator[bytes]:
+        for member in found.records:
+            yield packets.record(member)
+        yield from self._knowledge.ages(found.records, now_ms)
+        for owner, epoch, version in found.branches:
+            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES)
+
+    def _want(self, owner: bytes, source: Address, now_ms: int) -> None:
+        """Ask who spoke of a branch for what is missing here, unless somebody was just asked."""
+        pause_ms = 2 * self._profile.gossip_interval_ms
+        if now_ms - self._wanted_ms.get(owner, -pause_ms) < pause_ms:
+            return
+        if len(self._wanted_ms) > len(self._members):
+            self._wanted_ms = {id_: at for id_, at in self._wanted_ms.items() if now_ms - at < pause_ms}
+        self._wanted_ms[owner] = now_ms
+        wanted = self._knowledge.want(owner, now_ms)
+        self._sync(source, REPLY, ([packets.want((packets.known(wanted),))],))
+
+    def _fetch(self, parts: Iterable[Part], source: Address, now_ms: int) -> None:
+        """Ask over TCP for the branches named, or for everything."""
+        heads = [part for part in parts if isinstance(part, Head)]
+        if not heads:
+            self._request(source, self.request(now_ms=now_ms))
+            return
+        wanted = [self._knowledge.want(head.owner, now_ms) for head in heads if head > self._tree.claims(head.owner)]
+        if wanted:
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(_wants(wanted, MAX_PART_BYTES))))
+
+    def _request(self, address: Address, message: bytes) -> None:
+        if len(self._asked) < MOST_ASKED and address not in self._asked:
+            self._asked.add(address)
+            self._ask(address, message)
+
+    def _sync(self, address: Address, flags: int, bodies: Iterable[Sequence[bytes]]) -> None:
+        head = packets.sync(self._own, self.state_hash, flags)
+        for body in bodies:
+            self._send(address, head + b"".join(body))
+
+    def _is_large(self) -> bool:
+        """Whether a digest is more than a few datagrams."""
+        return len(self._members) * KNOWN_BYTES > DATAGRAMS * self._room
+
+    def _spread_ms(self) -> float:
+        """How long a rumour takes to everybody."""
+        return (math.log2(self._members.reachable) / 2 + 2) * self._profile.gossip_interval_ms
+
+    def _interval_ms(self) -> int:
+        """Longer in large clusters, so that the whole of them exchanges no more."""
+        grown = max(0, math.ceil(math.log2(self._members.reachable)) - 5)
+        return self._profile.exchange_interval_ms * (grown + 1)
+
+
+def _wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:
+    """These as parts."""
+    each = max(1, (most_bytes - PART_HEAD_BYTES) // MOST_KNOWN_BYTES)
+    return [
+        packets.want([packets.known(known) for known in wanted[begin : begin + each]])
+        for begin in range(0, len(wanted), each)
+    ]

@@ -1,0 +1,161 @@
+"""A shard id of one's own without a coordinator: the smallest free number, claimed in the tree.
+
+A claim is published as `nodes/<shard id>@<host:port>`.  It is *provisional* until it has stood for the convergence
+time, then *confirmed*.  Where two nodes claim one number, all see the same two claims and agree who keeps it: confirmed
+beats provisional, then the smaller (count, uuid), the count being how often its owner has picked.  The loser picks
+again at once; whatever else it publishes stays, since ids steer who builds, and what is published is the truth.
+
+An id from the settings is *configured*: it may be shared by several nodes, it is never given up, and automatic claims
+make way for it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgpack
+
+from gossipkv.gossip.member import State
+
+if TYPE_CHECKING:
+    from gossipkv.address import Address
+    from gossipkv.gossip.tree.tree import Tree
+
+NODES: Final = "nodes"
+
+
+class Standing(enum.StrEnum):
+    """How firm a claim is; of two the firmer is kept."""
+
+    CONFIGURED = "configured"
+    CONFIRMED = "confirmed"
+    PROVISIONAL = "provisional"
+
+
+_FIRMNESS: Final = {standing: at for at, standing in enumerate(Standing)}
+
+
+class Claimant(NamedTuple):
+    """One claim; of two for one id the smaller is kept."""
+
+    firmness: int
+    picks: int
+    uuid: bytes
+
+
+@final
+class Claim:
+    """This node's claim."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        uuid: bytes,
+        address: Address,
+        configured: str | None,
+        remembered: str | None,
+        settle_ms: int,
+    ) -> None:
+        """`remembered`: the id of the last run, claimed again; `settle_ms`: the convergence time."""
+        self._tree = tree
+        self._uuid = uuid
+        self._address = address
+        self._wished = configured or remembered
+        self._settle_ms = settle_ms
+        self._since_ms = 0  # When this claim began to stand.
+        self._count = 0
+        self._isolated = False
+        self.shard_id: str | None = None
+        self.standing = Standing.CONFIGURED if configured else Standing.PROVISIONAL
+
+    @property
+    def wakes_at_ms(self) -> int | None:
+        """When to call `step`, besides after each change below `nodes`."""
+        if self.shard_id is None or self.standing is not Standing.PROVISIONAL or self._isolated:
+            return None
+        return self._since_ms + self._settle_ms
+
+    def step(self, *, now_ms: int, isolated: bool = False) -> str | None:
+        """Claim, make way, or confirm; returns an id that has just become firm, to be remembered."""
+        if self.standing is Standing.CONFIGURED:
+            if self.shard_id is None and self._wished is not None:
+                self._take(self._wished)
+                return self.shard_id
+            return None
+        others = self._others()
+        if self.shard_id is None:
+            wished = self._wished
+            if wished is None or any(other.firmness < self._mine.firmness for other in others.get(wished, [])):
+                wished, self._count = _free(others, 1), 1  # What is remembered has count 0: it goes before fresh picks.
+            self._pick(wished, now_ms)
+        else:
+            contenders = sorted(others.get(self.shard_id, []))
+            ahead = sum(other < self._mine for other in contenders)
+            if ahead:
+                # The others that lose here pick at the same time: each passes over as many numbers as lose before it.
+                self._count += 1
+                self._pick(_free(others, ahead), now_ms)
+        if isolated or self._isolated:
+            self._since_ms = now_ms  # It has not stood before those who might object.
+        self._isolated = isolated
+        if self.standing is Standing.PROVISIONAL and not isolated and now_ms - self._since_ms >= self._settle_ms:
+            self.standing = Standing.CONFIRMED
+            self._publish()
+            return self.shard_id
+        return None
+
+    @property
+    def _mine(self) -> Claimant:
+        return Claimant(_FIRMNESS[self.standing], self._count, self._uuid)
+
+    def _pick(self, shard_id: str, now_ms: int) -> None:
+        self.standing = Standing.PROVISIONAL
+        self._since_ms = now_ms
+        self._take(shard_id)
+
+    def _take(self, shard_id: str) -> None:
+        before, self.shard_id = self.shard_id, shard_id
+        self._publish()
+        if before is not None:
+            self._tree.withdraw(self._path(before))  # After the new one is there: no reader finds this node nowhere.
+
+    def _publish(self) -> None:
+        assert self.shard_id is not None
+        value = {"claim": self.standing.value, "count": self._count, "uuid": self._uuid}
+        self._tree.publish(self._path(self.shard_id), msgpack.packb(value))
+
+    def _path(self, shard_id: str) -> str:
+        return f"{NODES}/{shard_id}@{self._address}"
+
+    def _others(self) -> dict[str, list[Claimant]]:
+        """Who claims which id; of the dead and gone only that they have it, until they are forgotten."""
+        found: dict[str, list[Claimant]] = {}
+        own = self._tree.own_name
+        for entry in self._tree.entries(NODES, now_ms=0, all=True):
+            if entry.owner == own:
+                continue
+            claimants = found.setdefault(entry.name.rpartition("@")[0], [])
+            claimant = _read(entry.value) if entry.state in (State.ALIVE, State.SUSPECT) else None
+            if claimant is not None:
+                claimants.append(claimant)
+        return found
+
+
+def _free(taken: dict[str, list[Claimant]], which: int) -> str:
+    """The `which`-th smallest number that nobody has."""
+    number = 0
+    while which:
+        number += 1
+        which -= str(number) not in taken
+    return str(number)
+
+
+def _read(value: bytes) -> Claimant | None:
+    """A claim of another; None: of no version that this one knows."""
+    try:
+        said = msgpack.unpackb(value)
+        return Claimant(_FIRMNESS[Standing(said["claim"])], int(said["count"]), bytes(said["uuid"]))
+    except (ValueError, TypeError, KeyError, msgpack.UnpackException):
+        return None

@@ -1,0 +1,225 @@
+"""Trees with their exchanges, wired by a link that loses, doubles, delays and cuts as it is told.
+
+Membership is the least that an exchange needs: larger ranks are believed, and a DEAD that is heard here is too.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from gossipkv.address import Address
+from gossipkv.gossip import packets
+from gossipkv.gossip.exchange import Exchange
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.membership.timers import Timers
+from gossipkv.gossip.packets import Delta, Head, Known
+from gossipkv.gossip.profile import LAN
+from gossipkv.gossip.tree.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.tree.limits import TreeLimits
+
+ROOM = LAN.packet_bytes - 19
+START_MS = 1_000_000
+
+
+def address_of(name: str) -> Address:
+    """One address for each name."""
+    number = int.from_bytes(member_id(name)[:3], "big")
+    return Address(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 7070)
+
+
+def member(name: str, epoch: int = 1, incarnation: int = 0, state: State = State.ALIVE) -> Member:
+    """A member of a name."""
+    return Member(
+        member_id(name), name, name.encode().ljust(16, b".")[:16], address_of(name), epoch, incarnation, state
+    )
+
+
+class Node:
+    """One node: members, tree, exchange."""
+
+    def __init__(
+        self, name: str, link: Link, *, epoch: int = 1, limits: TreeLimits | None = None, profile: Profile = LAN
+    ) -> None:
+        self.link = link
+        self.me = member(name, epoch)
+        self.members = Members(self.me, 10_000)
+        self.tree = Tree(self.me.id, epoch, limits)
+        self.timers = Timers()
+        self.exchange = Exchange(
+            self.members,
+            self.tree,
+            profile,
+            Random(name),
+            timers=self.timers,
+            hearer=self,
+            room=ROOM,
+            send=lambda to, message: link.send(self, to, message),
+            ask=lambda to, message: link.ask(self, to, message),
+        )
+        self.tree.heard_ms = self._heard_ms
+        self.tree.on_member(self.me)
+
+    @property
+    def id(self) -> bytes:
+        """Its id."""
+        return self.me.id
+
+    def _heard_ms(self, id_: bytes) -> int | None:
+        peer = self.members.peers.get(id_)
+        return None if peer is None else peer.heard_ms
+
+    # Hearer
+
+    def on_record(self, record: Member, *, now_ms: int) -> None:
+        """The larger rank is believed."""
+        known = self.members.get(record.id)
+        if record.id != self.id and (known is None or record.rank > known.rank):
+            self.members.put(record, now_ms)
+            self.tree.on_member(record)
+            self.exchange.touch(record.id, now_ms=now_ms)
+
+    def on_age(self, known: Known, *, now_ms: int) -> None:
+        """As membership does."""
+        peer = self.members.peers[known.id]
+        if peer.member.epoch == known.epoch:
+            if peer.member.state in (State.DEAD, State.LEFT):
+                peer.since_ms = min(peer.since_ms, now_ms - known.age_s * 1000)
+            else:
+                peer.heard_ms = max(peer.heard_ms, now_ms - known.age_s * 1000)
+
+    # Driving
+
+    def knows(self, *others: Node) -> None:
+        """Make it know others."""
+        for other in others:
+            self.on_record(other.me, now_ms=self.link.now_ms)
+
+    def tell(self, other: Node, room: int = ROOM - 9, times: int = 8) -> None:
+        """Send one packet of rumours."""
+        parts = self.tree.rumours.take(room, times)
+        if parts:
+            self.link.send(self, other.me.address, packets.gossip(self.id) + b"".join(parts))
+
+    def ping(self, other: Node) -> None:
+        """What the core does with the hash on a ping and on its answer."""
+        now_ms = self.link.now_ms
+        if self.exchange.state_hash != other.exchange.state_hash:
+            other.exchange.differs(self.me.address, now_ms=now_ms)
+            self.exchange.differs(other.me.address, now_ms=now_ms)
+        else:
+            for one, two in ((self, other), (other, self)):
+                if one.tree.collecting:
+                    one.tree.acknowledged(two.id, one.tree.head(one.id).version)
+
+    def receive(self, message: bytes, source: Address) -> None:
+        """A datagram."""
+        now_ms = self.link.now_ms
+        if message[0] == packets.SYNC:
+            self.exchange.receive(message, source, now_ms=now_ms)
+            return
+        for part in packets.read_parts(message, packets.GOSSIP_BYTES):
+            if isinstance(part, Delta):
+                self.exchange.on_delta(part, source, now_ms=now_ms)
+            elif isinstance(part, Head):
+                self.exchange.on_head(part, source, now_ms=now_ms)
+
+    def view(self, path: str = "") -> list[tuple[str, str, bytes]]:
+        """All that a reader finds at and below a path, as (path, owner, value)."""
+        found = []
+        for entry in self.tree.entries(path, now_ms=self.link.now_ms):
+            found.append((f"{path}/{entry.name}" if path else entry.name, entry.owner, entry.value))
+        for name in self.tree.children(path):
+            found += self.view(f"{path}/{name}" if path else name)
+        return sorted(found)
+
+
+class Link:
+    """All nodes, and what is between them; nothing arrives before `run`."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = Random(seed)
+        self.nodes: dict[Address, Node] = {}
+        self.now_ms = START_MS
+        self.waiting: list[tuple[Node, Address, bytes]] = []
+        self.loss = self.doubled = 0.0
+        self.shuffled = False
+        self.tcp = True
+        self.sent: list[int] = []  # Sizes of datagrams.
+        self.asked: list[tuple[int, int]] = []  # Sizes of requests and replies.
+        self.passes: Callable[[Node, Node], bool] = lambda one, two: True
+
+    def node(self, name: str, **how: object) -> Node:
+        """A new node, that knows nobody."""
+        node = self.nodes[address_of(name)] = Node(name, self, **how)  # type: ignore[arg-type]
+        return node
+
+    def send(self, sender: Node, to: Address, message: bytes) -> None:
+        """A datagram goes out."""
+        assert len(message) <= ROOM, len(message)
+        self.sent.append(len(message))
+        for _ in range(1 + (self.random.random() < self.doubled)):
+            if self.random.random() >= self.loss:
+                self.waiting.append((sender, to, message))
+
+    def ask(self, sender: Node, to: Address, message: bytes) -> None:
+        """A request over TCP goes out."""
+        self.waiting.append((sender, to, b"\xff" + message))
+
+    def run(self) -> None:
+        """Deliver until nothing is on the way."""
+        for _ in range(100_000):
+            if not self.waiting:
+                return
+            at = self.random.randrange(len(self.waiting)) if self.shuffled else 0
+            self._deliver(*self.waiting.pop(at))
+        raise AssertionError("they talk for ever")
+
+    def _deliver(self, sender: Node, to: Address, message: bytes) -> None:
+        node = self.nodes.get(to)
+        passes = node is not None and self.passes(sender, node)
+        if message[0] != 0xFF:
+            if node is not None and passes:
+                node.receive(message, sender.me.address)
+            return
+        reply = None
+        if node is not None and passes and self.tcp:
+            reply = node.exchange.reply(message[1:], now_ms=self.now_ms)
+            self.asked.append((len(message) - 1, len(reply)))
+        sender.exchange.answered(to, reply, now_ms=self.now_ms)
+
+    def pass_time(self, ms: int) -> None:
+        """Later."""
+        self.now_ms += ms
+
+    def settle(self, rounds: int = 30) -> None:
+        """Pings at random, as time passes, until all are equal."""
+        everyone = list(self.nodes.values())
+        for _ in range(rounds):
+            self.pass_time(2000)
+            for node in everyone:
+                node.ping(self.random.choice([other for other in everyone if other is not node]))
+                self.run()
+            if equal(everyone):
+                return
+        raise AssertionError("they do not become equal")
+
+
+def equal(nodes: Iterable[Node]) -> bool:
+    """Whether all have the same hash."""
+    return len({node.exchange.state_hash for node in nodes}) == 1
+
+
+def pair(**how: object) -> tuple[Link, Node, Node]:
+    """Two nodes that know each other."""
+    link = Link()
+    one, two = link.node("one", **how), link.node("two", **how)
+    one.knows(two)
+    two.knows(one)
+    return link, one, two
