@@ -89,6 +89,17 @@ def test_late_packets_within_the_window_are_opened_once(data: st.DataObject) -> 
             opened.add(counter)
 
 
+def test_a_counter_far_ahead_costs_nothing() -> None:
+    """A member may send any counter; the window does not grow with the step."""
+    sender, hearer = Node([OLD], 1), Node([OLD], 2)
+    for counter in (1, 2**40, 2**63, 2**64 - 1):
+        sender.sealing._counter = counter - 1
+        packet = sender.wrap(b"x")
+        assert [hearer.hears(packet), hearer.hears(packet)] == [b"x", "replayed"]
+    (heard,) = hearer.sealing._heard.values()
+    assert heard.opened.bit_length() <= WINDOW
+
+
 def test_a_forged_counter_moves_no_window() -> None:
     """Only authentic packets count: a stranger can neither close the window nor fill it."""
     sender, hearer = Node([OLD], 1), Node([OLD], 2)
