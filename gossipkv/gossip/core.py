@@ -249,6 +249,8 @@ class Gossip:
         self._send(source, self._answer_ping(message, source, peer, now_ms))
         if message[PING_HASH] != self._state.value:
             self._exchange.differs(source, now_ms=now_ms)
+        elif self.tree.collecting:
+            self.tree.acknowledged(message[SENDER])
 
     def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
         if len(message) != packets.PING_BYTES:
@@ -272,6 +274,8 @@ class Gossip:
         self._detector.acknowledged(message[SEQUENCE], now_ms)
         if message[ACK_HASH] != self._state.value:
             self._exchange.differs(source, now_ms=now_ms)
+        elif self.tree.collecting:
+            self.tree.acknowledged(message[SENDER])
 
     def _on_other(self, kind: bytes, message: bytes, source: Address, now_ms: int) -> None:
         if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:

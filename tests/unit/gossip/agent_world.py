@@ -177,9 +177,8 @@ class Core:
         self.counters = Counter()
         self.wakes_at_ms = NEVER_MS
         self.period_ms = None
-        self.left = False
         self.live = []
-        self.members = SimpleNamespace(live=lambda: self.live)
+        self.members = SimpleNamespace(live=lambda: self.live, reachable=2)
         self.on = {}  # What it leaves behind when it hears such a thing.
 
     def of(self, *kinds):
@@ -233,14 +232,14 @@ class Core:
 class World:
     """All of it; `agent` runs in the test's nursery."""
 
-    def __init__(self, joins=()):
+    def __init__(self, joins=(), place=None):
         self.core = Core()
         self.datagrams = Datagrams()
         self.sockets = Sockets()
         self.threads = Threads()
         self.keeper = Keeper()
         environment = SimpleNamespace(sockets=self.sockets, threads=self.threads, clock=Clock())
-        self.agent = Agent(self.core, self.datagrams, environment, self.keeper, joins)
+        self.agent = Agent(self.core, self.datagrams, environment, self.keeper, joins, place=place)
 
     def counted(self, name):
         """A counter of the agent."""

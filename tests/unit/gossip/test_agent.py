@@ -11,7 +11,7 @@ from gossipkv.address import Address
 from gossipkv.environment import MOST_DATAGRAM_BYTES
 from gossipkv.errors import LocalError, StorageError
 from gossipkv.gossip import agent as shell
-from gossipkv.gossip.effects import Ask, Changed, Remember, Send, Stop, Store
+from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
 from gossipkv.gossip.member import Member, State
 from tests.unit.gossip.agent_world import PEER, World
 
@@ -248,22 +248,69 @@ async def test_a_node_that_must_stop_ends_with_the_reason(autojump_clock):
 
 
 async def test_leaving_takes_as_long_as_the_news_needs(autojump_clock, nursery):
-    """Until the core says that it is told, and no longer than is given."""
-    for spread_s, took_s in ((0.3, 0.3), (9.0, 1.0)):
+    """The time that is given, in which it goes on gossiping; none at all for a node that is alone."""
+    for others, took_s in ((1, 0.6), (0, 0.0)):
         world = World()
+        world.core.members.reachable = 1 + others
+        world.core.wakes_at_ms = 200
+        world.core.on = {"leave": [Send(PEER, b"I leave")], "wake": [Send(PEER, b"I left")]}
         await nursery.start(world.agent.run)
         began_s = trio.current_time()
-        nursery.start_soon(spread, world, spread_s)
-        await world.agent.leave(1.0)
+        await world.agent.leave(0.6)
         assert trio.current_time() - began_s == pytest.approx(took_s)
-        assert len(world.core.of("leave")) == 1
+        assert [packet for _, packet in world.datagrams.sent] == [b"I leave", b"I left"][: 1 + others]
 
 
-async def spread(world, after_s):
-    """The core has left after so long."""
-    await trio.sleep(after_s)
-    world.core.left = True
-    world.datagrams.arrive(b"an ack")
+class Place:
+    """A claim that is due at `wakes_at_ms`, and gives these ids."""
+
+    def __init__(self, wakes_at_ms, *given):
+        self.wakes_at_ms = wakes_at_ms
+        self.given = list(given)
+        self.stepped = []
+
+    def start(self, *, now_ms):
+        """The beginning."""
+        self.stepped.append(now_ms)
+
+    def step(self, *, now_ms):
+        """One step."""
+        self.stepped.append(now_ms)
+        self.wakes_at_ms = now_ms + 1000 if len(self.given) > 1 else None
+        return self.given.pop(0)
+
+
+async def test_a_place_is_claimed_in_its_own_time_and_kept(autojump_clock, nursery):
+    """Whatever the core wants; what it leaves in the core is sent at once."""
+    place = Place(700, None, 3)
+    world = World(place=place)
+    await nursery.start(world.agent.run)
+    world.core.effects = [Send(PEER, b"claimed")]
+    await trio.sleep(5)
+    assert place.stepped == [0, 700, 1700]
+    assert world.keeper.kept == [{"shard_id": 3}]
+    assert world.datagrams.sent == [(PEER, b"claimed")]
+
+
+async def test_what_others_claim_is_looked_at_at_once(autojump_clock, nursery):
+    """A packet that makes the claim due is followed by a step."""
+    place = Place(None, None)
+    world = World(place=place)
+    await nursery.start(world.agent.run)
+    await trio.sleep(1)
+    place.wakes_at_ms = 0
+    world.datagrams.arrive(b"their claim")
+    await trio.sleep(1)
+    assert place.stepped == [0, 1000]
+
+
+async def test_a_complaint_is_a_line_of_the_log(autojump_clock, nursery):
+    """The node goes on."""
+    world = World()
+    world.core.on["start"] = [Complain(LocalError("two clusters of one name"))]
+    with capture_logs() as lines:
+        await nursery.start(world.agent.run)
+    assert [line["error"] for line in lines] == ["two clusters of one name"]
 
 
 async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
