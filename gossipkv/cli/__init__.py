@@ -61,6 +61,7 @@ COMMANDS: Final = {
     "keys": ("keys", "Make and change the key ring that seals gossip."),
     "build": ("build", "Make sorted files from a source, without a node."),
     "inspect": ("files", "What is in a sorted file or a data directory."),
+    "simulate": ("simulate", "Replay a run of the simulated world."),
     "verify": ("files", "Check every byte of a sorted file or a data directory."),
 }
 
