@@ -230,6 +230,8 @@ class Tree:
             head = Head(delta.owner, delta.epoch, delta.target)
             self._refused[delta.owner] = max(head, self._refused.get(delta.owner, head))
             self.on_step(delta.owner)
+        elif outcome is Outcome.GAP and self._refused.pop(delta.owner, None) is not None:
+            self.on_step(delta.owner)  # It goes on behind what did not fit: perhaps there is less of it now.
         return outcome
 
     def tell_head(self, owner: bytes) -> None:
