@@ -147,6 +147,7 @@ class _Node:
         environment: Environment,
         directory: DataDirectory,
         gossiping: Gossiping,
+        *,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
         build: Build,
     ) -> None:
