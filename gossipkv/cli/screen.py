@@ -30,6 +30,16 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def duration_text(seconds: int) -> str:
+    """A length of time, in its largest two units."""
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
+
+
 def draw(renderable: RenderableType) -> None:
     """Put a table or text on standard output; without the padding where nobody sees it."""
     screen = console()

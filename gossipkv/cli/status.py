@@ -14,7 +14,7 @@ from rich.text import Text
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, plain, print_json, printable
-from gossipkv.cli.screen import console, draw, progress, size_text
+from gossipkv.cli.screen import console, draw, duration_text, progress, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,7 +203,10 @@ def _number(value: Value) -> float | None:
 
 def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), _number(info.get("uptime_s")) or 0
-    draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}, up {_ago(int(up))}"))
+    shard = "" if info.get("shard_id") is None else f", shard {plain(info['shard_id'])}"
+    draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
+    if info.get("isolated") is True:
+        draw(Text("isolated: it hears from no other node, and what it knows of them is stale", "bold red"))
     if info.get("source_error") is not None:
         draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
     click.echo()
@@ -280,7 +283,7 @@ def _remark(version: VersionStatus) -> str:
     if version.waiting_for is not None:
         remarks.append("waits for room" if version.lacks_room else f"waits for {version.waiting_for}")
     if version.state == "BUILDING" and version.done is not None:
-        left = "" if version.remaining_s is None else f", {_ago(round(version.remaining_s))} left"
+        left = "" if version.remaining_s is None else f", {duration_text(round(version.remaining_s))} left"
         filled = round(version.done * 20)
         remarks.append(f"{'━' * filled}{'╌' * (20 - filled)} {version.done:.0%}{left}")
     if version.functions[1:]:
@@ -290,13 +293,3 @@ def _remark(version: VersionStatus) -> str:
     if version.source_differs:
         remarks.append("source has changed since")
     return "; ".join(remarks)
-
-
-def _ago(seconds: int) -> str:
-    """A length of time, in its largest two units."""
-    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import math
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
@@ -22,11 +23,11 @@ import trio
 from gossipkv.environment import MOST_DATAGRAM_BYTES
 from gossipkv.errors import GossipKVError, StorageError
 from gossipkv.gossip.asking import ask
-from gossipkv.gossip.effects import Ask, Changed, Remember, Send, Stop, Store
+from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
 from gossipkv.gossip.seeds import Seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gossipkv.address import Address
     from gossipkv.environment import Datagrams, Environment
@@ -53,6 +54,8 @@ LAST_PAUSE_S: Final = 30.0
 class Members(Protocol):
     """The part of `membership.members.Members` that a shell looks at."""
 
+    @property
+    def reachable(self) -> int: ...
     def live(self) -> Sequence[Member]: ...
 
 
@@ -60,12 +63,11 @@ class Core(Protocol):
     """The part of `core.Gossip` that a shell drives."""
 
     counters: Counter[str]
-    members: Members
 
     @property
-    def wakes_at_ms(self) -> int: ...
+    def members(self) -> Members: ...
     @property
-    def left(self) -> bool: ...
+    def wakes_at_ms(self) -> int: ...
     def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], lone: bool, now_ms: int) -> None: ...
     def join(self, addresses: Sequence[Address], *, now_ms: int) -> None: ...
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None: ...
@@ -80,9 +82,18 @@ class Core(Protocol):
 class Keeper(Protocol):
     """Where a node keeps what must survive it; each may raise `StorageError`, and blocks."""
 
-    def keep(self, *, epoch: int | None = None, cluster_id: str | None = None) -> None: ...
+    def keep(self, *, epoch: int | None = None, cluster_id: str | None = None, shard_id: int | None = None) -> None: ...
     def remember(self, peers: Sequence[Address]) -> None: ...
     def peers(self) -> list[Address]: ...
+
+
+class Place(Protocol):
+    """A node's claim of a place in the ring: a second thing that has a time of its own."""
+
+    @property
+    def wakes_at_ms(self) -> int | None: ...
+    def start(self, *, now_ms: int) -> None: ...
+    def step(self, *, now_ms: int) -> int | None: ...
 
 
 @final
@@ -90,10 +101,18 @@ class Agent:
     """Drives a core."""
 
     def __init__(
-        self, core: Core, datagrams: Datagrams, environment: Environment, keeper: Keeper, joins: Sequence[Address]
+        self,
+        core: Core,
+        datagrams: Datagrams,
+        environment: Environment,
+        keeper: Keeper,
+        joins: Sequence[Address],
+        *,
+        place: Place | None = None,
     ) -> None:
         """`joins`: names or addresses of some members; without any this node is alone until others join it."""
         self._core = core
+        self._place = place
         self._seeds = Seeds(joins, environment.sockets)
         self._datagrams = datagrams
         self._sockets = environment.sockets
@@ -106,10 +125,9 @@ class Agent:
         self._asking = trio.CapacityLimiter(MOST_ASKS)
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
-        self._put, self._to_keep = trio.open_memory_channel[Store | Remember](math.inf)
+        self._put, self._to_keep = trio.open_memory_channel[Store | Remember | int](math.inf)  # int: a shard id.
         self._stop: GossipKVError | None = None
         self._stopped = trio.Event()
-        self._left = trio.Event()
 
     def now_ms(self) -> int:
         """The time that the core is told."""
@@ -131,10 +149,12 @@ class Agent:
                 lone=not self._seeds.names,
                 now_ms=self.now_ms(),
             )
+            if self._place is not None:
+                self._place.start(now_ms=self.now_ms())
             nursery.start_soon(self._keep_all)
             nursery.start_soon(self._serve)
             nursery.start_soon(self._seeds.watch, self._join, self._has_joined)
-            self._act()
+            self.act()
             task_status.started()
             await self._stopped.wait()
             assert self._stop is not None
@@ -145,15 +165,15 @@ class Agent:
     def reply(self, request: bytes) -> bytes | None:
         """The answer to a request of another node; None when it is refused.  Raises what the core has to say of it."""
         reply = self._core.reply(request, now_ms=self.now_ms())
-        self._act()
+        self.act()
         return reply
 
-    async def leave(self, timeout_s: float) -> None:
-        """Tell the others that this node goes; returns when that has spread, or the time is over."""
+    async def leave(self, wait_s: float) -> None:
+        """Tell the others that this node goes; returns when that had time to spread, at once if there are none."""
         self._core.leave(now_ms=self.now_ms())
-        self._act()
-        with trio.move_on_after(timeout_s):
-            await self._left.wait()
+        self.act()
+        if self._core.members.reachable > 1:
+            await trio.sleep(wait_s)
 
     def counters(self) -> dict[str, int]:
         """What was dropped, refused and lost, by reason, and what else the core counts."""
@@ -167,7 +187,7 @@ class Agent:
 
     def _join(self, addresses: Sequence[Address]) -> None:
         self._core.join(addresses, now_ms=self.now_ms())
-        self._act()
+        self.act()
 
     def _has_joined(self) -> bool:
         return any(member.address in self._seeds.addresses for member in self._core.members.live())
@@ -184,7 +204,7 @@ class Agent:
             now_ms = self.now_ms()
             if core.wakes_at_ms <= now_ms:
                 core.wake(now_ms=now_ms)
-                self._act()
+                self.act()
 
     async def _hear(self) -> None:
         """Everything that waits in the socket."""
@@ -199,21 +219,34 @@ class Agent:
                     else:
                         self._counters["dropped_oversized"] += 1
             except BlockingIOError:
-                self._act()
+                self.act()
                 return
             except OSError as error:  # Of a datagram that was sent before; it says nothing about those that wait.
                 self._counters[f"receive_failed_{_name(error)}"] += 1
-            self._act()
+            self.act()
             await trio.lowlevel.checkpoint()
 
     def _set_alarm(self) -> None:
-        wait_ms = max(0, self._core.wakes_at_ms - self.now_ms())
-        self._alarm.deadline = trio.current_time() + wait_ms / 1000
+        due_ms = self._core.wakes_at_ms
+        if self._place is not None and (place_ms := self._place.wakes_at_ms) is not None:
+            due_ms = min(due_ms, place_ms)
+        self._alarm.deadline = trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
 
     # What the core leaves behind
 
-    def _act(self) -> None:
-        """Do it, and see when the core wants to be woken."""
+    def act(self) -> None:
+        """Do it, see to this node's place, and find out when there is more to do; after everything the core is told."""
+        self._perform()
+        if self._place is not None:
+            due_ms, now_ms = self._place.wakes_at_ms, self.now_ms()
+            if due_ms is not None and due_ms <= now_ms:
+                shard_id = self._place.step(now_ms=now_ms)
+                if shard_id is not None:
+                    self._put.send_nowait(shard_id)
+                self._perform()
+        self._set_alarm()
+
+    def _perform(self) -> None:
         for effect in self._core.take():
             match effect:
                 case Send(to, packet):
@@ -225,12 +258,11 @@ class Agent:
                     self._put.send_nowait(effect)
                 case Changed(member, before):
                     self._say(member, before)
+                case Complain(error):
+                    self._log.warning("complaint", error=error.message)
                 case Stop(error):
                     self._stop = self._stop or error
                     self._stopped.set()
-        if self._core.left:
-            self._left.set()
-        self._set_alarm()
 
     def _send(self, to: Address, packet: bytes) -> None:
         try:
@@ -252,7 +284,7 @@ class Agent:
         if limit.cancelled_caught:
             self._counters["asks_timed_out"] += 1
         self._core.answered(effect.token, reply, now_ms=self.now_ms())
-        self._act()
+        self.act()
 
     def _tell(self, refusal: str) -> None:
         """Once: that another node refuses us is for an operator to mend, and every attempt hears it again."""
@@ -273,31 +305,32 @@ class Agent:
 
     async def _keep_all(self) -> None:
         """What must be durable, in order; it is tried until the disk takes it, since the core waits."""
-        async for effect in self._to_keep:
-            if isinstance(effect, Remember):
-                await self._remember(effect)
-                continue
-            pause_s = FIRST_PAUSE_S
-            while not await self._store(effect):
+        async for what in self._to_keep:
+            match what:
+                case Store(epoch, cluster_id, token):
+                    await self._store(partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex()))
+                    self._core.stored(token, now_ms=self.now_ms())
+                    self.act()
+                case Remember(peers):
+                    await self._remember(peers)
+                case int(shard_id):
+                    await self._store(partial(self._keeper.keep, shard_id=shard_id))
+
+    async def _store(self, keep: Callable[[], None]) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                await self._threads.run(keep)
+            except StorageError as error:
+                self._log.error("cannot_store", error=error.message)
                 await trio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LAST_PAUSE_S)
-            self._core.stored(effect.token, now_ms=self.now_ms())
-            self._act()
+            else:
+                return
 
-    async def _store(self, effect: Store) -> bool:
-        def keep() -> None:
-            self._keeper.keep(epoch=effect.epoch, cluster_id=effect.cluster_id.hex())
-
+    async def _remember(self, peers: Sequence[Address]) -> None:
         try:
-            await self._threads.run(keep)
-        except StorageError as error:
-            self._log.error("cannot_store", error=error.message)
-            return False
-        return True
-
-    async def _remember(self, effect: Remember) -> None:
-        try:
-            await self._threads.run(self._keeper.remember, effect.peers)
+            await self._threads.run(self._keeper.remember, peers)
         except StorageError as error:
             self._log.warning("cannot_remember", error=error.message)
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 ALIVE, SUSPECT, DEAD, LEFT = State
 _PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (bytes((kind,)) for kind in range(1, 8))
+REACHABLE = frozenset({ALIVE, SUSPECT})
 REMEMBERED = 64  # Addresses kept for the next start: one of them will do.
 GREETED = 64  # Dead members spoken to at a time, at most.
 
@@ -195,16 +196,11 @@ class Gossip:
     @property
     def wakes_at_ms(self) -> int:
         """When to call `wake` next."""
-        at_ms, news_ms = self._due_ms(), self._spreading.due_ms
-        return news_ms if news_ms < at_ms else at_ms
-
-    def _due_ms(self) -> int:
-        probe_ms, timer_ms = self._detector.due_ms, self._timers.next_ms
-        return timer_ms if timer_ms < probe_ms else probe_ms
+        return min(self._detector.due_ms, self._timers.next_ms, self._spreading.due_ms)
 
     def wake(self, *, now_ms: int) -> None:
         """Timers are due; early, late or doubled it does no harm."""
-        if now_ms - self._due_ms() > self._profile.probe_interval_ms:
+        if now_ms - min(self._detector.due_ms, self._timers.next_ms) > self._profile.probe_interval_ms:
             self._was_away(now_ms)
         if self._timers.next_ms <= now_ms:
             self._timers.run(now_ms)
@@ -253,6 +249,8 @@ class Gossip:
         self._send(source, self._answer_ping(message, source, peer, now_ms))
         if message[PING_HASH] != self._state.value:
             self._exchange.differs(source, now_ms=now_ms)
+        elif self.tree.collecting:
+            self.tree.acknowledged(message[SENDER])
 
     def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
         if len(message) != packets.PING_BYTES:
@@ -276,6 +274,8 @@ class Gossip:
         self._detector.acknowledged(message[SEQUENCE], now_ms)
         if message[ACK_HASH] != self._state.value:
             self._exchange.differs(source, now_ms=now_ms)
+        elif self.tree.collecting:
+            self.tree.acknowledged(message[SENDER])
 
     def _on_other(self, kind: bytes, message: bytes, source: Address, now_ms: int) -> None:
         if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
@@ -320,9 +320,9 @@ class Gossip:
         else:
             self._beliefs.told(record, now_ms=now_ms)
 
-    def on_age(self, known: Known, *, now_ms: int) -> None:
+    def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone."""
-        self._beliefs.aged(known, now_ms=now_ms)
+        self._beliefs.aged(known, first=first, now_ms=now_ms)
 
     # Requests
 
@@ -334,10 +334,9 @@ class Gossip:
             raise Dropped("cluster_id")
         if kind == _WHO:
             return self._naming.who(message, now_ms)
-        if kind == _PING:
-            if packets.read_ping(message)[1] == self._id:
-                self._heard_ms = now_ms
-                return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
+        if kind == _PING and packets.read_ping(message)[1] == self._id:
+            self._heard_ms = now_ms
+            return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
         return None
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
@@ -427,14 +426,13 @@ class Gossip:
         """A belief changed."""
         self.tree.on_member(member)
         self._exchange.touch(member.id, now_ms=now_ms)
-        if member.state in {ALIVE, SUSPECT}:
-            if before not in {ALIVE, SUSPECT}:
-                self._detector.newcomer(self._peers[member.id], now_ms)
-                if self._rumours or self._tree_rumours:
-                    self._spreading.news()
-            if not self._keeping_peers:
-                self._keeping_peers = True
-                self._timers.at(now_ms + self._profile.probe_interval_ms, self._keep_peers)
+        if member.state in REACHABLE and before not in REACHABLE:
+            self._detector.newcomer(self._peers[member.id], now_ms)
+            if self._rumours or self._tree_rumours:
+                self._spreading.news()
+        if member.state in REACHABLE and not self._keeping_peers:
+            self._keeping_peers = True
+            self._timers.at(now_ms + self._profile.probe_interval_ms, self._keep_peers)
         self._outbox.effects.append(Changed(member, before))
 
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
@@ -453,9 +451,9 @@ class Gossip:
 
     def _keep_peers(self, _now_ms: int) -> None:
         self._keeping_peers = False
-        live = [peer.member.address for peer in self._peers.values() if peer.alive][:REMEMBERED]
-        if live:
-            self._outbox.effects.append(Remember(tuple(live)))
+        some = self.members.draw(self._random, REMEMBERED)
+        if some:
+            self._outbox.effects.append(Remember(tuple(peer.member.address for peer in some)))
 
     def _greet_the_dead(self, now_ms: int) -> None:
         """Speak to some who are dead: they may live behind a partition that is healed by now.

@@ -1,4 +1,4 @@
-"""The names of the members to join, and what they stand for: looked up at the start, and again while nobody answers there.
+"""The names of the members to join, and what they stand for: looked up at the start, and while nobody answers there.
 
 A name service may be late, and what a name stands for may change while a cluster moves; an address that is numeric
 stands for itself for ever.

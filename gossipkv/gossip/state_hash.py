@@ -49,11 +49,6 @@ class StateHash:
             self._fold()
         return self._hash
 
-    @property
-    def fades_at_ms(self) -> int | None:
-        """When `pass_time` is to be called."""
-        return self._fades[0][0] if self._fades else None
-
     def touch(self, id_: bytes) -> None:
         """Something is known of this member in another way."""
         self._dirty.add(id_)

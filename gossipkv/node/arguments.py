@@ -29,14 +29,18 @@ NOTHING = b"\x90"  # No parameters.
 # before it is looked for, compared with what is known, and sent back in an error.
 MAX_NAME_BYTES = 255
 
+# And the longest path in the tree.
+MAX_PATH_BYTES = 1024
 
-def _text(value: Raw, where: str) -> str:
+
+def _text(value: Raw, where: str, limit: int = MAX_NAME_BYTES) -> str:
     if not isinstance(value, bytes):
         raise BadRequest(f"{where} must be a string, not {kind_of(value)}")
-    if len(value) > MAX_NAME_BYTES:
+    if len(value) > limit:
+        what = "name" if limit == MAX_NAME_BYTES else "path"
         raise BadRequest(
-            f"{where} has {len(value)} bytes, more than the {MAX_NAME_BYTES} that a name may have",
-            {"limit": MAX_NAME_BYTES, "size": len(value)},
+            f"{where} has {len(value)} bytes, more than the {limit} that a {what} may have",
+            {"limit": limit, "size": len(value)},
         )
     try:
         return value.decode()
@@ -92,6 +96,17 @@ class Arguments:
             return None
         value = self._next(what)
         return None if value is None else _text(value, f"{self.method}: the {what}")
+
+    def path(self, what: str) -> str:
+        """A path in the tree."""
+        return _text(self._next(what), f"{self.method}: the {what}", MAX_PATH_BYTES)
+
+    def blob(self, what: str) -> bytes:
+        """Bytes."""
+        value = self._next(what)
+        if not isinstance(value, bytes):
+            raise BadRequest(f"{self.method}: the {what} must be bytes, not {kind_of(value)}")
+        return value
 
     def key(self, what: str, limit: int) -> bytes:
         """A key of at most `limit` bytes."""

@@ -59,6 +59,44 @@ class Datasets(Holdings, Protocol):
         ...
 
 
+class Cluster(Protocol):
+    """What this node knows of the others, as far as methods know it."""
+
+    @property
+    def epoch(self) -> int:
+        """Of this start."""
+        ...
+
+    @property
+    def shard_id(self) -> str | None:
+        """The node's place in the ring, once it has claimed one."""
+        ...
+
+    def isolated(self) -> bool:
+        """Whether what it knows is stale."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """By name."""
+        ...
+
+    def reply(self, request: bytes) -> bytes:
+        """To another node."""
+        ...
+
+    def members(self) -> list[Detail]:
+        """For the method `members`."""
+        ...
+
+    def children(self, path: str) -> list[Detail]:
+        """For the method `children`."""
+        ...
+
+    def entries(self, path: str, *, everything: bool) -> list[Detail]:
+        """For the method `entries`."""
+        ...
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
@@ -67,7 +105,6 @@ class Identity:
     version: str
     cluster: str
     node: str
-    epoch: int
 
 
 @final
@@ -79,6 +116,7 @@ class Handlers:
         datasets: Datasets,
         reads: Reads,
         identity: Identity,
+        cluster: Cluster,
         *,
         counters: Callable[[], dict[str, int]],
         latency: Callable[[], dict[str, dict[str, float]]],
@@ -87,6 +125,7 @@ class Handlers:
     ) -> None:
         self._datasets = datasets
         self._identity = identity
+        self._cluster = cluster
         self._counters = counters
         self._latency = latency
         self._uptime_s = uptime_s
@@ -103,6 +142,10 @@ class Handlers:
             b"scan": reads.scan,
             b"status": self._status,
             b"refresh": self._refresh,
+            b"gossip": self._gossip,
+            b"members": self._members,
+            b"children": self._children,
+            b"entries": self._entries,
         }
 
     def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting:
@@ -156,7 +199,7 @@ class Handlers:
 
     def _info(self, arguments: Arguments) -> Value:
         arguments.end()
-        counters: dict[str, Value] = {**self._counters()}
+        counters: dict[str, Value] = {**self._counters(), **self._cluster.counters()}
         counters |= {f"errors_{code.lower()}": count for code, count in sorted(self._errors.items())}
         return {
             "name": "gossipkv",
@@ -164,7 +207,9 @@ class Handlers:
             "protocol": PROTOCOL,
             "cluster": self._identity.cluster,
             "node": self._identity.node,
-            "epoch": self._identity.epoch,
+            "epoch": self._cluster.epoch,
+            "shard_id": self._cluster.shard_id,
+            "isolated": self._cluster.isolated(),
             "uptime_s": round(self._uptime_s(), 3),
             "databases": len(self._datasets.databases()),
             "source_error": self._datasets.trouble(),
@@ -182,7 +227,9 @@ class Handlers:
         database = options.text("database")
         if database is not None:
             self._check_known(database)
-        return self._datasets.status(database)
+        told = self._datasets.status(database)
+        isolated = self._cluster.isolated()
+        return {name: {**entry, "isolated": isolated} for name, entry in told.items() if isinstance(entry, dict)}
 
     def _refresh(self, arguments: Arguments) -> Waiting:
         database = arguments.text_or_nil("database")
@@ -196,6 +243,27 @@ class Handlers:
             return result
 
         return Waiting(look, shared_by=("refresh", database))
+
+    # Of the cluster
+
+    def _gossip(self, arguments: Arguments) -> Value:
+        request = arguments.blob("request")
+        arguments.end()
+        return self._cluster.reply(request)
+
+    def _members(self, arguments: Arguments) -> Value:
+        arguments.end()
+        return [*self._cluster.members()]
+
+    def _children(self, arguments: Arguments) -> Value:
+        path = arguments.path("path")
+        arguments.end()
+        return [*self._cluster.children(path)]
+
+    def _entries(self, arguments: Arguments) -> Value:
+        path = arguments.path("path")
+        options = arguments.options("all")
+        return [*self._cluster.entries(path, everything=options.flag("all"))]
 
     def _check_known(self, database: str) -> None:
         if not self._datasets.known(database):

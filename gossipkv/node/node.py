@@ -1,12 +1,12 @@
 """One node: the data directory, the library, the pump, and how they start and stop.
 
-Started in this order: socket (bound, so that a port in use is said before any work), directory (locked), library
-(built versions opened, source scanned once), pump.  The address is reported when all of that is done, so whoever
-sees `ready` finds every built version served.
+Started in this order: sockets (bound, so that a port in use is said before any work), directory (locked), library
+(built versions opened, source scanned once), gossip, pump.  The address is reported when all of that is done, so
+whoever sees `ready` finds every built version served.
 
-Stopped by SIGTERM or SIGINT: newcomers are refused, what has been asked is answered within `drain_timeout`, then the
-library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the databases' settings again
-and looks at the source.
+Stopped by SIGTERM or SIGINT: the other nodes are told, newcomers are refused, what has been asked is answered within
+`drain_timeout`, then the library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the
+databases' settings and the key ring again and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -23,6 +23,8 @@ import structlog
 import trio
 
 from gossipkv import __version__
+from gossipkv.address import Address
+from gossipkv.dataset.build import build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.library import Library, LibrarySettings
@@ -30,6 +32,8 @@ from gossipkv.dataset.store import DataDirectory
 from gossipkv.errors import ConfigError, LocalError
 from gossipkv.node._connection import Core
 from gossipkv.node._serving import Loop
+from gossipkv.node.binding import advertised, bind
+from gossipkv.node.gossiping import Gossiping, read_key_ring
 from gossipkv.node.handlers import Handlers, Identity
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
@@ -38,16 +42,13 @@ from gossipkv.node.served import Served, serve
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from gossipkv.address import Address
     from gossipkv.config import Config
     from gossipkv.database_settings import DatabaseSettings
+    from gossipkv.dataset.build import Build
     from gossipkv.environment import Environment, Listener
     from gossipkv.node.pump import MakeLoop
 
 MACHINES = ("x86_64", "aarch64")
-
-# Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
-BACKLOG = 4096
 
 
 def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
@@ -64,33 +65,19 @@ def check_platform(system: str = sys.platform, machine: str | None = None) -> No
         )
 
 
-def listen(environment: Environment, address: Address) -> Listener:
-    """The listening socket.
-
-    Raises:
-        LocalError: the address is in use, not this machine's, or not allowed.
-    """
-    try:
-        return environment.sockets.listen(address.host, address.port, BACKLOG)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise LocalError(
-            f"cannot listen on {address}: {reason}; choose another with --listen", {"address": str(address)}
-        ) from error
-
-
 async def run(
     config: Config,
     environment: Environment,
     *,
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
     make_loop: MakeLoop = Loop,
+    build: Build = build_in_child,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
     At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_loop` goes
-    with the environment's sockets: what they listen on is served by such a loop.
+    with the environment's sockets: what they listen on is served by such a loop; `build` goes with its files.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -98,18 +85,23 @@ async def run(
     """
     check_platform()
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(contextlib.closing(listen(environment, config.listen)))
+        listener, datagrams = bind(environment, config.listen)
+        stack.callback(listener.close)
+        stack.callback(datagrams.close)
+        bound = Address(*listener.getsockname()[:2])
+        sealing = await environment.threads.run(read_key_ring, config, environment)
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
-        node = _Node(config, environment, directory, reload)
+        address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
+        gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
+        node = _Node(config, environment, directory, gossiping, reload, build)
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
                 await nursery.start(node.serve, make_loop, listener, nursery)
-                host, port = listener.getsockname()[:2]
-                node.log.info("ready", address=f"{host}:{port}", node=directory.record.node, cluster=config.cluster)
-                task_status.started((host, port))
+                node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
+                task_status.started(bound)
         node.log.info("stopped", node=directory.record.node)
 
 
@@ -154,8 +146,11 @@ class _Node:
         config: Config,
         environment: Environment,
         directory: DataDirectory,
+        gossiping: Gossiping,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
+        build: Build,
     ) -> None:
+        self._gossiping = gossiping
         self.log = structlog.get_logger("gossipkv.node")
         self._config = config
         self._environment = environment
@@ -181,6 +176,7 @@ class _Node:
                 presharded=config.presharded,
             ),
             threads=environment.threads,
+            build=build,
             on_change=self._publish,
             requests=self._requests,
         )
@@ -200,8 +196,8 @@ class _Node:
                 version=__version__,
                 cluster=config.cluster,
                 node=directory.record.node,
-                epoch=directory.record.epoch,
             ),
+            gossiping,
             counters=self._core.counters,
             latency=self._core.latency,
             uptime_s=lambda: (environment.clock.monotonic_ns() - began_ns) / 1e9,
@@ -220,6 +216,8 @@ class _Node:
         await nursery.start(self._library.run)
         self._publish()
         loop = make_loop(self._core, listener, polls=polls(self._config.busy_poll))
+        # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
+        await nursery.start(self._gossiping.agent.run)
         self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers)
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
@@ -247,7 +245,15 @@ class _Node:
     async def _look_again(self) -> None:
         """At the databases' settings, then at the source."""
         await self._reloads.run()
+        await self._read_keys()
         self._library.refresh()
+
+    async def _read_keys(self) -> None:
+        """The key ring as it is now; one that is wrong changes nothing."""
+        try:
+            await self._gossiping.read_keys(self._environment)
+        except ConfigError as error:
+            self.log.warning("keys_unchanged", reason=error.message)
 
     async def _reconfigure(self) -> None:
         """Takes the databases' settings as the file has them now; one that is wrong changes nothing."""
@@ -261,6 +267,7 @@ class _Node:
             self._library.reconfigure(databases)
 
     async def _drain(self, pump: Pump) -> None:
+        await self._gossiping.leave()
         if not await pump.drain(self._config.drain_timeout / 1000):
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
 

@@ -100,6 +100,11 @@ class FaultyFiles:
         self.dead = False
         self._seen = [0] * len(faults)
 
+    def strike(self, *faults: Fault) -> None:
+        """From now on there are these faults, and operations are counted from here."""
+        self.faults = faults
+        self._seen = [0] * len(faults)
+
     def _perform(
         self,
         kind: str,

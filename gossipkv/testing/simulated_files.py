@@ -114,6 +114,11 @@ class SimulatedFiles:
         self._dead = True
         return restarted
 
+    def close_all(self) -> None:
+        """The process that had files open is gone: none is open, none locked."""
+        for descriptor in tuple(self._open):
+            self.close(descriptor)
+
     # Paths
 
     def _node(self, path: Path) -> _File | _Directory:

@@ -1,0 +1,269 @@
+"""`cluster`: nodes as processes on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from gossipkv.cli import FAILED
+from gossipkv.cli.options import JSON
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.screen import draw, duration_text
+from gossipkv.cluster import Cluster, NodeFailed, NodeStatus, NotUp
+from gossipkv.cluster.plan import MAX_NODES, known
+from gossipkv.config import Config
+from gossipkv.errors import LocalError
+
+WATCH_S: Final = 0.5
+STYLES: Final = {"ready": "green", "starting": "yellow", "stopped": "yellow", "ended": "red"}
+
+
+def _default_directory() -> Path:
+    """Beside that of a node which is told no directory."""
+    return Config().data.with_name("gossipkv-cluster")
+
+
+DATA: Final = click.option(
+    "--data",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_default_directory,
+    show_default="a platform data directory",
+    metavar="DIR",
+    help="Where the cluster keeps its files, and what it is known by.",
+)
+
+
+def _index(text: str) -> int:
+    """`2` or `n2`."""
+    if re.fullmatch(r"n?[1-9][0-9]{0,3}", text) is None:
+        raise click.BadParameter(f"{text!r}: expected the number of a node, as `cluster status` shows it")
+    return int(text.removeprefix("n"))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r}: expected NAME=VALUE")
+    return name.replace("-", "_"), value
+
+
+def _signal(text: str) -> int:
+    name = text.upper().removeprefix("SIG")
+    try:
+        return int(signal.Signals[f"SIG{name}"])
+    except KeyError:
+        raise click.BadParameter(f"{text!r}: expected the name of a signal, as KILL, TERM, STOP, CONT") from None
+
+
+NODE_NUMBER: Final = click.argument("index", metavar="I", type=_index)
+
+
+@click.group()
+def cluster() -> None:
+    """Run a cluster of nodes on this machine, each a process of its own.
+
+    `up` starts one and stays with it; `status`, `kill`, `start` and `down` are for another shell, or for one that was
+    started with `up --detach`.  Nodes are numbered from 1.
+    """
+
+
+@cluster.command()
+@click.option("--nodes", type=click.IntRange(1, MAX_NODES), metavar="N", help="How many.  [default: as before, else 3]")
+@click.option("--source", metavar="ROOT", help="Source root that every node reads.  [default: as before, else none]")
+@click.option("--replication", type=click.IntRange(1, MAX_NODES), metavar="R", help="Copies of each dataset partition.")
+@click.option("--base-port", type=click.IntRange(1, 65_535), metavar="P", help="Use ports P, P+1, ... exactly.")
+@click.option("--set", "settings", type=_pair, multiple=True, metavar="NAME=VALUE", help="A setting for every node.")
+@click.option("--detach", is_flag=True, help="Return when the nodes are ready, and leave them running.")
+@DATA
+@JSON
+def up(
+    directory: Path,
+    *,
+    nodes: int | None,
+    source: str | None,
+    replication: int | None,
+    base_port: int | None,
+    settings: tuple[tuple[str, str], ...],
+    detach: bool,
+    as_json: bool,
+) -> None:
+    """Start a cluster, say when every node is ready, and stay with it: Ctrl-C ends it.
+
+    However this command ends, also by SIGKILL, the nodes end with it; with --detach they stay until `down`.
+    What is not said is as it was the last time in this directory.
+    """
+    if replication is not None and not known("replication"):
+        note("gossipkv: --replication is remembered; nodes of this version do not have that setting yet")
+    launcher = Cluster(
+        directory,
+        nodes=nodes,
+        source=_absolute(source),
+        replication=replication,
+        base_port=base_port,
+        settings=dict(settings),
+    )
+    _hear_signals()
+    began_s = time.monotonic()
+    try:
+        ready = launcher.up(detach=detach)
+    except NodeFailed as error:
+        _note(error)
+        raise click.exceptions.Exit(FAILED) from None
+    try:
+        _tell(ready, running=True, as_json=as_json)
+        if not as_json:
+            words = "it stays until `gossipkv cluster down`" if detach else "Ctrl-C ends it"
+            click.echo(f"ready in {time.monotonic() - began_s:.1f} s; {words}")
+        sys.stdout.flush()
+        if not detach:
+            _stay(launcher)
+    except BaseException:
+        if not detach:
+            _end(launcher)
+        raise
+
+
+def _absolute(source: str | None) -> str | None:
+    """A URL as it is; a path from here, since it is remembered."""
+    return source if source is None or "://" in source else str(Path(source).expanduser().absolute())
+
+
+def _hear_signals() -> None:
+    """End on SIGTERM and SIGHUP as on Ctrl-C, which also counts where a shell has background jobs ignore it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
+def _stay(launcher: Cluster) -> None:
+    """Until Ctrl-C, or until somebody else ends the cluster; tells of nodes that end by themselves."""
+    told: set[tuple[int, int]] = set()
+    while True:
+        try:
+            nodes = launcher.status()
+        except NotUp:
+            note("gossipkv: the cluster was ended from elsewhere")
+            return
+        for node in nodes:
+            if node.failed and (node.index, node.log_from) not in told:
+                told.add((node.index, node.log_from))
+                _note(NodeFailed.of(node))
+        time.sleep(WATCH_S)
+
+
+def _end(launcher: Cluster) -> None:
+    try:
+        launcher.down()
+    except KeyboardInterrupt:  # Twice: at once, then.
+        launcher.down(grace_s=0)
+        raise
+
+
+@cluster.command()
+@DATA
+@JSON
+def status(directory: Path, *, as_json: bool) -> None:
+    """Write what runs where.  Exit status 0 also if the cluster is down."""
+    launcher = _known(directory)
+    try:
+        _tell(launcher.status(), running=True, as_json=as_json)
+    except NotUp as error:
+        _tell(launcher.remembered(), running=False, as_json=as_json)
+        note(f"gossipkv: {error}")
+
+
+@cluster.command()
+@NODE_NUMBER
+@click.option(
+    "--signal", "number", type=_signal, default="KILL", show_default=True, metavar="NAME", help="Another one."
+)
+@DATA
+def kill(index: int, directory: Path, *, number: int) -> None:
+    """Kill node I with SIGKILL, or send it another signal: STOP and CONT freeze and thaw it, TERM lets it leave."""
+    launcher = _known(directory)
+    if number == signal.SIGKILL:
+        node = launcher.kill(index)
+    elif number == signal.SIGTERM:
+        node = launcher.stop(index)
+    else:
+        node = launcher.send(index, number)
+    click.echo(f"{node.name}: {node.end() if node.state == 'ended' else f'{signal.Signals(number).name} sent'}")
+
+
+@cluster.command()
+@NODE_NUMBER
+@click.option("--port", type=click.IntRange(0, 65_535), metavar="P", help="Listen there from now on; 0: any free port.")
+@DATA
+def start(index: int, directory: Path, *, port: int | None) -> None:
+    """Start node I again after it has ended, on its data, and return when it is ready."""
+    try:
+        node = _known(directory).start(index, port=port)
+    except NodeFailed as error:
+        _note(error)
+        raise click.exceptions.Exit(FAILED) from None
+    click.echo(f"{node.name} is ready at {node.address}")
+
+
+@cluster.command()
+@click.option("--now", is_flag=True, help="Kill the nodes instead of letting them answer what is in flight.")
+@DATA
+def down(directory: Path, *, now: bool) -> None:
+    """End every node.  Their data stays, for the next `up`; nothing happens if the cluster is down."""
+    launcher = _known(directory)
+    if not (launcher.down(grace_s=0) if now else launcher.down()):
+        note(f"gossipkv: the cluster in {directory} was not up")
+
+
+def _known(directory: Path) -> Cluster:
+    """The cluster of that directory, up or not.
+
+    Raises:
+        LocalError: there is none.
+    """
+    launcher = Cluster(directory)
+    if not launcher.remembered():
+        raise LocalError(f"there is no cluster in {directory}; `gossipkv cluster up` makes one")
+    return launcher
+
+
+def _note(error: NodeFailed) -> None:
+    """What happened to a node, and the end of its log."""
+    note(f"gossipkv: {error.details['words']!s}")
+    said = error.details["said"]
+    for line in said if isinstance(said, list) else ():
+        note(f"    {line!s}")
+
+
+def _tell(nodes: list[NodeStatus], *, running: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"up": running, "nodes": [dataclasses.asdict(node) for node in nodes]})
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("node", "address", "state", "process", "up", "data"):
+        table.add_column(
+            name, no_wrap=name != "data", overflow="fold", justify="right" if name == "process" else "left"
+        )
+    for node in nodes:
+        state = node.end() if node.state == "ended" else node.state
+        table.add_row(
+            node.name,
+            node.address,
+            Text(state, STYLES[node.state] if running else "dim"),
+            "" if node.process is None else str(node.process),
+            "" if node.uptime_s is None else duration_text(int(node.uptime_s)),
+            node.data,
+        )
+    draw(table)

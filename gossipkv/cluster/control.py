@@ -1,0 +1,124 @@
+"""How a supervisor is told what to do: one JSON object each way over a Unix socket in the cluster's directory.
+
+    request   {"do": "status"} | {"do": "start", "node": 2} | {"do": "kill", "node": 2, "signal": 9}
+              {"do": "add", "settings": {...}} | {"do": "down", "grace_s": 20}
+    reply     {"nodes": [...], ...} as for `status`, or {"error": "..."}; to `down` none but the supervisor's end
+
+A supervisor answers at once and waits for nothing: whoever wants to see a node ready asks again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SOCKET: Final = "control"
+ANSWER_TIMEOUT_S: Final = 10.0  # A supervisor that is only slow answers in milliseconds.
+MAX_REQUEST_BYTES: Final = 1 << 20
+
+Message = dict[str, object]
+
+
+class NotUp(LocalError):
+    """No supervisor runs for this directory."""
+
+
+@contextlib.contextmanager
+def _name(directory: Path) -> Iterator[str]:
+    """The socket's path in a form that is always short enough for a socket's address (107 bytes)."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
+def listen(directory: Path) -> socket.socket:
+    """The supervisor's end; what an earlier one left is replaced.  Requires: the directory's lock is held."""
+    (directory / SOCKET).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    with _name(directory) as name:
+        listener.bind(name)
+    (directory / SOCKET).chmod(0o600)
+    listener.listen()
+    listener.settimeout(0)
+    return listener
+
+
+def connect(directory: Path) -> socket.socket:
+    """A connection to the supervisor.
+
+    Raises:
+        NotUp: there is none.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(ANSWER_TIMEOUT_S)
+        with _name(directory) as name:
+            connection.connect(name)
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        raise NotUp(f"the cluster in {directory} is not up", {"directory": os.fspath(directory)}) from None
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def peer(connection: socket.socket) -> int:
+    """The process at the other end: the one that listens, so the number cannot be another's."""
+    size = struct.calcsize("3i")
+    process, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    assert isinstance(process, int)
+    return process
+
+
+def send(connection: socket.socket, message: Message) -> None:
+    """One message."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive(connection: socket.socket) -> Message | None:
+    """One message; None: the other end closed without."""
+    received = b""
+    while not received.endswith(b"\n"):
+        part = connection.recv(1 << 16)
+        if not part:
+            return None
+        received += part
+    message = json.loads(received)
+    assert isinstance(message, dict)
+    return message
+
+
+def ask(directory: Path, request: Message) -> Message:
+    """The supervisor's answer.
+
+    Raises:
+        NotUp: no supervisor runs, or it ended meanwhile.
+        LocalError: it refused, or it does not answer.
+    """
+    with connect(directory) as connection:
+        try:
+            send(connection, request)
+            reply = receive(connection)
+        except TimeoutError:
+            words = f"the supervisor of {directory} (process {peer(connection)}) does not answer"
+            raise LocalError(words, {"directory": os.fspath(directory)}) from None
+        except ConnectionError:
+            reply = None
+    if reply is None:
+        raise NotUp(f"the cluster in {directory} has just ended", {"directory": os.fspath(directory)})
+    if "error" in reply:
+        raise LocalError(str(reply["error"]))
+    return reply

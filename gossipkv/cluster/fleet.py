@@ -1,0 +1,158 @@
+"""The nodes of one cluster: their plan, their ports, their processes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, final
+
+from gossipkv.cluster import ports
+from gossipkv.cluster.child import ENDED, Child
+from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
+from gossipkv.errors import LocalError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gossipkv.cluster.control import Message
+
+
+@final
+class Fleet:
+    """Starts and signals them; waits for nothing.  Requires: the directory's lock is held."""
+
+    def __init__(self, directory: Path, plan: Plan, *, base_port: int | None) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._reservations: dict[int, socket.socket] = {}
+        self._children: dict[int, Child] = {}
+        self._choose_ports(base_port)
+        self._plan.save(directory)
+
+    @property
+    def runs(self) -> bool:
+        """Whether any has not ended yet."""
+        return any(child.runs for child in self._children.values())
+
+    def start_all(self) -> list[Child]:
+        """Every node."""
+        return [self._start(node) for node in self._plan.nodes]
+
+    def start(self, index: int, *, settings: Mapping[str, str], port: int | None) -> Child:
+        """A node that has ended; with other settings or another port (0: any free one) from now on.
+
+        Raises:
+            LocalError: it runs, there is no such node, or the port is in use.
+        """
+        node = self._plan.node(index)
+        if index in self._children and self._children[index].runs:
+            raise LocalError(f"{node.name} runs already (process {self._children[index].process})")
+        check_settings(settings)
+        if port is not None:
+            self._move(node, port)
+        self._replace(dataclasses.replace(self._plan.node(index), settings=merge(node.settings, settings)))
+        return self._start(self._plan.node(index))
+
+    def add(self, *, settings: Mapping[str, str], port: int, called: str) -> Child:
+        """A node more.
+
+        Raises:
+            LocalError: there are as many as one machine carries, or the port is in use.
+        """
+        index = len(self._plan.nodes) + 1
+        if index > MAX_NODES:
+            raise LocalError(f"a cluster on one machine has at most {MAX_NODES} nodes")
+        check_settings(settings)
+        node = NodePlan(index, 0, called=called, settings=merge({}, settings))
+        self._move(node, port)
+        return self._start(self._plan.node(index))
+
+    def send(self, index: int, number: int) -> None:
+        """A signal to a node; nothing if it has ended.
+
+        Raises:
+            LocalError: there is no such node.
+        """
+        self._plan.node(index)
+        if index in self._children:
+            self._children[index].send(number)
+
+    def send_all(self, number: int) -> None:
+        """A signal to every node."""
+        for child in self._children.values():
+            child.send(number)
+
+    def look(self) -> None:
+        """See who is ready and who has ended."""
+        for child in self._children.values():
+            child.reap()
+        first = self._plan.nodes[0].index
+        if not self._plan.formed and first in self._children and self._children[first].is_ready:
+            self._plan = dataclasses.replace(self._plan, formed=True)
+            self._plan.save(self._directory)
+
+    def status(self) -> list[Message]:
+        """Of every node, for `gossipkv.cluster.control`."""
+        return [self._status(node) for node in self._plan.nodes]
+
+    def _status(self, node: NodePlan) -> Message:
+        child = self._children.get(node.index)
+        runs = child is not None and child.runs
+        return {
+            "index": node.index,
+            "name": node.name,
+            "address": str(node.address),
+            "state": ENDED if child is None else child.state,
+            "process": child.process if child is not None and runs else None,
+            "uptime_s": round(child.uptime_s, 3) if child is not None and runs else None,
+            "exit_status": None if child is None else child.ended,
+            "asked": child is None or child.is_asked,
+            "data": str(self._directory / node.name / "data"),
+            "log": str(self._directory / node.name / "log"),
+            "log_from": 0 if child is None else child.log_from,
+        }
+
+    def _start(self, node: NodePlan) -> Child:
+        place = self._directory / node.name
+        place.mkdir(exist_ok=True)
+        child = Child(self._plan.command(self._directory, node.index), place / "log")
+        self._children[node.index] = child
+        return child
+
+    def _choose_ports(self, base_port: int | None) -> None:
+        """Those that were remembered, as far as nobody has taken them; others for the rest.
+
+        Behind a wrapper may be another network, of which nothing can be said here.
+        """
+        here = [node for node in self._plan.nodes if not node.wrapper]
+        if base_port is not None:
+            chosen = ports.choose(HOST, len(here), base_port=base_port, taken=set())
+            for node, (port, held) in zip(here, chosen.items(), strict=True):
+                self._take(node, port, held)
+            return
+        for node in here:
+            reservation = ports.reserve(node.host, node.port, again=True) if node.port else None
+            self._take(node, 0 if reservation is None else node.port, reservation)
+        for node in here:
+            if not self._plan.node(node.index).port:
+                self._move(node, 0)
+
+    def _move(self, node: NodePlan, port: int) -> None:
+        """Another port for a node, and remember that; 0: any free one."""
+        taken = {other.port for other in self._plan.nodes}
+        chosen = ports.choose(node.host, 1, base_port=port or None, taken=taken if not port else set())
+        for number, reservation in chosen.items():
+            self._take(node, number, reservation)
+        self._plan.save(self._directory)
+
+    def _take(self, node: NodePlan, port: int, reservation: socket.socket | None) -> None:
+        if (old := self._reservations.pop(node.index, None)) is not None:
+            old.close()
+        if reservation is not None:
+            self._reservations[node.index] = reservation
+        self._plan = self._plan.with_node(dataclasses.replace(node, port=port))
+
+    def _replace(self, node: NodePlan) -> None:
+        self._plan = self._plan.with_node(node)
+        self._plan.save(self._directory)

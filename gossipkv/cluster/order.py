@@ -1,0 +1,78 @@
+"""What a launcher asks a new supervisor for, and what follows for the plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Final, final
+
+from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
+from gossipkv.errors import LocalError
+
+DEFAULT_NODES: Final = 3
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node is, when that is not any free port of 127.0.0.1."""
+
+    host: str = HOST
+    port: int = 0  # Any free one.
+    wrapper: list[str] = field(default_factory=list)  # A command that runs the node's, as `nsenter` does.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the launcher asks for; what it leaves open is as remembered, else as usual."""
+
+    nodes: int | None = None
+    base_port: int | None = None
+    source: str | None = None
+    replication: int | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
+    leash: int | None = None  # A descriptor; None: the nodes stay when the launcher goes.
+
+    def to_line(self) -> bytes:
+        """One line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Order:
+        """Back from `to_line`."""
+        order = json.loads(line)
+        return cls(**{**order, "places": [Place(**place) for place in order["places"]]})
+
+    def plan(self, remembered: Plan | None) -> Plan:
+        """What is to run; a port of 0 is still to be chosen.
+
+        Raises:
+            LocalError: fewer nodes than there are, or too many.
+            ConfigError: a setting that nodes do not have, or that the launcher chooses.
+        """
+        before = Plan([]) if remembered is None else remembered
+        known = len(before.nodes)
+        nodes = before.nodes + [NodePlan(index, 0) for index in range(known + 1, self._count(known) + 1)]
+        for at, place in enumerate(self.places[: len(nodes)]):
+            nodes[at] = dataclasses.replace(nodes[at], **asdict(place))
+        check_settings(self.settings)
+        return Plan(
+            nodes,
+            source=before.source if self.source is None else self.source,
+            replication=before.replication if self.replication is None else self.replication,
+            settings=merge(before.settings, self.settings),
+            formed=before.formed,
+        )
+
+    def _count(self, known: int) -> int:
+        count = self.nodes or max(len(self.places), known) or DEFAULT_NODES
+        if not 1 <= count <= MAX_NODES:
+            raise LocalError(f"a cluster on one machine has 1 to {MAX_NODES} nodes, not {count}")
+        if count < known:
+            raise LocalError(
+                f"the cluster has {known} nodes and does not shrink to {count}: begin anew in another --data"
+            )
+        return count

@@ -1,0 +1,170 @@
+"""What a cluster's directory remembers: its nodes, their addresses, and what they are started with.
+
+    DIR/cluster.json   this, for whoever starts the cluster again
+    DIR/lock           held while a supervisor runs: the truth about whether the cluster is up
+    DIR/control        the socket that the supervisor is told what to do at
+    DIR/supervisor.log
+    DIR/n1/log         standard error of the node, all its starts
+    DIR/n1/data        its data directory
+
+No process ids stand here: a number that is remembered may be another's by the time it is used.  Only the supervisor,
+whose children the nodes are, knows them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv import config
+from gossipkv.address import Address
+from gossipkv.database_settings import nearest
+from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+DOCUMENT: Final = "cluster.json"
+FORMAT: Final = 1
+MAX_NODES: Final = 64  # About what one machine carries: a node takes some 50 MB.
+HOST: Final = "127.0.0.1"
+SEEDS: Final = 3  # A restarted node finds the others although two of them are down.
+
+# Said by the launcher; no setting of a node may say otherwise.
+CHOSEN: Final = frozenset({"data", "listen", "join", "node"})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node."""
+
+    index: int  # From 1.
+    port: int
+    host: str = HOST
+    settings: dict[str, str] = field(default_factory=dict)  # Besides those of the cluster, and before them.
+    wrapper: list[str] = field(default_factory=list)  # A command that runs the node's, as `nsenter` does.
+
+    called: str = ""  # By the other nodes, when that is not its own name.
+
+    @property
+    def name(self) -> str:
+        """Its own: `n1`."""
+        return f"n{self.index}"
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return Address(self.host, self.port)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole cluster."""
+
+    nodes: list[NodePlan]
+    source: str | None = None
+    replication: int | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    formed: bool = False  # Whether the first node has been ready once.
+
+    def node(self, index: int) -> NodePlan:
+        """The node of that number.
+
+        Raises:
+            LocalError: there is none.
+        """
+        for node in self.nodes:
+            if node.index == index:
+                return node
+        raise LocalError(f"there is no node {index}: the cluster has 1 to {len(self.nodes)}", {"node": index})
+
+    def with_node(self, node: NodePlan) -> Plan:
+        """The plan in which that node is as given, or new."""
+        others = [other for other in self.nodes if other.index != node.index]
+        return replace(self, nodes=sorted([*others, node], key=lambda one: one.index))
+
+    def command(self, directory: Path, index: int) -> list[str]:
+        """The command line that runs a node."""
+        node = self.node(index)
+        settings = {"profile": "local", **self.settings, **node.settings}  # Nothing here is far away.
+        if self.source is not None:
+            settings.setdefault("source", self.source)
+        if self.replication is not None and known("replication"):
+            settings.setdefault("replication", str(self.replication))
+        settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
+        settings["node"] = node.called or node.name
+        if seeds := self._seeds(index):
+            settings["join"] = ",".join(str(seed.address) for seed in seeds)
+        flags = [part for name, value in settings.items() for part in (_FLAGS[name], value)]
+        return [*node.wrapper, sys.executable, "-m", "gossipkv", "serve", *flags]
+
+    def _seeds(self, index: int) -> list[NodePlan]:
+        """Whom a node joins: at first all the first one, which forms the cluster; later any of a few."""
+        if not self.formed:
+            return self.nodes[: min(1, index - 1)]
+        return [node for node in self.nodes if node.index != index][:SEEDS]
+
+    def save(self, directory: Path) -> None:
+        """Write it, whole or not at all."""
+        beside = directory / f"{DOCUMENT}.new"
+        beside.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n")
+        beside.replace(directory / DOCUMENT)
+
+
+_FLAGS: Final = {setting.name: setting.flag for setting in config.SETTINGS}
+
+
+def known(name: str) -> bool:
+    """Whether nodes have that setting."""
+    return name in _FLAGS
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Refuse what nodes would refuse.  An empty value is none.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    for name, value in settings.items():
+        if name in CHOSEN:
+            raise ConfigError(f"{name} is chosen by the launcher for each node", {"setting": name})
+        if not known(name):
+            words = f"unknown setting {name}; the nearest known one is {nearest(name, _FLAGS)}"
+            raise ConfigError(words, {"setting": name})
+        if value:
+            config.load(None, {}, {name: value})
+
+
+def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """The settings, the newer ones winning; an empty value forgets one."""
+    return {name: value for name, value in {**old, **new}.items() if value}
+
+
+def load(directory: Path) -> Plan | None:
+    """What the directory remembers; None: nothing.
+
+    Raises:
+        Corrupt: the document is not what `save` writes.
+        UnsupportedFormat: it is of a newer program.
+    """
+    file = directory / DOCUMENT
+    try:
+        text = file.read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        body = json.loads(text)
+        number = body.pop("format")
+        if number != FORMAT:
+            raise UnsupportedFormat(
+                f"{file}: format {number!r}; this program reads {FORMAT}", {"file": os.fspath(file)}
+            )
+        return Plan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Corrupt(os.fspath(file), 0, f"not the plan of a cluster ({error}); remove it to begin anew") from error

@@ -1,0 +1,64 @@
+"""What is known of a node, and what is said of one that failed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from gossipkv.errors import LocalError
+
+TOLD_LINES: Final = 15  # Of a log, when its node fails.
+TOLD_BYTES: Final = 8 << 10
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node as its supervisor sees it."""
+
+    index: int
+    name: str
+    address: str
+    state: str  # starting, ready, stopped (by SIGSTOP), ended
+    process: int | None = None
+    uptime_s: float | None = None
+    exit_status: int | None = None  # Of a signal, its number below zero.
+    asked: bool = True  # Whether somebody wanted its end.
+    data: str = ""
+    log: str = ""
+    log_from: int = 0  # Where the log of its last start begins.
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended by itself."""
+        return self.state == "ended" and not self.asked
+
+    def last_words(self) -> list[str]:
+        """The end of what it has logged since it was started."""
+        with Path(self.log).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(self.log_from, size - TOLD_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-TOLD_LINES:]
+
+    def end(self) -> str:
+        """How it ended, in words."""
+        if self.exit_status is None:
+            return "ended"
+        if self.exit_status < 0:
+            return f"ended by {signal.Signals(-self.exit_status).name}"
+        return f"ended with status {self.exit_status}"
+
+
+class NodeFailed(LocalError):
+    """A node ended by itself or did not get ready; the message has the end of its log, `details` both in parts."""
+
+    @classmethod
+    def of(cls, node: NodeStatus, what: str | None = None) -> NodeFailed:
+        """What happened to a node: `what`, else how it ended."""
+        words = f"{what or f'{node.name} {node.end()}'}; the end of {node.log}:"
+        said = node.last_words() or ["(nothing)"]
+        message = "\n".join([words, *(f"    {line}" for line in said)])
+        return cls(message, {"node": node.index, "words": words, "said": [*said]})

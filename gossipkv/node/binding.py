@@ -1,0 +1,104 @@
+"""Where a node listens, over TCP and UDP on one number, and what address it tells others."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gossipkv.address import Address
+from gossipkv.errors import LocalError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.environment import Datagrams, Environment, Listener, Sockets
+
+# Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
+BACKLOG = 4096
+
+# The system chooses a number that is free for TCP; of so many one is free for UDP, too.
+MOST_ATTEMPTS = 64
+
+
+def bind(environment: Environment, address: Address) -> tuple[Listener, Datagrams]:
+    """The sockets of a node, on the same number; with port 0 on one that is free for both.
+
+    Raises:
+        LocalError: the address is in use, not this machine's, or not allowed.
+    """
+    taken: list[Listener] = []  # Held meanwhile, so that the system chooses another.
+    try:
+        while True:
+            listener = listen(environment, address)
+            host, port = listener.getsockname()[:2]
+            try:
+                return listener, environment.sockets.datagrams(host, port)
+            except OSError as error:
+                taken.append(listener)
+                if address.port != 0 or error.errno != errno.EADDRINUSE or len(taken) == MOST_ATTEMPTS:
+                    raise _refused(f"{Address(host, port)} over UDP", error, address) from error
+    finally:
+        for listener in taken:
+            listener.close()
+
+
+def listen(environment: Environment, address: Address) -> Listener:
+    """The listening socket.
+
+    Raises:
+        LocalError: the address is in use, not this machine's, or not allowed.
+    """
+    try:
+        return environment.sockets.listen(address.host, address.port, BACKLOG)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
+        raise _refused(str(address), error, address) from error
+
+
+def _refused(where: str, error: OSError | UnicodeError, address: Address) -> LocalError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return LocalError(f"cannot listen on {where}: {reason}; choose another with --listen", {"address": str(address)})
+
+
+async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None, joins: Sequence[Address]) -> Address:
+    """The numeric address that others are told: `wanted`, else where the node listens.
+
+    A node that listens everywhere tells the address from which it reaches the first of `joins`; one that has nobody to
+    join, and was not told an address, can only be reached from its own machine.
+
+    Raises:
+        LocalError: `wanted` is a name that nobody knows.
+    """
+    if wanted is not None:
+        try:
+            host = (await sockets.resolve(wanted))[0].host
+        except OSError as error:
+            raise LocalError(
+                f"the address to advertise, {wanted}, is not known: {error.strerror or error}; see --advertise",
+                {"address": str(wanted)},
+            ) from error
+        return Address(host, wanted.port or bound.port)
+    if not ipaddress.ip_address(bound.host).is_unspecified:
+        return bound
+    log = structlog.get_logger("gossipkv.node")
+    found = Address(await _way(sockets, joins) or ("::1" if ":" in bound.host else "127.0.0.1"), bound.port)
+    if ipaddress.ip_address(found.host).is_loopback:
+        log.warning(
+            "advertised", address=str(found), reason="nobody to join, and no --advertise: others cannot reach it"
+        )
+    else:
+        log.info("advertised", address=str(found), reason="leads to the members to join")
+    return found
+
+
+async def _way(sockets: Sockets, joins: Sequence[Address]) -> str | None:
+    """From where the first of them is reached that can be."""
+    for name in joins:
+        try:
+            for address in await sockets.resolve(name):
+                return sockets.source_towards(address)
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,228 @@
+"""What a node has of gossip: the core with its agent, its place in the ring, and the answers that come from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import Unavailable
+from gossipkv.gossip import keyfile
+from gossipkv.gossip.agent import Agent
+from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.envelope import NO_CLUSTER, Envelope, Seal
+from gossipkv.gossip.keyring import SESSION_BYTES
+from gossipkv.gossip.profile import PROFILES
+from gossipkv.gossip.tree.claim import NODES, Claim
+from gossipkv.gossip.tree.limits import TreeLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.address import Address
+    from gossipkv.config import Config
+    from gossipkv.dataset.store import DataDirectory
+    from gossipkv.environment import Datagrams, Environment
+    from gossipkv.errors import Detail
+    from gossipkv.gossip.sealing import Sealing
+    from gossipkv.gossip.tree.watch import Watch
+
+# Who says that it leaves tells a few at once and goes on telling for so many rounds; the others tell on.
+LEAVE_ROUNDS: Final = 3
+LEAVE_MOST_MS: Final = 1000
+
+# Who joins looks around before it claims a place: what it would take blindly, everybody else has.
+LOOK_MS: Final = 1000
+
+
+@final
+class Gossiping:
+    """One node's part in the cluster."""
+
+    def __init__(
+        self,
+        config: Config,
+        environment: Environment,
+        directory: DataDirectory,
+        *,
+        datagrams: Datagrams,
+        address: Address,
+        sealing: Sealing | None,
+    ) -> None:
+        record = directory.record
+        uuid = bytes.fromhex(record.uuid)
+        cluster_id = bytes.fromhex(record.cluster_id) or NO_CLUSTER
+        self.address = address
+        self._profile = PROFILES[config.profile]
+        self._directory = directory
+        self._sealing = sealing
+        self._key_ring = config.key_ring
+        self._core = Gossip(
+            Me(record.node, uuid, record.epoch, address, config.cluster, cluster_id, record.pinned),
+            self._profile,
+            environment.random,
+            limits=Limits(
+                max_members=config.max_members,
+                tree=TreeLimits(
+                    max_branch_keys=config.max_branch_keys,
+                    max_entry_bytes=config.max_entry,
+                    max_tree_bytes=config.max_tree,
+                ),
+            ),
+            envelope=Envelope(config.cluster, cluster_id, sealing, Seal(config.seal)),
+        )
+        self._tree = self._core.tree
+        claim = Claim(
+            self._tree,
+            uuid=uuid,
+            address=address,
+            configured=str(config.shard_id) if config.shard_id else None,
+            remembered=str(record.shard_id) if record.shard_id else None,
+            settle_ms=config.time_to_converge,
+        )
+        self._place = Place(self._core, claim, waits=bool(config.join))
+        self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=self._place)
+
+    async def leave(self) -> None:
+        """Say good-bye, for at most a second."""
+        wait_ms = min(LEAVE_MOST_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
+        await self.agent.leave(wait_ms / 1000)
+
+    async def read_keys(self, environment: Environment) -> None:
+        """Seal with what stands in the key ring now.
+
+        Raises:
+            ConfigError: it cannot be read; the keys stay as they were.
+        """
+        if self._sealing is not None and self._key_ring is not None:
+            self._sealing.use(await environment.threads.run(keyfile.read, self._key_ring))
+
+    # What this node says
+
+    def publish(self, path: str, value: bytes = b"") -> None:
+        """Show a key under this node's name.
+
+        Raises:
+            BadRequest: no path.
+            TooLarge: over a limit of the tree.
+        """
+        self._tree.publish(path, value)
+        self.agent.act()
+
+    def withdraw(self, path: str) -> bool:
+        """Take a key back; false: there was none."""
+        was_there = self._tree.withdraw(path)
+        self.agent.act()
+        return was_there
+
+    def watch(self, path: str, wake: Callable[[], None]) -> Watch:
+        """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
+        return self._tree.watch(path, wake)
+
+    # What others ask
+
+    @property
+    def epoch(self) -> int:
+        """Of this start; higher than all before."""
+        return self._directory.record.epoch
+
+    @property
+    def shard_id(self) -> str | None:
+        """This node's place in the ring, once it has claimed one."""
+        return self._place.shard_id
+
+    def isolated(self) -> bool:
+        """Whether this node has heard from nobody for so long that what it knows of others is stale."""
+        return self._core.isolated(now_ms=self.agent.now_ms())
+
+    def counters(self) -> dict[str, int]:
+        """By name."""
+        return self.agent.counters()
+
+    def reply(self, request: bytes) -> bytes:
+        """To another node.
+
+        Raises:
+            Unavailable: it is no request that this node answers; why is counted.
+        """
+        reply = self.agent.reply(request)
+        if reply is None:
+            raise Unavailable(
+                "this is no request that the node answers: of another cluster, sealed otherwise, or damaged"
+            )
+        return reply
+
+    def members(self) -> list[Detail]:
+        """All that are known, by name."""
+        return [
+            {
+                "node": member.name,
+                "address": str(member.address),
+                "state": member.state.name.lower(),
+                "epoch": member.epoch,
+                "incarnation": member.incarnation,
+            }
+            for member in self._core.members.list()
+        ]
+
+    def children(self, path: str) -> list[Detail]:
+        """The names below a path."""
+        return [*self._tree.children(path)]
+
+    def entries(self, path: str, *, everything: bool) -> list[Detail]:
+        """What stands below a path, and whose it is."""
+        return [
+            {
+                "name": entry.name,
+                "owner": entry.owner,
+                "value": entry.value,
+                "age_s": round(entry.age_ms / 1000, 3),
+                "state": entry.state.name.lower(),
+            }
+            for entry in self._tree.entries(path, now_ms=self.agent.now_ms(), all=everything)
+        ]
+
+
+@final
+class Place:
+    """This node's claim of a place in the ring, as a timer of the agent: due when others claim, and in its own time."""
+
+    def __init__(self, core: Gossip, claim: Claim, *, waits: bool) -> None:
+        self._core = core
+        self._claim = claim
+        self._watch = core.tree.watch(NODES)
+        self._waits = waits
+        self._begins_ms: int | None = None
+
+    @property
+    def shard_id(self) -> str | None:
+        """What it claims."""
+        return self._claim.shard_id
+
+    def start(self, *, now_ms: int) -> None:
+        """From here on."""
+        self._begins_ms = now_ms + LOOK_MS * self._waits
+
+    @property
+    def wakes_at_ms(self) -> int | None:
+        """When to call `step`; None: when something has happened."""
+        if self._claim.shard_id is None:
+            return self._begins_ms
+        return 0 if self._watch.changed else self._claim.wakes_at_ms
+
+    def step(self, *, now_ms: int) -> int | None:
+        """Claim, make way or confirm; a place to be remembered."""
+        self._watch.look()
+        shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))
+        return None if shard_id is None else int(shard_id)
+
+
+def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
+    """What seals, if there is a key ring.  It blocks.
+
+    Raises:
+        ConfigError: the key ring cannot be read, or is none.
+        LocalError: the extra `secure` is not installed.
+    """
+    if config.key_ring is None:
+        return None
+    session = environment.random.getrandbits(8 * SESSION_BYTES).to_bytes(SESSION_BYTES, "big")
+    return keyfile.sealing(keyfile.read(config.key_ring), session)

@@ -1,0 +1,14 @@
+"""Whole nodes in one process, under Trio's simulated clock: the second simulation.
+
+The heap simulation (`gossipkv.testing.world`) runs protocol cores; here runs what is around them as well: `node.run`
+with its pump, its connections, its library and its gossip agent, as they run in production.  Simulated are what stands
+behind the seam (`gossipkv.environment`): clock, randomness, disk, network, threads and signals.
+
+    scheduling.py   Trio made deterministic
+    network.py      the wire between machines: datagrams, and connections (`streams.py`)
+    sockets.py      the same as one machine's processes see it
+    process.py      one life of a node, and the rest of the world it is given
+    building.py     builds of datasets without a child process
+    machine.py      a disk and the lives of a node upon it: start, kill, power loss, restart
+    cluster.py      machines on a network, what clients ask them, and a trace of all of it
+"""

@@ -1,0 +1,151 @@
+"""Machines on a simulated network, each with a whole node, and clients that ask them.
+
+    async def scenario(cluster: Cluster) -> None:
+        a, b, c = cluster.machines
+        await a.start()
+        ...
+        assert await cluster.ask(a, "ping") == "pong"
+
+    run = simulate(scenario, seed, machines=3)
+
+The same scenario and seed give the same `run.trace`, in any process.  An error of a node that is a defect (anything
+but an error of ours; a log line `internal_error`) ends the run and is raised.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import structlog
+import trio
+
+from gossipkv.address import DEFAULT_PORT, Address
+from gossipkv.config import Config
+from gossipkv.testing.nodes import client, scheduling
+from gossipkv.testing.nodes.machine import SPEAKER, Machine
+from gossipkv.testing.nodes.network import Network
+from gossipkv.testing.nodes.trace import Trace
+from gossipkv.testing.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from structlog.typing import EventDict, WrappedLogger
+
+    from gossipkv.wire.rpc import Value
+
+LIMIT_S: Final = 3600.0
+CLIENT: Final = "10.1.0.1"  # The machine that clients are on.
+
+
+USUAL: Final = Config(data=Path("/data"), cluster="simulated")
+
+
+class Defect(Exception):
+    """A node has logged that it has a defect."""
+
+
+class Run(NamedTuple):
+    """What came of a run."""
+
+    trace: str  # Equal runs have equal ones.
+    lines: list[str]  # The last of what happened.
+    struck: Counter[str]  # How often each fault struck.
+    virtual_s: float
+
+
+@final
+class Cluster:
+    """The machines of one run."""
+
+    def __init__(self, seed: int, nursery: trio.Nursery, trace: Trace, configs: Sequence[Config]) -> None:
+        self.streams = Streams(seed)
+        self.chance = self.streams["scenario"]
+        self.trace = trace
+        self.struck: Counter[str] = Counter()
+        self.network = Network(self.streams, self.struck, trace)
+        self.network.running.add(CLIENT)
+        self.machines = [
+            Machine(self.network, config, self.streams[f"node/{config.node}"], nursery) for config in configs
+        ]
+
+    async def ask(self, machine: Machine, method: str, *params: Value, timeout_s: float = 10.0) -> Value:
+        """What a node answers to a client.
+
+        Raises:
+            GossipKVError: the node's, or that it cannot be reached, or not in time.
+        """
+        return await client.ask(self.network, CLIENT, machine.address, method, *params, timeout_s=timeout_s)
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.1) -> float:
+        """Returns when it holds: after how many seconds.
+
+        Raises:
+            AssertionError: it did not, in that time.
+        """
+        began_s = trio.current_time()
+        while not await holds():
+            if trio.current_time() - began_s >= within_s:
+                raise AssertionError(f"after {within_s} s it does not hold: {holds.__doc__ or holds.__name__}")
+            await trio.sleep(every_s)
+        return trio.current_time() - began_s
+
+
+def placed(config: Config, number: int) -> Config:
+    """The settings of the node `n<number>`, on a machine of its own."""
+    return replace(config, listen=Address(f"10.0.0.{number}", DEFAULT_PORT), node=f"n{number}")
+
+
+def simulate(
+    scenario: Callable[[Cluster], Awaitable[None]],
+    seed: int,
+    *,
+    machines: int,
+    limit_s: float = LIMIT_S,
+    config: Config = USUAL,
+) -> Run:
+    """Runs a scenario with so many machines, whose nodes have these settings but for their names and places.
+
+    Raises:
+        Exception: whatever the scenario raises; Defect: a node has logged that it has one.
+    """
+    trace = Trace()
+
+    async def main() -> Run:
+        async with trio.open_nursery() as nursery:
+            cluster = Cluster(seed, nursery, trace, [placed(config, number) for number in range(1, machines + 1)])
+            nursery.start_soon(cluster.network.run)
+            await scenario(cluster)
+            for machine in cluster.machines:
+                machine.kill()
+            nursery.cancel_scope.cancel()
+        return Run(trace.digest, list(trace.lines), cluster.struck, trio.current_time())
+
+    with _lines_to(trace):
+        return scheduling.run(main, seed, limit_s=limit_s)
+
+
+@contextmanager
+def _lines_to(trace: Trace) -> Iterator[None]:
+    """What the nodes log goes into the trace."""
+
+    def take(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        error = event.pop("exc_info", None)
+        said = " ".join(f"{name}={event[name]}" for name in sorted(event))
+        trace.note(SPEAKER.get(), method, said)
+        if event["event"] == "internal_error":
+            raise Defect(f"{SPEAKER.get()}: {said}") from (error if isinstance(error, BaseException) else None)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[take], cache_logger_on_first_use=False, wrapper_class=structlog.make_filtering_bound_logger(20)
+    )
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

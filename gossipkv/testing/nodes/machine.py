@@ -1,0 +1,177 @@
+"""One machine: an address, a disk, and the lives of a node upon it.
+
+A life ends when the node stops (SIGTERM, or an error of its own), when its process is killed (its peers are told by the
+kernel, what was written stays), or when the machine loses power (nobody is told, what was not synced may be gone).
+"""
+
+from __future__ import annotations
+
+import signal
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.node import node
+from gossipkv.node.driven_loop import driven
+from gossipkv.testing.nodes.building import BuildHere
+from gossipkv.testing.nodes.process import Process
+from gossipkv.testing.simulated_files import SimulatedFiles
+
+if TYPE_CHECKING:
+    import random
+
+    from gossipkv.address import Address
+    from gossipkv.config import Config
+    from gossipkv.testing.faulty_files import Fault
+    from gossipkv.testing.nodes.network import Network
+
+SPEAKER: Final[ContextVar[str]] = ContextVar("SPEAKER", default="client")  # Whose task this is, for log lines.
+
+
+@final
+class Machine:
+    """A machine that is on; its node is not started yet."""
+
+    def __init__(self, network: Network, config: Config, chance: random.Random, nursery: trio.Nursery) -> None:
+        self.config = config  # Of the next life.
+        self.name = config.node or str(config.listen)
+        self.disk = SimulatedFiles()
+        self.error: GossipKVError | None = None  # What the latest life has ended with, by itself.
+        self.lives = 0
+        self._network = network
+        self._chance = chance
+        self._nursery = nursery
+        self._process: Process | None = None
+        self._faults: tuple[Fault, ...] = ()
+        self._crash = self.kill
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._ended.set()
+        network.running.add(self.host)
+
+    @property
+    def address(self) -> Address:
+        """Where the node listens."""
+        return self.config.listen
+
+    @property
+    def host(self) -> str:
+        """The machine's address."""
+        return self.config.listen.host
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
+    # Its lives
+
+    async def start(self) -> None:
+        """Begins a life; returns when the node is ready, or has ended already."""
+        assert self._process is None, f"{self.name} runs"
+        self._network.running.add(self.host)
+        self._network.trace.note(self.name, "start", self.lives)
+        self.lives += 1
+        self.error = None
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._process = Process(self._network, self.host, self.disk, self._chance, self._die)
+        self._process.files.strike(*self._faults)
+        self._faults = ()
+        started = _Started()
+        self._nursery.start_soon(self._live, self._process, self._scope, self._ended, started)
+        await started.event.wait()
+
+    async def ended(self) -> None:
+        """Returns when the life has ended."""
+        await self._ended.wait()
+
+    def tell(self, number: signal.Signals) -> None:
+        """A signal."""
+        assert self._process is not None, f"{self.name} is off"
+        self._network.trace.note(self.name, "signal", number.name)
+        self._process.signals.send(number)
+
+    async def stop(self) -> None:
+        """SIGTERM; returns when the node has ended."""
+        self.tell(signal.SIGTERM)
+        await self.ended()
+
+    def kill(self) -> None:
+        """The process is gone, as after SIGKILL."""
+        self._end(silently=False)
+
+    def lose_power(self) -> None:
+        """The machine is off until the next start; its disk may have forgotten what was not synced."""
+        self._network.running.discard(self.host)
+        self._end(silently=True)
+        self.disk = self.disk.power_loss(self._chance.getrandbits(32))
+
+    def lose_disk(self) -> None:
+        """The machine gets another one, which is empty.  Requires: no process."""
+        assert self._process is None
+        self.disk = SimulatedFiles()
+
+    def strike(self, *faults: Fault, power: bool = False) -> None:
+        """Its disk has these faults from now on, or from the next start; `power`: a crash takes the power with it."""
+        self._faults = faults
+        self._crash = self.lose_power if power else self.kill
+        if self._process is not None:
+            self._process.files.strike(*faults)
+
+    def _die(self) -> None:
+        self._crash()
+
+    def _end(self, *, silently: bool) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end(silently=silently)
+            self._scope.cancel()
+            self._ended.set()
+
+    async def _live(self, process: Process, scope: trio.CancelScope, ended: trio.Event, started: _Started) -> None:
+        SPEAKER.set(self.name)
+        try:
+            with scope:
+                await node.run(
+                    self.config,
+                    process.environment,
+                    make_loop=driven(process.environment.clock),
+                    build=BuildHere(process.environment),
+                    task_status=started,
+                )
+        except BaseException as error:
+            if not process.is_gone:
+                self.error = _ours(error)
+            elif isinstance(error, trio.Cancelled):  # The end of the simulation.
+                raise
+            # Whatever else one that was killed runs into while it unwinds is of no interest.
+        finally:
+            if self._process is process:
+                self._end(silently=False)
+            ended.set()
+            started.event.set()
+
+
+def _ours(error: BaseException) -> GossipKVError:
+    """The error that a node ended with; any other is a defect, and raised."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, GossipKVError):
+        return error
+    raise error
+
+
+@final
+class _Started:
+    """`trio.TaskStatus` for whoever waits until the node is ready, or has ended."""
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+
+    def started(self, value: object = None) -> None:
+        """It is ready."""
+        del value
+        self.event.set()

@@ -1,0 +1,408 @@
+"""The launcher with real processes: they come up together, do as they are told, and none outlives its parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.cluster import Cluster, NodeFailed, NotUp, launcher
+from gossipkv.errors import ConfigError, LocalError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+PATIENCE_S = 60
+COMMAND = [sys.executable, "-m", "gossipkv", "cluster"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes, as docs/cluster.md has them for tests."""
+    with Cluster(tmp_path_factory.mktemp("cluster"), nodes=3) as cluster:
+        yield cluster
+
+
+def lives(process: int) -> bool:
+    """Whether it runs; one that only waits to be reaped does not."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as stat:
+            return stat.read().rpartition(b") ")[2][:1] not in {b"Z", b"X"}
+    except OSError:
+        return False
+
+
+def await_end_of(*processes: int | None) -> None:
+    """All of them."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while left := [process for process in processes if process is not None and lives(process)]:
+        assert time.monotonic() < give_up_s, left
+        time.sleep(0.02)
+
+
+def processes_of(cluster: Cluster) -> list[int]:
+    """Of its nodes."""
+    return [node.process for node in cluster.status() if node.process is not None]
+
+
+def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
+    """A command that ends with that status: what it wrote to standard output and standard error."""
+    command = [*COMMAND, *(str(argument) for argument in arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == status, done
+    return done.stdout, done.stderr
+
+
+@contextmanager
+def up(directory: Path, *arguments: str, ignoring_interrupts: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """`cluster up` in the foreground, its table already written; ended with the block."""
+    command = [*COMMAND, "up", "--data", str(directory), "--nodes", "2", *arguments]
+    if ignoring_interrupts:  # As a shell without job control starts its background jobs.
+        command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while "Ctrl-C ends it" not in (line := process.stdout.readline()):
+                assert line, process.stderr.read()
+            yield process
+        finally:
+            process.kill()
+
+
+def test_nodes_come_up_together(cluster):
+    """Each is a process of its own with an address and a directory of its own, and answers when the cluster is up."""
+    nodes = cluster.status()
+    assert [(node.index, node.name, node.state) for node in nodes] == [(n, f"n{n}", "ready") for n in (1, 2, 3)]
+    assert len({node.process for node in nodes} | {node.address for node in nodes} | {node.data for node in nodes}) == 9
+    for node in nodes:
+        with cluster.connect(node.index) as client:
+            assert client.info()["node"] == node.name
+        assert "ready" in cluster.log(node.index)
+
+
+def test_a_node_is_killed_and_started_again(cluster):
+    """SIGKILL is seen as what it is; the same node comes back at the same address on the same data."""
+    before = cluster.node(2)
+    killed = cluster.kill(2)
+    assert (killed.state, killed.exit_status, killed.process) == ("ended", -signal.SIGKILL, None)
+    with pytest.raises(Unavailable):
+        cluster.connect(2)
+    again = cluster.start(2)
+    assert (again.address, again.data, again.state) == (before.address, before.data, "ready")
+    assert again.process != before.process
+    assert "ready" in "".join(again.last_words())
+    with pytest.raises(LocalError, match="n2 runs already"):
+        cluster.start(2)
+
+
+def test_a_node_is_stopped_and_moved(cluster):
+    """SIGTERM lets it end well; started with port 0 it gets another one and keeps it."""
+    assert cluster.stop(3).exit_status == 0
+    old = cluster.node(3).address
+    new = cluster.start(3, port=0).address
+    assert new != old
+    cluster.kill(3)
+    assert cluster.start(3).address == new
+
+
+def test_a_frozen_node_is_told(cluster):
+    """SIGSTOP shows as `stopped`, SIGCONT undoes it; a frozen node can be let end well."""
+    cluster.send(1, signal.SIGSTOP)
+    until(lambda: cluster.node(1).state == "stopped")
+    cluster.send(1, signal.SIGCONT)
+    until(lambda: cluster.node(1).state == "ready")
+    cluster.send(1, signal.SIGSTOP)
+    assert cluster.stop(1).exit_status == 0
+    cluster.start(1)
+
+
+def test_wrong_words_are_refused(cluster):
+    """A node that is not there, a setting that does not exist or belongs to the launcher, a second supervisor."""
+    with pytest.raises(LocalError, match="no node 9"):
+        cluster.kill(9)
+    with pytest.raises(LocalError, match="no node 9"):
+        cluster.start(9)
+    cluster.kill(2)
+    with pytest.raises(LocalError, match="nearest known one is refresh_period"):
+        cluster.start(2, settings={"refresh_perod": "1s"})
+    with pytest.raises(LocalError, match="listen is chosen by the launcher"):
+        cluster.start(2, settings={"listen": "1.2.3.4:5"})
+    cluster.start(2)
+    with pytest.raises(LocalError, match="is up already"):
+        Cluster(cluster.directory).up()
+    assert len(processes_of(cluster)) == 3
+
+
+def until(holds) -> None:
+    """Wait."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+
+
+def test_everything_is_remembered(tmp_path):
+    """After `down` nothing runs; the same directory brings the same cluster back, and may make it larger."""
+    first = Cluster(tmp_path, nodes=2, settings={"refresh_period": "200ms", "log_level": "debug"})
+    with first:
+        addresses, processes = first.addresses, processes_of(first)
+    assert not any(lives(process) for process in processes)
+    with pytest.raises(NotUp):
+        first.status()
+    assert [node.address for node in first.remembered()] == addresses
+    with Cluster(tmp_path, nodes=3, settings={"log_level": ""}) as second:
+        assert second.addresses[:2] == addresses
+        assert len(second.addresses) == 3
+    plan = json.loads((tmp_path / "cluster.json").read_text())
+    assert plan["settings"] == {"refresh_period": "200ms"}
+    with pytest.raises(LocalError, match="does not shrink"):
+        Cluster(tmp_path, nodes=1).up()
+    assert not first.down()
+
+
+def test_a_long_path_is_no_obstacle(tmp_path):
+    """A directory whose path is longer than a socket's address can be."""
+    place = tmp_path / ("long" * 30)
+    with Cluster(place, nodes=1) as cluster:
+        assert cluster.node(1).state == "ready"
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_ports_in_use(tmp_path, kind):
+    """A port that TCP or UDP has in use is refused when asked for; one that was only remembered is replaced."""
+    with Cluster(tmp_path / "a", nodes=2) as cluster:
+        base = min(int(address.rpartition(":")[2]) for address in cluster.addresses)
+    with socket.socket(type=kind) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", base))
+        if kind == socket.SOCK_STREAM:
+            other.listen()
+        with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{base} is in use"):
+            Cluster(tmp_path / "b", nodes=2, base_port=base).up()
+        with Cluster(tmp_path / "a") as cluster:
+            assert f"127.0.0.1:{base}" not in cluster.addresses
+            assert cluster.node(2).state == "ready"
+
+
+def test_clusters_do_not_share_ports(tmp_path):
+    """A port stays its node's while that is down: neither another launcher nor a connection gets it."""
+    with Cluster(tmp_path / "a", nodes=2) as first:
+        first.kill(1)
+        with Cluster(tmp_path / "b", nodes=2) as second:
+            assert not set(first.addresses) & set(second.addresses)
+        first.start(1)
+
+
+def test_a_node_that_does_not_get_ready(tmp_path):
+    """Its log is in the error; nothing is left running; the directory is free again."""
+    (tmp_path / "n2" / "data").mkdir(parents=True)
+    (tmp_path / "n2" / "data" / "NODE").write_text("nonsense")
+    cluster = Cluster(tmp_path, nodes=3)
+    with pytest.raises(NodeFailed, match=r"n2 ended with status 3; the end of .*/n2/log:\n    gossipkv: .*NODE"):
+        cluster.up()
+    with pytest.raises(NotUp):
+        cluster.status()
+    (tmp_path / "n2" / "data" / "NODE").unlink()
+    with cluster:
+        assert cluster.node(2).state == "ready"
+
+
+def test_settings_are_checked_before_anything_starts(tmp_path):
+    """A value that nodes would refuse is refused at once, and not remembered."""
+    with pytest.raises(ConfigError, match="refresh_period = 'soon'"):
+        Cluster(tmp_path, nodes=1, settings={"refresh_period": "soon"}).up()
+    assert Cluster(tmp_path).remembered() == []
+
+
+def test_an_unasked_end_is_an_error(tmp_path):
+    """A node that died meanwhile, not by our hand, makes the block fail; one whose end was waited for does not."""
+    cluster = Cluster(tmp_path, nodes=1)
+    with ExitStack() as stack:
+        stack.enter_context(cluster)
+        os.kill(processes_of(cluster)[0], signal.SIGKILL)
+        until(lambda: cluster.node(1).state == "ended")
+        with pytest.raises(NodeFailed, match="n1 ended by SIGKILL"):
+            stack.close()
+    assert not is_up(cluster)
+    with Cluster(tmp_path) as cluster:
+        os.kill(processes_of(cluster)[0], signal.SIGKILL)
+        assert cluster.wait_ended(1).failed
+
+
+def test_nodes_more(tmp_path):
+    """A node is added while the others run, with settings of its own, and remembered."""
+    with Cluster(tmp_path, nodes=1) as cluster:
+        assert cluster.add(settings={"cluster": "other"}, called="stranger").name == "n2"
+        with cluster.connect(2) as client:
+            assert (client.info()["cluster"], client.info()["node"]) == ("other", "stranger")
+    with Cluster(tmp_path) as cluster:
+        assert len(processes_of(cluster)) == 2
+
+
+def test_killed_launcher_takes_its_nodes_along(tmp_path):
+    """SIGKILL to `cluster up`: supervisor and nodes are gone, a frozen one too; the directory can be used again."""
+    with up(tmp_path) as process:
+        cluster = Cluster(tmp_path)
+        nodes = processes_of(cluster)
+        cluster.send(2, signal.SIGSTOP)
+        process.kill()
+        process.wait()
+        await_end_of(*nodes)
+    until(lambda: not is_up(cluster))
+    with cluster:
+        assert len(processes_of(cluster)) == 2
+
+
+def is_up(cluster: Cluster) -> bool:
+    """Whether a supervisor answers."""
+    try:
+        cluster.status()
+    except NotUp:
+        return False
+    return True
+
+
+def test_killed_supervisor_takes_its_nodes_along(tmp_path):
+    """SIGKILL to the supervisor: its nodes are gone, a frozen one too, and the launcher says what happened."""
+    cluster = Cluster(tmp_path, nodes=2)
+    cluster.up()
+    nodes = processes_of(cluster)
+    cluster.send(2, signal.SIGSTOP)
+    os.kill(cluster.supervisor, signal.SIGKILL)
+    await_end_of(*nodes)
+    with pytest.raises(LocalError, match="supervisor failed"):
+        cluster.status()
+    assert not cluster.down()
+    with cluster:
+        assert len(processes_of(cluster)) == 2
+
+
+def test_a_frozen_supervisor_is_ended(tmp_path, monkeypatch):
+    """`down` waits for it, then kills the process behind the socket, and the nodes die with it."""
+    monkeypatch.setattr(launcher, "END_TIMEOUT_S", 0.5)
+    with Cluster(tmp_path, nodes=1) as cluster:
+        nodes = processes_of(cluster)
+        os.kill(cluster.supervisor, signal.SIGSTOP)
+        assert cluster.down(grace_s=0)
+        await_end_of(*nodes)
+
+
+def test_a_thread_may_start_a_cluster(tmp_path):
+    """Nodes live as long as the process that started them, not as long as the thread."""
+    cluster = Cluster(tmp_path, nodes=1)
+    thread = threading.Thread(target=cluster.up)
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    assert cluster.node(1).state == "ready"
+    cluster.down()
+
+
+FORKING = """
+import json, os, signal, sys, time
+from pathlib import Path
+from gossipkv.cluster import Cluster
+
+cluster = Cluster(Path(sys.argv[1]), nodes=1)
+nodes = [node.process for node in cluster.up()]
+fork = os.fork()
+if fork == 0:
+    time.sleep(60)
+    os._exit(0)
+print(json.dumps([fork, *nodes]), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_forked_child_does_not_hold_the_leash(tmp_path):
+    """Forks of the launcher that live longer than it, as a pool's workers may, keep no node alive."""
+    with subprocess.Popen([sys.executable, "-c", FORKING, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        fork, *nodes = json.loads(process.stdout.readline())
+        try:
+            await_end_of(*nodes)
+            assert lives(fork)
+        finally:
+            os.kill(fork, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("ignoring", [False, True])
+def test_interrupted_it_ends_all(tmp_path, number, ignoring):
+    """Ctrl-C, SIGTERM and SIGHUP let every node end well, also where a shell has interrupts ignored."""
+    with up(tmp_path, ignoring_interrupts=ignoring) as process:
+        nodes = processes_of(Cluster(tmp_path))
+        process.send_signal(number)
+        assert process.wait(PATIENCE_S) == 130
+        assert not any(lives(node) for node in nodes)
+        assert process.stderr.read() == ""
+    for name in ("n1", "n2"):
+        assert "stopped" in (tmp_path / name / "log").read_text()
+
+
+def test_the_commands_from_another_shell(tmp_path):
+    """A detached cluster outlives its launcher; status, kill, start and down find it by its directory."""
+    place = ("--data", tmp_path)
+    with ExitStack() as stack:
+        out, err = run("up", "--nodes", "2", "--detach", *place)
+        stack.callback(Cluster(tmp_path).down)
+        assert err == ""
+        assert "n2" in out
+        assert "gossipkv cluster down" in out
+        told = json.loads(run("status", "--json", *place)[0])
+        assert [node["state"] for node in told["nodes"]] == ["ready", "ready"]
+        assert told["up"]
+        assert run("kill", "2", *place)[0] == "n2: ended by SIGKILL\n"
+        assert "ended by SIGKILL" in run("status", *place)[0]
+        assert run("start", "n2", *place)[0] == f"n2 is ready at {told['nodes'][1]['address']}\n"
+        assert run("kill", "1", "--signal", "STOP", *place)[0] == "n1: SIGSTOP sent\n"
+        assert "runs already" in run("start", "1", *place, status=3)[1]
+        assert "no node 3" in run("kill", "3", *place, status=3)[1]
+        assert "is up already" in run("up", *place, status=3)[1]
+        assert run("down", *place) == ("", "")
+    out, err = run("status", *place)
+    assert "127.0.0.1" in out
+    assert "is not up" in err
+    assert not json.loads(run("status", "--json", *place)[0])["up"]
+    assert "was not up" in run("down", *place)[1]
+    assert "is not up" in run("kill", "1", *place, status=3)[1]
+
+
+def test_the_foreground_tells_of_a_node_that_dies(tmp_path):
+    """With the end of its log; and a cluster that another shell ends is told as well."""
+    with up(tmp_path) as process:
+        os.kill(processes_of(Cluster(tmp_path))[0], signal.SIGKILL)
+        assert "n1 ended by SIGKILL; the end of" in process.stderr.readline()
+        assert "ready" in process.stderr.readline()
+        run("down", "--data", tmp_path)
+        assert process.wait(PATIENCE_S) == 0
+        assert "ended from elsewhere" in process.stderr.read()
+
+
+def test_wrong_use(tmp_path):
+    """No cluster, no such number, no such setting, too many nodes: one line and a status."""
+    place = ("--data", tmp_path)
+    assert "there is no cluster in" in run("status", *place, status=3)[1]
+    assert "number of a node" in run("kill", "first", *place, status=2)[1]
+    assert "NAME=VALUE" in run("up", "--set", "cluster", *place, status=2)[1]
+    assert "nearest known one is" in run("up", "--set", "clustr=x", *place, status=2)[1]
+    assert "name of a signal" in run("kill", "1", "--signal", "HELLO", *place, status=2)[1]
+    assert "65" in run("up", "--nodes", "65", *place, status=2)[1]
+
+
+def test_replication_is_remembered(tmp_path):
+    """Nodes that do not have the setting yet are not given it, and that is said."""
+    _, err = run("up", "--nodes", "1", "--replication", "2", "--detach", "--data", tmp_path)
+    run("down", "--data", tmp_path)
+    assert "nodes of this version do not have that setting" in err
+    assert json.loads((tmp_path / "cluster.json").read_text())["replication"] == 2

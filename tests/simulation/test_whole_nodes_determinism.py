@@ -1,0 +1,143 @@
+"""Whole nodes under Trio's simulated clock: the same seed gives the same run, in this process and in any other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from gossipkv.testing.nodes import scheduling
+from gossipkv.testing.nodes.cluster import Cluster, simulate
+from gossipkv.testing.nodes.scheduling import SchedulerChanged, Stuck, scheduler_of
+
+if TYPE_CHECKING:
+    from gossipkv.testing.nodes.cluster import Run
+
+SEED = 7
+
+
+async def lively(cluster: Cluster) -> None:
+    """Some of everything that could differ: faults, lives, clients, tasks that are ready together."""
+    network, chance = cluster.network, cluster.chance
+    network.usual.loss = 0.1
+    network.usual.heavy_delay = 0.1
+    async with trio.open_nursery() as nursery:
+        for machine in cluster.machines:
+            nursery.start_soon(machine.start)
+    for _ in range(5):
+        async with trio.open_nursery() as nursery:
+            for machine in cluster.machines:
+                nursery.start_soon(cluster.ask, machine, "info")
+        await trio.sleep(chance.random())
+        chance.choice(cluster.machines).kill()
+        for machine in cluster.machines:
+            if not machine.runs:
+                await machine.start()
+        chosen = chance.choice(cluster.machines)
+        chosen.lose_power()
+        await chosen.start()
+
+
+def once(seed: int = SEED) -> Run:
+    """One run."""
+    return simulate(lively, seed, machines=5)
+
+
+def test_a_seed_gives_one_run() -> None:
+    """Twice in a process that has done other things in between: the same trace, and every fault that was set struck."""
+    first = once()
+    garbage = [object() for _ in range(10_000)]
+    second = once()
+    del garbage
+    assert (first.trace, first.virtual_s) == (second.trace, second.virtual_s)
+    assert list(first.lines) == list(second.lines)
+    assert {"loss", "heavy_delay", "sent_again"} <= set(first.struck)
+
+
+def test_another_seed_gives_another_run() -> None:
+    """So the trace sees what happens."""
+    assert once(SEED).trace != once(SEED + 1).trace
+
+
+PROGRAM = """
+import sys
+from tests.simulation.test_whole_nodes_determinism import once
+ballast = [bytearray(int(n)) for n in range(1000)] if sys.argv[1] == "1" else []
+print(once().trace)
+"""
+
+
+def test_a_seed_gives_the_same_run_in_fresh_processes() -> None:
+    """Whatever strings hash to there, and wherever objects lie in memory."""
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM, ballast],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+            timeout=120,
+        ).stdout.strip()
+        for hash_seed, ballast in (("1", "0"), ("2", "1"), ("random", "0"))
+    }
+    assert traces == {once().trace}
+
+
+def order_of_tasks(seed: int) -> list[int]:
+    """In which order tasks run that are ready at the same time, some of them because their time is up."""
+    order: list[int] = []
+
+    async def task(number: int, ballast: int) -> None:
+        keep = [object() for _ in range(ballast)]
+        with trio.move_on_after(1):
+            await trio.sleep_forever()
+        order.append(number)
+        await trio.sleep(1)
+        order.append(number)
+        del keep
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(task, number, len(order) * 7 + number * number % 13)
+
+    scheduling.run(main, seed, limit_s=10)
+    return order
+
+
+def test_the_seed_orders_what_is_ready_at_the_same_time() -> None:
+    """Trio shuffles still, and by our seed: the simulation sees orders that are not the usual one."""
+    orders = [order_of_tasks(seed) for seed in (1, 1, 2)]
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+    assert orders[0][:20] != sorted(orders[0][:20])
+
+
+def test_trio_is_left_as_it_was() -> None:
+    """Afterwards its scheduler is as random as before."""
+    scheduler = scheduler_of(trio._core)
+    before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
+    order_of_tasks(1)
+    assert before == (scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate())
+
+
+@pytest.mark.parametrize("core", [
+    SimpleNamespace(),
+    SimpleNamespace(_run=SimpleNamespace(_r=1, _ALLOW_DETERMINISTIC_SCHEDULING=False)),
+    SimpleNamespace(_run=SimpleNamespace(_r=None)),
+])  # fmt: skip
+def test_another_trio_is_refused(core: SimpleNamespace) -> None:
+    """The message names what is missing, and where to mend it."""
+    with pytest.raises(SchedulerChanged, match=r"_ALLOW_DETERMINISTIC_SCHEDULING.*scheduling\.py"):
+        scheduler_of(core)
+
+
+def test_tasks_that_wait_for_each_other_end_the_run() -> None:
+    """Instead of waiting for ever."""
+    with pytest.raises(Stuck, match="100"):
+        scheduling.run(trio.sleep_forever, 1, limit_s=100)

@@ -1,0 +1,110 @@
+"""What a cluster's directory remembers, and the command lines that follow from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gossipkv.cluster import plan as plans
+from gossipkv.cluster.order import Order, Place
+from gossipkv.cluster.plan import DOCUMENT, NodePlan, Plan, check_settings, load, merge
+from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
+
+
+def flags(plan: Plan, index: int) -> dict[str, str]:
+    """The flags of a node's command line."""
+    command = plan.command(Path("/c"), index)
+    after = command[command.index("serve") + 1 :]
+    return dict(zip(after[::2], after[1::2], strict=True))
+
+
+THREE = Plan([NodePlan(1, 7001), NodePlan(2, 7002), NodePlan(3, 7003)])
+
+
+def test_command_lines():
+    """Each node has its place and name, and joins the first; the first forms the cluster."""
+    assert THREE.command(Path("/c"), 1)[:4] == [sys.executable, "-m", "gossipkv", "serve"]
+    assert flags(THREE, 1) == {
+        "--profile": "local", "--data": "/c/n1/data", "--listen": "127.0.0.1:7001", "--node": "n1",
+    }  # fmt: skip
+    assert flags(THREE, 3)["--join"] == "127.0.0.1:7001"
+    formed = dataclasses.replace(THREE, formed=True)
+    assert flags(formed, 1)["--join"] == "127.0.0.1:7002,127.0.0.1:7003"
+    assert flags(formed, 2)["--join"] == "127.0.0.1:7001,127.0.0.1:7003"
+
+
+def test_settings_of_cluster_and_node():
+    """A node's own settings win over the cluster's; where it is and what it is called win over both."""
+    plan = dataclasses.replace(THREE, source="/s", settings={"cluster": "a", "profile": "lan"})
+    assert flags(plan, 2) | {"--cluster": "a", "--profile": "lan", "--source": "/s"} == flags(plan, 2)
+    own = plan.with_node(NodePlan(2, 7, "::1", {"cluster": "b"}, ["nsenter", "-n"], "x"))
+    assert flags(own, 2) | {"--cluster": "b", "--listen": "[::1]:7", "--node": "x"} == flags(own, 2)
+    assert own.command(Path("/c"), 2)[:2] == ["nsenter", "-n"]
+    assert [node.index for node in own.nodes] == [1, 2, 3]
+    assert own.node(1) == THREE.node(1)
+
+
+def test_replication_is_passed_to_nodes_that_know_it(monkeypatch):
+    """And kept from those that do not."""
+    plan = dataclasses.replace(THREE, replication=2)
+    assert ("--replication" in flags(plan, 1)) is plans.known("replication")
+    monkeypatch.setitem(plans._FLAGS, "replication", "--replication")
+    assert flags(plan, 1)["--replication"] == "2"
+
+
+def test_what_is_remembered(tmp_path):
+    """A plan comes back as it was saved; nothing is nothing; what is damaged or of the future says so."""
+    assert load(tmp_path) is None
+    plan = Plan([NodePlan(1, 7001, settings={"cluster": "x"}, wrapper=["a"])], "/s", 2, {"profile": "wan"}, formed=True)
+    plan.save(tmp_path)
+    assert load(tmp_path) == plan
+    assert [file.name for file in tmp_path.iterdir()] == [DOCUMENT]
+    file = tmp_path / DOCUMENT
+    body = json.loads(file.read_text())
+    for damaged in ("", "[]", "{}", json.dumps({**body, "nodes": 1}), json.dumps({**body, "more": 1})):
+        file.write_text(damaged)
+        with pytest.raises(Corrupt, match="remove it to begin anew"):
+            load(tmp_path)
+    file.write_text(json.dumps({**body, "format": 2}))
+    with pytest.raises(UnsupportedFormat, match="format 2"):
+        load(tmp_path)
+
+
+def test_settings_are_checked():
+    """What the launcher chooses, nobody knows, or no node would take is refused by name."""
+    check_settings({"refresh_period": "1s", "cluster": ""})
+    for settings, words in (
+        ({"node": "x"}, "node is chosen by the launcher"),
+        ({"clustr": "x"}, "nearest known one is cluster"),
+        ({"refresh_period": "1"}, "refresh_period = '1'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            check_settings(settings)
+    assert merge({"a": "1", "b": "2"}, {"b": "", "c": "3"}) == {"a": "1", "c": "3"}
+
+
+def test_orders():
+    """What is not ordered is as remembered, else as usual; a cluster grows and does not shrink."""
+    assert [node.index for node in Order().plan(None).nodes] == [1, 2, 3]
+    assert Order(nodes=2, source="/t", settings={"profile": "wan"}).plan(None) == Plan(
+        [NodePlan(1, 0), NodePlan(2, 0)], "/t", settings={"profile": "wan"}
+    )
+    remembered = dataclasses.replace(THREE, source="/s", replication=1, formed=True)
+    assert Order().plan(remembered) == remembered
+    assert Order(nodes=4, replication=2).plan(remembered) == dataclasses.replace(
+        remembered, nodes=[*THREE.nodes, NodePlan(4, 0)], replication=2
+    )
+    for count, words in ((2, "does not shrink to 2"), (65, "1 to 64 nodes, not 65")):
+        with pytest.raises(LocalError, match=words):
+            Order(nodes=count).plan(remembered)
+
+
+def test_places():
+    """Nodes may be put elsewhere, and there are as many as places if no number is said."""
+    order = Order(places=[Place("10.0.0.1", 70, ["w"]), Place("10.0.0.2", 70)])
+    assert Order.from_line(order.to_line()) == order
+    assert order.plan(None).nodes == [NodePlan(1, 70, "10.0.0.1", {}, ["w"]), NodePlan(2, 70, "10.0.0.2")]

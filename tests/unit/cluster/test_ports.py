@@ -1,0 +1,83 @@
+"""Ports that are free for both protocols, and reservations that only the node gets past."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+
+from gossipkv.cluster.ports import choose, reserve
+from gossipkv.errors import LocalError
+
+HOST = "127.0.0.1"
+
+
+def listener(port: int) -> socket.socket:
+    """As a node makes it."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((HOST, port))
+    made.listen()
+    return made
+
+
+def test_a_node_listens_on_its_reservation():
+    """Again and again; others are refused while it is there and while it is not."""
+    with contextlib.ExitStack() as stack:
+        ((port, reservation),) = choose(HOST, 1, base_port=None, taken=set()).items()
+        stack.enter_context(reservation)
+        for _ in range(2):
+            with listener(port):
+                assert reserve(HOST, port) is None
+                assert reserve(HOST, port, again=True) is None
+            assert reserve(HOST, port) is None
+            with socket.socket() as plain, pytest.raises(OSError, match="in use"):
+                plain.bind((HOST, port))
+
+
+def test_connections_of_the_past_do_not_count_again():
+    """A port whose server closed its connections a moment ago is free for whoever asks for it by number."""
+    with listener(0) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((HOST, port)) as client:
+            accepted, _ = server.accept()
+            accepted.close()  # The side that closes first waits.
+            assert client.recv(1) == b""
+    assert reserve(HOST, port) is None
+    reservation = reserve(HOST, port, again=True)
+    assert reservation is not None
+    reservation.close()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_port_in_use(kind):
+    """By TCP or UDP: refused when asked for, passed over else; no reservation stays behind."""
+    chosen = choose(HOST, 2, base_port=None, taken=set())
+    first, second = chosen
+    for reservation in chosen.values():
+        reservation.close()
+    assert first not in choose_and_close(2, taken={first})
+    with socket.socket(type=kind) as other:
+        other.bind((HOST, second))
+        if kind == socket.SOCK_STREAM:
+            other.listen()
+        assert reserve(HOST, second) is None
+        assert second not in choose_and_close(2)
+        with pytest.raises(LocalError, match=f"{second} is in use"):
+            choose(HOST, second - first + 1, base_port=first, taken=set())
+    assert first in choose_and_close(2)
+
+
+def choose_and_close(count: int, taken: set[int] = frozenset()) -> list[int]:
+    """Ports that could be had."""
+    chosen = choose(HOST, count, base_port=None, taken=taken)
+    for reservation in chosen.values():
+        reservation.close()
+    return list(chosen)
+
+
+def test_there_are_only_so_many():
+    """A base so high that the numbers end."""
+    with pytest.raises(LocalError, match=r"only [012] ports to give|in use"):
+        choose(HOST, 3, base_port=65_534, taken=set())

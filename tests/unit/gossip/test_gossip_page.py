@@ -1,0 +1,71 @@
+"""The page about gossip says what the code does: its automaton and its constants."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gossipkv.gossip.member import State
+from gossipkv.gossip.membership.states import NEXT, Said
+from gossipkv.gossip.profile import PROFILES
+
+PAGE = (Path(__file__).parents[3] / "docs" / "gossip.md").read_text(encoding="utf-8")
+UNKNOWN = "UNKNOWN"
+
+
+def name(state):
+    """As the page has it."""
+    return UNKNOWN if state is None else state.name
+
+
+TABLE = {(name(before), said.name): name(after) for (before, said), after in NEXT.items()}
+
+
+def test_the_table_is_the_automaton():
+    """Row by row, and no other row."""
+    rows = re.findall(r"^\| ([A-Z]+) \| ([A-Z_]+) \| ([A-Z]+) \|$", PAGE, re.MULTILINE)
+    assert len(rows) == len(TABLE)
+    assert {(before, said): after for before, said, after in rows} == TABLE
+
+
+def test_the_drawing_is_the_automaton():
+    """Arrow by arrow; `[*]` is a member that is not known."""
+    arrows = re.findall(r"^    (\S+) --> (\S+): (.+)$", PAGE, re.MULTILINE)
+    drawn = {
+        (before.replace("[*]", UNKNOWN), said): after.replace("[*]", UNKNOWN)
+        for before, after, statements in arrows
+        for said in statements.split(", ")
+    }
+    assert drawn == TABLE
+
+
+def test_every_state_and_statement_is_explained():
+    """One row each."""
+    assert re.findall(r"^\| ([A-Z]+) \| [a-z][^|]+ \| (?:shown|hidden)[^|]* \|$", PAGE, re.MULTILINE) == [
+        state.name for state in State
+    ]
+    assert dict(re.findall(r"^\| ([A-Z_]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)) == {
+        said.name: said.value for said in Said
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "value"),
+    [
+        ("probe interval", lambda profile: profile.probe_interval_ms / 1000),
+        ("probe timeout", lambda profile: profile.probe_timeout_ms / 1000),
+        ("members asked to try", lambda profile: profile.indirect_probes),
+        ("suspicion, least: times max(1, log10 n)", lambda profile: profile.suspicion_least_ms(1) / 1000),
+        ("suspicion, most: times the least", lambda profile: profile.suspicion_most_multiplier),
+        ("rumours are told each", lambda profile: profile.gossip_interval_ms / 1000),
+        ("to so many members", lambda profile: profile.gossip_members),
+        ("an exchange that no difference asked for", lambda profile: profile.exchange_interval_ms / 1000),
+        ("dead members and seeds are spoken to each", lambda profile: profile.reconnect_interval_ms / 1000),
+    ],
+)
+def test_the_constants_are_the_profiles_own(row, value):
+    """In the order of the heading."""
+    (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.+) \|$", PAGE, re.MULTILINE)
+    (heading,) = re.findall(r"^\| \| (`lan`.+) \|$", PAGE, re.MULTILINE)
+    shown = [float(cell.removesuffix(" s")) for cell in cells.split(" | ")]
+    assert shown == [float(value(PROFILES[word.strip("`")])) for word in heading.split(" | ")]
