@@ -111,7 +111,7 @@ class Child:
             return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process, number)
-            if number in {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+            if number in {signal.SIGTERM, signal.SIGINT}:
                 os.kill(self.process, signal.SIGCONT)
         if number in {signal.SIGTERM, signal.SIGINT, signal.SIGKILL}:
             self.is_asked = True

@@ -1,0 +1,185 @@
+"""A network of namespaces on this machine: a machine for each node, a switch between them, cuts and loss by nftables.
+
+    switch   a user namespace and a network namespace; the bridge; 10.77.0.254, where the tests ask from
+    n1 ...   a network namespace each; 10.77.0.1 ..., an end of a veth pair whose other end is on the bridge
+
+No right is needed where users may make namespaces.  Each namespace lives as long as a process that reads a pipe of
+ours, so nothing is left behind, whatever becomes of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from gossipkv.cluster import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PORT = 7070
+SWITCH = "10.77.0.254"
+NODES = "10.77.0.0/25"  # All of them, and not the switch.
+PATIENCE_S = 60
+
+ASKING = """
+import json, sys
+from gossipkv.client import blocking
+from gossipkv.errors import GossipKVError
+
+clients = {}
+for line in sys.stdin:
+    address, method, *params = json.loads(line)
+    try:
+        if address not in clients:
+            clients[address] = blocking.connect(address, timeout_ms=5000)
+        reply = {"result": clients[address].call(method, *params)}
+    except GossipKVError as error:
+        clients.pop(address, None)
+        reply = {"error": str(error)}
+    print(json.dumps(reply, default=bytes.decode), flush=True)
+"""
+
+
+def missing() -> str | None:
+    """Why there can be no such network here, if so."""
+    for tool in ("unshare", "nsenter", "ip", "nft"):
+        if shutil.which(tool, path=PATH) is None:
+            return f"there is no {tool}"
+    try:
+        with Network(1) as network:
+            network.rule(1, "input", "counter")
+    except (subprocess.CalledProcessError, RuntimeError) as error:
+        return f"network namespaces cannot be made: {error}"
+    return None
+
+
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Network:
+    """So many machines that reach each other; gone with the block."""
+
+    def __init__(self, nodes: int) -> None:
+        self._stack = ExitStack()
+        self._count = nodes
+        self._switch: list[str] = []
+        self._machines: dict[int, list[str]] = {}
+        self._asking: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            self._switch = self._namespace([], "--user", "--map-root-user", "--net")
+            links = ["link set lo up", "link add bridge type bridge", f"addr add {SWITCH}/24 dev bridge"]
+            for node in range(1, self._count + 1):
+                self._machines[node] = self._namespace(self._switch, "--net")
+                process = self._machines[node][2]
+                links += [
+                    f"link add v{node} type veth peer name wire netns {process}",
+                    f"link set v{node} master bridge up",
+                ]
+            self._ip(self._switch, [*links, "link set bridge up"])
+            for node, machine in self._machines.items():
+                self._ip(machine, ["link set lo up", f"addr add {address(node)}/24 dev wire", "link set wire up"])
+                self.heal(node)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _namespace(self, inside: list[str], *kinds: str) -> list[str]:
+        """The command that enters a new one."""
+        command = [*inside, "unshare", *kinds, "sh", "-c", "echo made; exec cat"]
+        holder = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PATH": PATH},
+        )
+        self._stack.callback(holder.communicate)
+        if holder.stdout.readline() != "made\n":
+            raise RuntimeError(holder.stderr.read().strip())
+        user = ["--user"] if inside or "--user" in kinds else []
+        return ["nsenter", "--target", str(holder.pid), *user, "--net", "--preserve-credentials"]
+
+    @staticmethod
+    def _ip(inside: list[str], commands: list[str]) -> None:
+        _run([*inside, "ip", "-batch", "-"], "\n".join(commands))
+
+    def places(self) -> list[Place]:
+        """Of the nodes, for a cluster."""
+        return [Place(address(node), PORT, wrapper) for node, wrapper in self._machines.items()]
+
+    def ask(self, node: int, method: str, *params: object) -> object:
+        """What a node answers on the wire; whatever is cut between nodes, the switch reaches them.
+
+        Raises:
+            ConnectionError: it does not answer, or with an error.
+        """
+        if self._asking is None:
+            command = [*self._switch, sys.executable, "-c", ASKING]
+            self._asking = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._stack.callback(self._asking.communicate)
+        self._asking.stdin.write(json.dumps([f"{address(node)}:{PORT}", method, *params]) + "\n")
+        self._asking.stdin.flush()
+        reply = json.loads(self._asking.stdout.readline())
+        if "error" in reply:
+            raise ConnectionError(reply["error"])
+        return reply["result"]
+
+    def rule(self, node: int, chain: str, rule: str) -> None:
+        """One more rule for what comes into (`input`) or leaves (`output`) a node."""
+        self._nft(node, f"add rule inet cuts {chain} {rule}")
+
+    def heal(self, *nodes: int) -> int:
+        """No rules any more at these nodes, else all; how many packets they have dropped."""
+        dropped = 0
+        for node in nodes or self._machines:
+            dropped += self._dropped(node)
+            self._nft(
+                node,
+                "add table inet cuts; delete table inet cuts; add table inet cuts;"
+                "add chain inet cuts input { type filter hook input priority 0; };"
+                "add chain inet cuts output { type filter hook output priority 0; };",
+            )
+        return dropped
+
+    def cut(self, some: Iterable[int], others: Iterable[int], *, one_way: bool = False, what: str = "") -> None:
+        """Nothing gets from `some` to `others`, nor back unless `one_way`; `what`: only that, as `meta l4proto udp`."""
+        there = "{ " + ", ".join(address(node) for node in others) + " }"
+        for node in some:
+            self.rule(node, "output", f"ip daddr {there} {what} counter drop")
+            if not one_way:
+                self.rule(node, "input", f"ip saddr {there} {what} counter drop")
+
+    def lose(self, percent: int) -> None:
+        """That many of all packets between nodes."""
+        for node in self._machines:
+            self.rule(node, "input", f"ip saddr {NODES} numgen random mod 100 < {percent} counter drop")
+
+    def _nft(self, node: int, commands: str) -> None:
+        _run([*self._machines[node], "nft", "-f", "-"], commands)
+
+    def _dropped(self, node: int) -> int:
+        ruleset = _run([*self._machines[node], "nft", "-j", "list", "ruleset"])
+        rules = [entry["rule"] for entry in json.loads(ruleset)["nftables"] if "rule" in entry]
+        return sum(part["counter"]["packets"] for rule in rules for part in rule["expr"] if "counter" in part)
+
+
+def _run(command: list[str], words: str = "") -> str:
+    done = subprocess.run(
+        command, check=True, input=words, capture_output=True, text=True, timeout=PATIENCE_S, env={"PATH": PATH}
+    )
+    return done.stdout
+
+
+def address(node: int) -> str:
+    """Its host."""
+    return f"10.77.0.{node}"
