@@ -320,9 +320,9 @@ class Gossip:
         else:
             self._beliefs.told(record, now_ms=now_ms)
 
-    def on_age(self, known: Known, *, now_ms: int) -> None:
+    def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone."""
-        self._beliefs.aged(known, now_ms=now_ms)
+        self._beliefs.aged(known, first=first, now_ms=now_ms)
 
     # Requests
 
@@ -334,10 +334,9 @@ class Gossip:
             raise Dropped("cluster_id")
         if kind == _WHO:
             return self._naming.who(message, now_ms)
-        if kind == _PING:
-            if packets.read_ping(message)[1] == self._id:
-                self._heard_ms = now_ms
-                return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
+        if kind == _PING and packets.read_ping(message)[1] == self._id:
+            self._heard_ms = now_ms
+            return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
         return None
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:

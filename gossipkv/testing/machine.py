@@ -161,8 +161,7 @@ class Machine:
         self.heard_ms = self.now_ms
         self._set_free()
         core.start(joins=list(self.joins), remembered=self.kept.peers, now_ms=self.now_ms)
-        for seen in self.world.on_started:
-            seen(self)
+        self.world.look_closely(self)
         self._after(core)
 
     def crash(self, *, power: bool = False) -> None:
@@ -437,7 +436,9 @@ class Machine:
         def tell() -> None:
             core = self.core
             if core is not None:
+                self.world.look_closely(self)
                 core.stored(token, now_ms=self.now_ms)
+                self.world.look_closely(self)
                 self._after(core)
 
         return tell
