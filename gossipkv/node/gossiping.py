@@ -135,7 +135,7 @@ class Gossiping:
 
     def counters(self) -> dict[str, int]:
         """By name."""
-        return self.agent.counters()
+        return self.agent.counters() | {f"gossip_{name}": count for name, count in self._tree.counters.items()}
 
     def reply(self, request: bytes) -> bytes:
         """To another node.
