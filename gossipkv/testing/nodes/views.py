@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from gossipkv.errors import ServiceError
+from gossipkv.testing.nodes.cluster import Violation
 
 if TYPE_CHECKING:
     from gossipkv.testing.nodes.cluster import Cluster
     from gossipkv.testing.nodes.machine import Machine
     from gossipkv.wire.rpc import Value
 
-LOOK_EVERY_S: Final = 0.5
+LOOK_EVERY_S: Final = 1.0
 PATIENCE_S: Final = 2.0
-
-
-class Violation(AssertionError):
-    """A node has shown what must not be."""
 
 
 class Seen(NamedTuple):
