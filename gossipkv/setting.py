@@ -6,6 +6,7 @@ its `Setting`.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,6 +198,13 @@ def read_advertised(text: str) -> Address | None:
     if text.strip() == "as listen":
         return None
     address = parse_address(text)
-    if address.host in {"0.0.0.0", "::", "*"}:  # noqa: S104  # Not bound to: refused.
+    if address.host == "*" or _is_wildcard(address.host):
         raise ValueError("expected an address that others can reach")
     return address
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -55,10 +55,13 @@ COMMANDS: Final = {
     "scan": ("reads", "Records in key order."),
     "ping": ("node", "Whether a node answers."),
     "status": ("status", "What a node holds, builds and serves."),
+    "members": ("gossip", "The members of the cluster."),
+    "tree": ("gossip", "What the members publish."),
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),
     "build": ("build", "Make sorted files from a source, without a node."),
     "inspect": ("files", "What is in a sorted file or a data directory."),
+    "simulate": ("simulate", "Replay a run of the simulated world."),
     "verify": ("files", "Check every byte of a sorted file or a data directory."),
 }
 

@@ -203,7 +203,10 @@ def _number(value: Value) -> float | None:
 
 def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), _number(info.get("uptime_s")) or 0
-    draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}, up {duration_text(int(up))}"))
+    shard = "" if info.get("shard_id") is None else f", shard {plain(info['shard_id'])}"
+    draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
+    if info.get("isolated") is True:
+        draw(Text("isolated: it hears from no other node, and what it knows of them is stale", "bold red"))
     if info.get("source_error") is not None:
         draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
     click.echo()

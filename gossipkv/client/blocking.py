@@ -133,6 +133,19 @@ class Client:
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("status", self.call("status", *options))
 
+    def members(self) -> list[dict[str, Value]]:
+        """The members of the cluster that the node knows, the dead and the left among them."""
+        return reads.maps_of("members", self.call("members"))
+
+    def children(self, path: str = "") -> list[str]:
+        """The names below a path of the tree that live nodes publish."""
+        return reads.texts_of("children", self.call("children", path))
+
+    def entries(self, path: str = "", *, everything: bool = False) -> list[dict[str, Value]]:
+        """The keys below a path of the tree, with owner, value, age and state; `everything`: of the dead ones too."""
+        options: list[Value] = [{"all": True}] if everything else []
+        return reads.maps_of("entries", self.call("entries", path, *options))
+
     def refresh(self, database: str | None = None) -> Value:
         """Start a scan of the source, of one database or all; returns the versions seen."""
         return self.call("refresh", database)

@@ -23,7 +23,9 @@ OneKey = TypeVar("OneKey", bound=Key)
 TIMEOUT_MS: Final = 1000  # The interface's default: far over any healthy answer, well below a person's patience.
 
 # What may be asked twice without harm.  Anything else is not repeated by itself.
-REPEATABLE: Final = frozenset({"ping", "info", "databases", "get", "get_many", "scan", "status", "refresh"})
+REPEATABLE: Final = frozenset({
+    "ping", "info", "databases", "get", "get_many", "scan", "status", "refresh", "members", "children", "entries",
+})  # fmt: skip
 
 SHOWN_CHARACTERS: Final = 80  # Of an answer that is wrong: enough to recognise it by.
 
@@ -132,6 +134,15 @@ def maps_of(method: str, result: Value) -> list[dict[str, Value]]:
         if len(maps) == len(result):
             return maps
     raise _unexpected(method, "a list of maps", result)
+
+
+def texts_of(method: str, result: Value) -> list[str]:
+    """An answer that is a list of strings."""
+    if isinstance(result, list):
+        texts = [item for item in result if isinstance(item, str)]
+        if len(texts) == len(result):
+            return texts
+    raise _unexpected(method, "a list of strings", result)
 
 
 def _unexpected(method: str, expected: str, got: Value) -> ProtocolError:

@@ -145,6 +145,19 @@ class Client:
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("status", await self.call("status", *options))
 
+    async def members(self) -> list[dict[str, Value]]:
+        """The members of the cluster that the node knows, the dead and the left among them."""
+        return reads.maps_of("members", await self.call("members"))
+
+    async def children(self, path: str = "") -> list[str]:
+        """The names below a path of the tree that live nodes publish."""
+        return reads.texts_of("children", await self.call("children", path))
+
+    async def entries(self, path: str = "", *, everything: bool = False) -> list[dict[str, Value]]:
+        """The keys below a path of the tree, with owner, value, age and state; `everything`: of the dead ones too."""
+        options: list[Value] = [{"all": True}] if everything else []
+        return reads.maps_of("entries", await self.call("entries", path, *options))
+
     async def refresh(self, database: str | None = None) -> Value:
         """Start a scan of the source, of one database or all; returns the versions seen."""
         return await self.call("refresh", database)

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -50,6 +50,22 @@ def trouble_of(error: GossipKVError | OSError) -> Trouble:
         return Trouble(f"the process that builds it cannot be started: {named}{error.strerror}", lasting=False)
     details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
     return Trouble(error.message, details, lasting=False)
+
+
+class Build(Protocol):
+    """How versions are built: `build_in_child`, or what a simulation has in its place."""
+
+    async def __call__(
+        self,
+        job: BuildJob,
+        *,
+        memory_bytes: int,
+        most_lanes: int,
+        loads: Loads,
+        on_progress: Callable[[Progress], None],
+    ) -> int:
+        """As `build_in_child`."""
+        ...
 
 
 class Turn:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.dataset.build import Loads, trouble_of
+from gossipkv.dataset.build import Build, Loads, trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
 from gossipkv.dataset.making import Making, Wanted
@@ -58,6 +58,7 @@ class Shared:
     looks: Looks
     loads: Loads
     retire_after_ms: int
+    build: Build
     build_memory_bytes: int
     build_lanes: int
     compression: str

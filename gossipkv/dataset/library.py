@@ -16,7 +16,7 @@ import trio
 
 from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import report
-from gossipkv.dataset.build import Loads
+from gossipkv.dataset.build import Build, Loads, build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database, Shared
 from gossipkv.dataset.looks import Looks
@@ -66,6 +66,7 @@ class Library:
         settings: LibrarySettings,
         *,
         threads: Threads,
+        build: Build | None = None,
         on_change: Callable[[], None] = lambda: None,
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
     ) -> None:
@@ -80,6 +81,7 @@ class Library:
             looks=Looks(threads),
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
             retire_after_ms=settings.retire_after_ms,
+            build=build_in_child if build is None else build,
             build_memory_bytes=settings.build_memory,
             build_lanes=settings.build_lanes,
             compression=settings.compression,

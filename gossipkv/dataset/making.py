@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.dataset.build import BuildError, build_in_child
+from gossipkv.dataset.build import BuildError
 from gossipkv.dataset.build_job import BuildJob, Progress, space_needed_bytes
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.room import NoRoom, after_refusal, is_full
@@ -137,7 +137,7 @@ class Making:
         directory = shared.directory
         try:
             await shared.threads.run(directory.begin_build, database, name)
-            peak_bytes = await build_in_child(
+            peak_bytes = await shared.build(
                 job,
                 memory_bytes=shared.build_memory_bytes,
                 most_lanes=shared.build_lanes,

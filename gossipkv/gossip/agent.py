@@ -154,7 +154,7 @@ class Agent:
             nursery.start_soon(self._keep_all)
             nursery.start_soon(self._serve)
             nursery.start_soon(self._seeds.watch, self._join, self._has_joined)
-            self._act()
+            self.act()
             task_status.started()
             await self._stopped.wait()
             assert self._stop is not None
@@ -165,13 +165,13 @@ class Agent:
     def reply(self, request: bytes) -> bytes | None:
         """The answer to a request of another node; None when it is refused.  Raises what the core has to say of it."""
         reply = self._core.reply(request, now_ms=self.now_ms())
-        self._act()
+        self.act()
         return reply
 
     async def leave(self, wait_s: float) -> None:
         """Tell the others that this node goes; returns when that had time to spread, at once if there are none."""
         self._core.leave(now_ms=self.now_ms())
-        self._act()
+        self.act()
         if self._core.members.reachable > 1:
             await trio.sleep(wait_s)
 
@@ -187,7 +187,7 @@ class Agent:
 
     def _join(self, addresses: Sequence[Address]) -> None:
         self._core.join(addresses, now_ms=self.now_ms())
-        self._act()
+        self.act()
 
     def _has_joined(self) -> bool:
         return any(member.address in self._seeds.addresses for member in self._core.members.live())
@@ -204,7 +204,7 @@ class Agent:
             now_ms = self.now_ms()
             if core.wakes_at_ms <= now_ms:
                 core.wake(now_ms=now_ms)
-                self._act()
+                self.act()
 
     async def _hear(self) -> None:
         """Everything that waits in the socket."""
@@ -219,11 +219,11 @@ class Agent:
                     else:
                         self._counters["dropped_oversized"] += 1
             except BlockingIOError:
-                self._act()
+                self.act()
                 return
             except OSError as error:  # Of a datagram that was sent before; it says nothing about those that wait.
                 self._counters[f"receive_failed_{_name(error)}"] += 1
-            self._act()
+            self.act()
             await trio.lowlevel.checkpoint()
 
     def _set_alarm(self) -> None:
@@ -234,8 +234,8 @@ class Agent:
 
     # What the core leaves behind
 
-    def _act(self) -> None:
-        """Do it, see to this node's place, and find out when there is more to do."""
+    def act(self) -> None:
+        """Do it, see to this node's place, and find out when there is more to do; after everything the core is told."""
         self._perform()
         if self._place is not None:
             due_ms, now_ms = self._place.wakes_at_ms, self.now_ms()
@@ -284,7 +284,7 @@ class Agent:
         if limit.cancelled_caught:
             self._counters["asks_timed_out"] += 1
         self._core.answered(effect.token, reply, now_ms=self.now_ms())
-        self._act()
+        self.act()
 
     def _tell(self, refusal: str) -> None:
         """Once: that another node refuses us is for an operator to mend, and every attempt hears it again."""
@@ -310,7 +310,7 @@ class Agent:
                 case Store(epoch, cluster_id, token):
                     await self._store(partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex()))
                     self._core.stored(token, now_ms=self.now_ms())
-                    self._act()
+                    self.act()
                 case Remember(peers):
                     await self._remember(peers)
                 case int(shard_id):

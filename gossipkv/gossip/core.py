@@ -30,24 +30,25 @@ from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
-from gossipkv.gossip.packets import Delta, Head, Verdict
+from gossipkv.gossip.packets import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterable
-    from random import Random
+    from collections.abc import Iterable
 
     from gossipkv.address import Address
+    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.membership.members import Peer
     from gossipkv.gossip.packets import Known
     from gossipkv.gossip.profile import Profile
 
-    Handle = Callable[[bytes, Address, Peer | None, int], None]
 
 ALIVE, SUSPECT, DEAD, LEFT = State
+_PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (bytes((kind,)) for kind in range(1, 8))
+REACHABLE = frozenset({ALIVE, SUSPECT})
 REMEMBERED = 64  # Addresses kept for the next start: one of them will do.
 GREETED = 64  # Dead members spoken to at a time, at most.
 
@@ -79,6 +80,7 @@ class Gossip:
     def __init__(self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope) -> None:
         own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, ALIVE)
         self._id = own.id
+        self._ping_head, self._ack_head = _PING + own.id, _ACK + own.id
         self._cluster = me.cluster
         self._profile = profile
         self._random = random
@@ -94,7 +96,8 @@ class Gossip:
         self.tree.heard_ms = self._heard_of
         self._ground = ground = Ground(self.members, profile, random, self._timers, self._outbox)
         self._rumours = Rumours()
-        self._spreading = Spreading(ground, self._rumours, self.tree.rumours)
+        self._tree_rumours = self.tree.rumours
+        self._spreading = Spreading(ground, self._rumours, self._tree_rumours)
         self._detector = Detector(ground, self)
         self._beliefs = Beliefs(ground, self._rumours, self)
         self._naming = Naming(ground, self._became, self._doubted)
@@ -117,19 +120,11 @@ class Gossip:
             send=self._send,
             ask=self._ask_exchange,
         )
+        self._state = self._exchange.hash
+        self.tree.on_step = self._on_step
         self._heard_ms = 0
         self._keeping_peers = False
         self._leaving = False
-        handlers: dict[int, Handle] = {
-            packets.PING: self._on_ping,
-            packets.ACK: self._on_ack,
-            packets.NACK: self._on_nack,
-            packets.PING_REQUEST: self._on_ping_request,
-            packets.GOSSIP: self._on_gossip,
-            packets.SYNC: self._on_sync,
-            packets.WHO: self._on_who,
-        }
-        self._handlers = {bytes((kind,)): handle for kind, handle in handlers.items()}
 
     # What the shell calls
 
@@ -156,15 +151,17 @@ class Gossip:
         """A datagram."""
         try:
             message = self._unwrap(packet)
-            handle = self._handlers.get(message[:1])
-            if handle is None or len(message) < 1 + ID_BYTES:
-                self.counters["dropped_kind"] += 1
-                return
             self._heard_ms = now_ms
-            peer = self._peers.get(message[1:9])
+            peer = self._peers.get(message[SENDER])
             if peer is not None:
                 peer.heard_ms = now_ms
-            handle(message, source, peer, now_ms)
+            kind = message[KIND]
+            if kind == _PING:
+                self._on_ping(message, source, peer, now_ms)
+            elif kind == _ACK:
+                self.read_ack(message, source, now_ms)
+            else:
+                self._on_other(kind, message, source, now_ms)
         except Dropped as dropped:
             self.counters[f"dropped_{dropped.reason}"] += 1
         except Malformed:
@@ -199,11 +196,11 @@ class Gossip:
     @property
     def wakes_at_ms(self) -> int:
         """When to call `wake` next."""
-        return min(self._detector.due_ms, self._spreading.due_ms, self._timers.next_ms)
+        return min(self._detector.due_ms, self._timers.next_ms, self._spreading.due_ms)
 
     def wake(self, *, now_ms: int) -> None:
         """Timers are due; early, late or doubled it does no harm."""
-        if now_ms - self.wakes_at_ms > self._profile.probe_interval_ms:
+        if now_ms - min(self._detector.due_ms, self._timers.next_ms) > self._profile.probe_interval_ms:
             self._was_away(now_ms)
         if self._timers.next_ms <= now_ms:
             self._timers.run(now_ms)
@@ -233,9 +230,9 @@ class Gossip:
         self._outbox.effects = []
         return effects
 
-    def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:  # noqa: ARG002 - as all that is told
+    def suspect_hint(self, id_: bytes, *, now_ms: int) -> None:
         """A request to a member failed elsewhere: probe it soon."""
-        self._detector.hint(id_)
+        self._detector.hint(id_, now_ms)
 
     def isolated(self, *, now_ms: int) -> bool:
         """Whether peers are known, and none was heard for half a suspicion time."""
@@ -246,57 +243,58 @@ class Gossip:
     # Datagrams
 
     def _on_ping(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
-        sequence, target, state_hash = packets.read_ping(message)
-        if target != self._id:
+        if message[TARGET] != self._id:
             self.counters["dropped_not_for_me"] += 1
             return
-        self._send(source, self._answer_ping(message, sequence, source, peer, now_ms))
-        if state_hash != self._exchange.state_hash:
+        self._send(source, self._answer_ping(message, source, peer, now_ms))
+        if message[PING_HASH] != self._state.value:
             self._exchange.differs(source, now_ms=now_ms)
+        elif self.tree.collecting:
+            self.tree.acknowledged(message[SENDER])
 
-    def _answer_ping(
-        self, message: bytes, sequence: int, source: Address | None, peer: Peer | None, now_ms: int
-    ) -> bytes:
-        if len(message) > packets.PING_BYTES:
+    def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
+        if len(message) != packets.PING_BYTES:
+            packets.read_ping(message)  # It is whole.
             self._read(message, packets.PING_BYTES, source, now_ms)
-        answer = packets.ack(self._id, sequence, self._exchange.state_hash)
-        if peer is not None and not (peer.alive and source in {None, peer.member.address}):
+        answer = self._ack_head + message[SEQUENCE] + self._state.value
+        if peer is not None and not (peer.alive and (source is None or source == peer.member.address)):
             # It must hear what is said of it; or that there is another of its name, at the address in the record.
             answer += packets.record(peer.member)
-        return self._spreading.laden(answer)
-
-    def _on_ack(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as all handlers
-        self.read_ack(message, source, now_ms)
+        if self._rumours.size or self._tree_rumours.size:
+            answer = self._spreading.laden(answer)
+        return answer
 
     def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
         """Take in an ACK."""
-        if message[:1] != _ACK:
+        if message[KIND] != _ACK:
             raise Malformed("no ACK")
-        sequence, state_hash = packets.read_ack(message)
-        if len(message) > packets.ACK_BYTES:
+        if len(message) != packets.ACK_BYTES:
+            packets.read_ack(message)  # It is whole.
             self._read(message, packets.ACK_BYTES, source, now_ms)
-        self._detector.acknowledged(sequence, now_ms)
-        if state_hash != self._exchange.state_hash:
+        self._detector.acknowledged(message[SEQUENCE], now_ms)
+        if message[ACK_HASH] != self._state.value:
             self._exchange.differs(source, now_ms=now_ms)
+        elif self.tree.collecting:
+            self.tree.acknowledged(message[SENDER])
 
-    def _on_nack(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        self._detector.missed(packets.read_nack(message))
-
-    def _on_ping_request(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        sequence, target, address, begin = packets.read_ping_request(message)
-        self._read(message, begin, source, now_ms)
-        self._detector.relay(source, sequence, target, address, now_ms)
-
-    def _on_gossip(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        self._read(message, packets.GOSSIP_BYTES, source, now_ms)
-
-    def _on_sync(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        self._exchange.receive(message, source, now_ms=now_ms)
-
-    def _on_who(self, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:  # noqa: ARG002 - as above
-        answer = self._naming.who(message, now_ms)
-        if answer is not None:
-            self._send(source, answer)
+    def _on_other(self, kind: bytes, message: bytes, source: Address, now_ms: int) -> None:
+        if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
+            self._read(message, packets.GOSSIP_BYTES, source, now_ms)
+        elif kind == _SYNC:
+            self._exchange.receive(message, source, now_ms=now_ms)
+        elif kind == _NACK:
+            packets.read_nack(message)  # It is whole.
+            self._detector.missed(message[SEQUENCE])
+        elif kind == _PING_REQUEST:
+            _, target, address, begin = packets.read_ping_request(message)
+            self._read(message, begin, source, now_ms)
+            self._detector.relay(source, message[SEQUENCE], target, address, now_ms)
+        elif kind == _WHO:
+            answer = self._naming.who(message, now_ms)
+            if answer is not None:
+                self._send(source, answer)
+        else:
+            self.counters["dropped_kind"] += 1
 
     def _read(self, message: bytes, begin: int, source: Address | None, now_ms: int) -> None:
         """Parts that rode on a message."""
@@ -337,17 +335,16 @@ class Gossip:
         if kind == _WHO:
             return self._naming.who(message, now_ms)
         if kind == _PING:
-            sequence, target, _ = packets.read_ping(message)
-            if target == self._id:
+            if packets.read_ping(message)[1] == self._id:
                 self._heard_ms = now_ms
-                return self._answer_ping(message, sequence, None, self._peers.get(message[1:9]), now_ms)
+                return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
         return None
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
         flags = packets.read_sync(message)[1]
         mine = self._joining.flags(asked=True)
-        if self._joining.asked(cluster_id, flags, now_ms) is not Outcome.SAME:
-            return packets.sync(self._id, self._exchange.state_hash, mine | packets.REPLY)
+        if self._joining.asked(cluster_id, flags) is not Outcome.SAME:
+            return packets.sync(self._id, self._state.value, mine | packets.REPLY)
         self._heard_ms = now_ms
         return self._exchange.reply(message, mine, now_ms=now_ms)
 
@@ -357,7 +354,7 @@ class Gossip:
             return self._exchange.request(flags, now_ms=now_ms)
         # I know nothing, and you need not know of me yet: there may be another of my name.
         nothing = packets.digest(bytes(ID_BYTES), b"\xff" * ID_BYTES, ())
-        return packets.sync(self._id, self._exchange.state_hash, flags) + nothing
+        return packets.sync(self._id, self._state.value, flags) + nothing
 
     def _joined(self, message: bytes, address: Address, now_ms: int) -> None:
         self._heard_ms = now_ms
@@ -369,24 +366,27 @@ class Gossip:
     def _exchanged(self, address: Address, reply: bytes | None, now_ms: int) -> None:
         try:
             message = None if reply is None else self._unwrap(reply)
-            if message is not None and message[:1] != _SYNC:
-                raise Malformed("no SYNC")
-            self._exchange.answered(address, message, now_ms=now_ms)
+            if message is None or message[:1] == _SYNC:
+                self._exchange.answered(address, message, now_ms=now_ms)
+                return
         except (Dropped, Malformed):
-            self.counters["bad_reply"] += 1
-            self._exchange.answered(address, None, now_ms=now_ms)
+            pass
+        self.counters["bad_reply"] += 1
+        self._exchange.answered(address, None, now_ms=now_ms)
 
     # Between the parts
 
-    def ping(self, sequence: int, target: bytes) -> bytes:
+    def ping(self, sequence: bytes, target: bytes) -> bytes:
         """A PING, and what should ride on it."""
-        head = packets.ping(self._id, sequence, target, self._exchange.state_hash)
+        head = self._ping_head + sequence + target + self._state.value
         peer = self._peers.get(target)
+        if peer is not None and peer.alive and not (self._rumours.size or self._tree_rumours.size):
+            return head
         return self._spreading.laden(head) if peer is None else self.laden(peer, head)
 
-    def ack(self, sequence: int) -> bytes:
+    def ack(self, sequence: bytes) -> bytes:
         """An ACK for another, and what should ride on it."""
-        return self._spreading.laden(packets.ack(self._id, sequence, self._exchange.state_hash))
+        return self._spreading.laden(self._ack_head + sequence + self._state.value)
 
     def laden(self, peer: Peer, head: bytes) -> bytes:
         """A message to a peer; when it is not alive here it must hear that first."""
@@ -421,18 +421,19 @@ class Gossip:
         self._exchange.touch(own.id, now_ms=now_ms)
         if self._naming.announced:
             self._rumours.add(own.id, packets.record(own))
-            self._spreading.news(now_ms)
+            self._spreading.news()
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
         """A belief changed."""
         self.tree.on_member(member)
         self._exchange.touch(member.id, now_ms=now_ms)
-        if member.state in {ALIVE, SUSPECT}:
-            if before not in {ALIVE, SUSPECT}:
-                self._detector.newcomer(self._peers[member.id], now_ms)
-            if not self._keeping_peers:
-                self._keeping_peers = True
-                self._timers.at(now_ms + self._profile.probe_interval_ms, self._keep_peers)
+        if member.state in REACHABLE and before not in REACHABLE:
+            self._detector.newcomer(self._peers[member.id], now_ms)
+            if self._rumours or self._tree_rumours:
+                self._spreading.news()
+        if member.state in REACHABLE and not self._keeping_peers:
+            self._keeping_peers = True
+            self._timers.at(now_ms + self._profile.probe_interval_ms, self._keep_peers)
         self._outbox.effects.append(Changed(member, before))
 
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
@@ -440,15 +441,20 @@ class Gossip:
         self.tree.forget(member.id)
         self._exchange.touch(member.id, now_ms=now_ms)
 
-    def on_news(self, *, now_ms: int) -> None:
+    def on_news(self) -> None:
         """There is something to tell."""
-        self._spreading.news(now_ms)
+        self._spreading.news()
 
-    def _keep_peers(self, now_ms: int) -> None:  # noqa: ARG002 - every timer is told the time
+    def _on_step(self, owner: bytes) -> None:
+        """A branch has moved."""
+        self._state.touch(owner)
+        self._spreading.news()
+
+    def _keep_peers(self, _now_ms: int) -> None:
         self._keeping_peers = False
-        live = [peer.member.address for peer in self._peers.values() if peer.alive][:REMEMBERED]
-        if live:
-            self._outbox.effects.append(Remember(tuple(live)))
+        some = self.members.draw(self._random, REMEMBERED)
+        if some:
+            self._outbox.effects.append(Remember(tuple(peer.member.address for peer in some)))
 
     def _greet_the_dead(self, now_ms: int) -> None:
         """Speak to some who are dead: they may live behind a partition that is healed by now.
@@ -458,13 +464,10 @@ class Gossip:
         self._timers.at(self._ground.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
         if self._leaving:
             return
-        dead = [peer for peer in self._peers.values() if peer.member.state is DEAD]
+        dead = [peer for peer in self.members.unreachable() if peer.member.state is DEAD]
         some = min(GREETED, len(dead), -(-3 * len(dead) // self.members.reachable))
         for _ in range(some):
             place = int(self._random.random() * len(dead))
             self._detector.greet(dead[place])
             dead[place] = dead[-1]
             dead.pop()
-
-
-_PING, _ACK, _SYNC, _WHO = (bytes((kind,)) for kind in (packets.PING, packets.ACK, packets.SYNC, packets.WHO))

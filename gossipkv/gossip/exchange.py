@@ -47,9 +47,9 @@ from gossipkv.gossip.tree.branch import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from random import Random
 
     from gossipkv.address import Address
+    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.digests import Differences
     from gossipkv.gossip.membership.members import Members
     from gossipkv.gossip.membership.timers import Timers
@@ -106,7 +106,7 @@ class Exchange:
         self._ask = ask
         self._own = members.own.id
         self._knowledge = Knowledge(members, tree, profile)
-        self._hash = StateHash(members, tree)
+        self.hash = StateHash(members, tree)
         self._seen = b""  # The hash when it was last looked at, and since when it is that.
         self._still_since_ms = 0
         self._last_ms = 0
@@ -115,8 +115,8 @@ class Exchange:
         self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
         self._asked: set[Address] = set()
         self._wanted_ms: dict[bytes, int] = {}
-        tree.on_step = self._hash.touch
-        self._hash.touch(self._own)
+        tree.on_step = self.hash.touch
+        self.hash.touch(self._own)
 
     def start(self, *, now_ms: int) -> None:
         """Begin to exchange now and then unasked."""
@@ -127,20 +127,20 @@ class Exchange:
     @property
     def state_hash(self) -> bytes:
         """What this node knows, in eight bytes."""
-        return self._hash.value
+        return self.hash.value
 
     def touch(self, id_: bytes, *, now_ms: int) -> None:
         """Something is known of a member in another way, or it is forgotten."""
-        self._hash.pass_time(now_ms)
-        self._hash.touch(id_)
+        self.hash.pass_time(now_ms)
+        self.hash.touch(id_)
 
     def differs(self, source: Address, *, now_ms: int) -> None:
         """A ping or its answer had another hash."""
         if now_ms < self._next_ms:
             return
-        self._hash.pass_time(now_ms)
-        if self._hash.value != self._seen:
-            self._seen = self._hash.value
+        self.hash.pass_time(now_ms)
+        if self.hash.value != self._seen:
+            self._seen = self.hash.value
             self._still_since_ms = now_ms
             self._pause_ms = PAUSE_MS
         still_ms = now_ms - self._still_since_ms

@@ -32,6 +32,7 @@ A state hash is the fold of what the sender knows (`exchange.py`): equal hashes,
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.gossip import fields
@@ -54,6 +55,7 @@ MORE, REPLY, LONE, PINNED, PACKED = 1, 2, 4, 8, 16  # Flags of SYNC.
 RESET = 1  # Flag of DELTA.
 PUT, TOMBSTONE = 1, 2
 
+_KEPT_PARTS = 8192  # Read RECORDs and VERDICTs that are remembered, about 2 MiB of them.
 MAX_CLUSTER_BYTES = 255  # Of a name in a refusal.
 MAX_PATH_BYTES = 1024
 MAX_VALUE_BYTES = 32 * 1024
@@ -65,6 +67,10 @@ _SYNC = struct.Struct(f">B{ID_BYTES}s{HASH_BYTES}sB")
 
 PING_BYTES, ACK_BYTES, NACK_BYTES, SYNC_BYTES = _PING.size, _ACK.size, _NACK.size, _SYNC.size
 GOSSIP_BYTES = 1 + ID_BYTES
+
+# Where fields of PING and ACK stand, for the one path on which a call for each would be felt.
+KIND, SENDER, SEQUENCE = slice(0, 1), slice(1, 9), slice(9, 13)
+TARGET, PING_HASH, ACK_HASH = slice(13, 21), slice(21, 29), slice(13, 21)
 
 
 class Who(NamedTuple):
@@ -248,6 +254,7 @@ def part(kind: int, body: bytes) -> bytes:
     return bytes((kind,)) + len(body).to_bytes(2, "big") + body
 
 
+@lru_cache(maxsize=_KEPT_PARTS)
 def record(member: Member) -> bytes:
     """The part RECORD."""
     return part(
@@ -318,12 +325,18 @@ def read_parts(message: bytes, begin: int) -> Iterator[Part]:
         begin = body + int.from_bytes(message[begin + 1 : body], "big")
         if begin > end:
             raise Malformed("a part is cut short")
+        repeated = _REPEATED.get(kind)
+        if repeated is not None:
+            yield repeated(message[body:begin])
+            continue
         reading = _READ.get(kind)
         if reading is not None:
             yield reading(Reader(message, body, begin))
 
 
-def _read_record(reader: Reader) -> Member:
+@lru_cache(maxsize=_KEPT_PARTS)
+def _read_record(body: bytes) -> Member:
+    reader = Reader(body)
     state, incarnation, uuid = _read_state(reader), reader.number(4), reader.take(UUID_BYTES)
     epoch, address, name = _read_epoch(reader), reader.address(), _read_text(reader, MAX_NAME_BYTES)
     if not name:
@@ -331,7 +344,9 @@ def _read_record(reader: Reader) -> Member:
     return Member(member_id(name), name, uuid, address, epoch, incarnation, state)
 
 
-def _read_verdict(reader: Reader) -> Verdict:
+@lru_cache(maxsize=_KEPT_PARTS)
+def _read_verdict(body: bytes) -> Verdict:
+    reader = Reader(body)
     id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
     return Verdict(id_, state, incarnation, _read_epoch(reader), reader.take(ID_BYTES))
 
@@ -402,9 +417,9 @@ def _read_text(reader: Reader, most: int) -> str:
         raise Malformed("text that is not UTF-8") from None
 
 
+# A rumour comes a dozen times, from all sides, in the same bytes.
+_REPEATED: Final[Mapping[int, Callable[[bytes], Part]]] = {RECORD: _read_record, VERDICT: _read_verdict}
 _READ: Final[Mapping[int, Callable[[Reader], Part]]] = {
-    RECORD: _read_record,
-    VERDICT: _read_verdict,
     DELTA: _read_delta,
     HEAD: _read_head,
     DIGEST: _read_digest,

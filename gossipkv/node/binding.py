@@ -80,11 +80,10 @@ async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None
                 {"address": str(wanted)},
             ) from error
         return Address(host, wanted.port or bound.port)
-    ip = ipaddress.ip_address(bound.host)
-    if not ip.is_unspecified:
+    if not ipaddress.ip_address(bound.host).is_unspecified:
         return bound
     log = structlog.get_logger("gossipkv.node")
-    found = Address(await _way(sockets, joins) or ("::1" if ip.version == 6 else "127.0.0.1"), bound.port)  # noqa: PLR2004
+    found = Address(await _way(sockets, joins) or ("::1" if ":" in bound.host else "127.0.0.1"), bound.port)
     if ipaddress.ip_address(found.host).is_loopback:
         log.warning(
             "advertised", address=str(found), reason="nobody to join, and no --advertise: others cannot reach it"

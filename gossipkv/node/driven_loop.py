@@ -190,22 +190,23 @@ class DrivenLoop:
         return True
 
     def _answer(self, answer: Callable[[bytes, bytes], object], pending: list[Pending]) -> bool:
-        """Have Python answer what was handed off, as far as the peers have room; whether anything was answered."""
+        """Answer what was handed off, as far as the peers have room; whether anything was answered."""
         asked, self._asked = self._asked, []
+        answers, self._answers = self._answers, []
+        for done in answers:
+            if self._driver.may_reply(done.handle):
+                self._driver.reply(*done)
+            else:
+                self._answers.append(done)
         for handle, msgid, method, params in asked:
-            reply = answer(method, params) if self._driver.may_reply(handle) else None
-            if reply is None:
+            if not self._driver.may_reply(handle):
                 self._asked.append((handle, msgid, method, params))
-            elif isinstance(reply, bytes | Refused):
-                self._answers.append(_Answer(handle, msgid, _frame(msgid, reply)))
+                continue
+            reply = answer(method, params)
+            if isinstance(reply, bytes | Refused):
+                self._driver.reply(handle, msgid, _frame(msgid, reply))
             else:
                 pending.append(Pending(handle, msgid, self._clock.monotonic_ns(), method, reply))
-        answers, self._answers = self._answers, []
-        for waiting in answers:
-            if self._driver.may_reply(waiting.handle):
-                self._driver.reply(*waiting)
-            else:
-                self._answers.append(waiting)
         return len(self._asked) < len(asked) or len(self._answers) < len(answers)
 
     def _send(self, handle: int, stream: Stream) -> bool:

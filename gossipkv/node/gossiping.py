@@ -15,7 +15,7 @@ from gossipkv.gossip.tree.claim import NODES, Claim
 from gossipkv.gossip.tree.limits import TreeLimits
 
 if TYPE_CHECKING:
-    import trio
+    from collections.abc import Callable
 
     from gossipkv.address import Address
     from gossipkv.config import Config
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.environment import Datagrams, Environment
     from gossipkv.errors import Detail
     from gossipkv.gossip.sealing import Sealing
+    from gossipkv.gossip.tree.watch import Watch
 
 # Who says that it leaves tells a few at once and goes on telling for so many rounds; the others tell on.
 LEAVE_ROUNDS: Final = 3
@@ -68,9 +69,9 @@ class Gossiping:
             ),
             envelope=Envelope(config.cluster, cluster_id, sealing, Seal(config.seal)),
         )
-        self.tree = self._core.tree
+        self._tree = self._core.tree
         claim = Claim(
-            self.tree,
+            self._tree,
             uuid=uuid,
             address=address,
             configured=str(config.shard_id) if config.shard_id else None,
@@ -79,10 +80,6 @@ class Gossiping:
         )
         self._place = Place(self._core, claim, waits=bool(config.join))
         self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=self._place)
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Gossip until cancelled.  Raises what ends the node."""
-        await self.agent.run(task_status=task_status)
 
     async def leave(self) -> None:
         """Say good-bye, for at most a second."""
@@ -97,6 +94,28 @@ class Gossiping:
         """
         if self._sealing is not None and self._key_ring is not None:
             self._sealing.use(await environment.threads.run(keyfile.read, self._key_ring))
+
+    # What this node says
+
+    def publish(self, path: str, value: bytes = b"") -> None:
+        """Show a key under this node's name.
+
+        Raises:
+            BadRequest: no path.
+            TooLarge: over a limit of the tree.
+        """
+        self._tree.publish(path, value)
+        self.agent.act()
+
+    def withdraw(self, path: str) -> bool:
+        """Take a key back; false: there was none."""
+        was_there = self._tree.withdraw(path)
+        self.agent.act()
+        return was_there
+
+    def watch(self, path: str, wake: Callable[[], None]) -> Watch:
+        """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
+        return self._tree.watch(path, wake)
 
     # What others ask
 
@@ -146,7 +165,7 @@ class Gossiping:
 
     def children(self, path: str) -> list[Detail]:
         """The names below a path."""
-        return [*self.tree.children(path)]
+        return [*self._tree.children(path)]
 
     def entries(self, path: str, *, everything: bool) -> list[Detail]:
         """What stands below a path, and whose it is."""
@@ -158,7 +177,7 @@ class Gossiping:
                 "age_s": round(entry.age_ms / 1000, 3),
                 "state": entry.state.name.lower(),
             }
-            for entry in self.tree.entries(path, now_ms=self.agent.now_ms(), all=everything)
+            for entry in self._tree.entries(path, now_ms=self.agent.now_ms(), all=everything)
         ]
 
 

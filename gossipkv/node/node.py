@@ -24,6 +24,7 @@ import trio
 
 from gossipkv import __version__
 from gossipkv.address import Address
+from gossipkv.dataset.build import build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.library import Library, LibrarySettings
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from gossipkv.config import Config
     from gossipkv.database_settings import DatabaseSettings
+    from gossipkv.dataset.build import Build
     from gossipkv.environment import Environment, Listener
     from gossipkv.node.pump import MakeLoop
 
@@ -69,12 +71,13 @@ async def run(
     *,
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
     make_loop: MakeLoop = Loop,
+    build: Build = build_in_child,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
     At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_loop` goes
-    with the environment's sockets: what they listen on is served by such a loop.
+    with the environment's sockets: what they listen on is served by such a loop; `build` goes with its files.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -90,7 +93,7 @@ async def run(
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        node = _Node(config, environment, directory, gossiping, reload)
+        node = _Node(config, environment, directory, gossiping, reload, build)
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -145,6 +148,7 @@ class _Node:
         directory: DataDirectory,
         gossiping: Gossiping,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
+        build: Build,
     ) -> None:
         self._gossiping = gossiping
         self.log = structlog.get_logger("gossipkv.node")
@@ -172,6 +176,7 @@ class _Node:
                 presharded=config.presharded,
             ),
             threads=environment.threads,
+            build=build,
             on_change=self._publish,
             requests=self._requests,
         )
@@ -212,7 +217,7 @@ class _Node:
         self._publish()
         loop = make_loop(self._core, listener, polls=polls(self._config.busy_poll))
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
-        await nursery.start(self._gossiping.run)
+        await nursery.start(self._gossiping.agent.run)
         self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers)
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()

@@ -39,6 +39,9 @@ class Call:
     def begin(self) -> None:
         """Open the connection and send the request."""
         self._world.scheduler.after(self._ask.timeout_ms * MS, self._time_out)
+        refuses = self._world.network.refuses
+        if refuses is not None and refuses(self._ask.request):
+            return
         self._count(len(self._ask.request))
         self._send(self._asker, self._ask.to, self._arrive)
 
@@ -107,6 +110,8 @@ class Call:
     def _tell(self, reply: bytes | None) -> None:
         core = self._asker.core
         if core is not None:
+            if reply is not None:
+                self._asker.heard_ms = self._asker.now_ms
             core.answered(self._ask.token, reply, now_ms=self._asker.now_ms)
             self._asker.after_input()
 

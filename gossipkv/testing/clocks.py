@@ -18,10 +18,11 @@ class Clocks:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self.offset_us = 0  # Of the monotonic clock; changed only by `stand_still` and when the machine is made.
+        self.offset_us = 0  # Of the monotonic clock; changed only by a sleep and when the machine is made.
         self.wall_offset_ms = 0
         self.rate = 1.0
         self._rate_from_us = 0
+        self._asleep_at_us: int | None = None
 
     def monotonic_ns(self) -> int:
         return self._local_us(self._scheduler.now_us) * 1000
@@ -41,9 +42,15 @@ class Clocks:
         self.rate = rate
         self._rate_from_us = now_us
 
-    def stand_still(self, for_us: int) -> None:
-        """So much time has passed of which the monotonic clock knows nothing: the machine was suspended."""
-        self.offset_us -= for_us
+    def suspend(self) -> None:
+        """The machine sleeps: its monotonic clock will know nothing of the time until `wake`."""
+        self._asleep_at_us = self._local_us(self._scheduler.now_us)
+
+    def wake(self) -> None:
+        """It goes on from where it stood."""
+        if self._asleep_at_us is not None:
+            self.offset_us -= self._local_us(self._scheduler.now_us) - self._asleep_at_us
+            self._asleep_at_us = None
 
     def world_us(self, local_ms: int) -> int:
         """The first microsecond of the world in which the monotonic clock says so."""

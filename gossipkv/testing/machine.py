@@ -87,10 +87,10 @@ class Machine:
         self.error: Exception | None = None  # With which the core asked to be stopped.
         self.restarts = True  # Whether somebody starts the process again when it ends by itself.
         self.source = world.network.bind(address, self)
-        self.heard_us = -NEVER  # When a datagram last reached the core.
+        self.heard_ms = 0  # When anything last reached the core, by its own clock.
         # Faults.
         self.clocks = Clocks(world.scheduler)
-        self.is_paused = self.is_starved = False
+        self.is_paused = self.is_starved = self.is_leaving = False
         self.timer_lag_us: Callable[[], int] | None = None
         self.crash_after_sends: int | None = None
         # What waits.
@@ -102,6 +102,7 @@ class Machine:
         self._wakes_at_us = NEVER
         self._wakes_at_ms = NEVER
         self._missed_wake = False
+        self._held = 0  # How many pauses and famines there were.
 
     @property
     def now_ms(self) -> int:
@@ -122,11 +123,18 @@ class Machine:
         """Whether its process runs, paused or not."""
         return self.core is not None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it runs and is kept from something."""
+        return self.is_paused or self.is_starved or self.crash_after_sends is not None
+
     def start(self) -> None:
-        """Start the process: it makes its epoch durable, then runs."""
-        assert self.core is None, f"{self.name} runs"
+        """Start the process, if it does not run: it makes its epoch durable, then runs."""
+        if self.core is not None:
+            return
         self.life += 1
         self.error = None
+        self.restarts = True
         self._later(START_US, self._boot)
 
     def _later(self, delay_us: int, do: Callable[[], None]) -> None:
@@ -148,11 +156,13 @@ class Machine:
         if not self._write(self.kept):
             return
         self.starts += 1
-        self.world.epochs_begun[self.name, self.kept.epoch] = self
         boot = Boot(self.name, self.address, uuid, self.kept.epoch, self.kept.cluster_id, chance)
         self.core = core = self.program(boot)
+        self.heard_ms = self.now_ms
         self._set_free()
         core.start(joins=list(self.joins), remembered=self.kept.peers, now_ms=self.now_ms)
+        for seen in self.world.on_started:
+            seen(self)
         self._after(core)
 
     def crash(self, *, power: bool = False) -> None:
@@ -171,8 +181,9 @@ class Machine:
             self.world.process_ended(self)
         self.life += 1
         self.core = None
-        self.is_paused = self.is_starved = self._missed_wake = False
+        self.is_paused = self.is_starved = self.is_leaving = self._missed_wake = False
         self.crash_after_sends = None
+        self.clocks.wake()
         self._inbox.clear()
         self._inbox_bytes = 0
         self._outbox.clear()
@@ -193,6 +204,7 @@ class Machine:
         assert core is not None
         core.leave(now_ms=self.now_ms)
         self.restarts = False
+        self.is_leaving = True
         self._after(core)
         self._later(linger_us, self._end)
 
@@ -205,21 +217,30 @@ class Machine:
 
     # Pauses
 
-    def pause(self) -> None:
-        """Nothing of the process runs."""
+    def pause(self, *, suspend: bool = False) -> Callable[[], None]:
+        """Nothing of the process runs, or of the whole machine; returns what ends this pause and no other."""
         self.is_paused = True
+        self._held += 1
+        if suspend:
+            self.clocks.suspend()
         self._set_free()
+        return self._unless_over(self.resume)
 
     def resume(self) -> None:
         """It runs on: first what waits in the socket, then timers."""
         self.is_paused = False
+        self.clocks.wake()
         self._set_free()
         self._catch_up()
+        if self.core is not None:
+            self._set_wake(self.core)  # The clock may have stood still.
 
-    def starve(self) -> None:
-        """Nothing is sent or received; the process and its timers run."""
+    def starve(self) -> Callable[[], None]:
+        """Nothing is sent or received, the process and its timers run; returns what ends this."""
         self.is_starved = True
+        self._held += 1
         self._set_free()
+        return self._unless_over(self.feed)
 
     def feed(self) -> None:
         """What waited to be sent is sent, what waited to be received is received."""
@@ -229,6 +250,15 @@ class Machine:
         for sent in outbox:
             self.world.network.send(self, sent.to, sent.packet)
         self._catch_up()
+
+    def _unless_over(self, end: Callable[[], None]) -> Callable[[], None]:
+        held = self._held
+
+        def end_this() -> None:
+            if self._held == held and (self.is_paused or self.is_starved):
+                end()
+
+        return end_this
 
     def _catch_up(self) -> None:
         if self.is_paused:
@@ -254,6 +284,21 @@ class Machine:
         elif self.core is not None:
             do()
 
+    def heal(self) -> None:
+        """No fault any more: it runs, or soon will."""
+        self.disk.calm()
+        self.timer_lag_us = self.crash_after_sends = None
+        self.restarts = True
+        self.set_rate(1.0)
+        if self.is_leaving:
+            self.crash()
+        if self.core is None:
+            self.start()
+        if self.is_paused:
+            self.resume()
+        if self.is_starved:
+            self.feed()
+
     # What happens to the process
 
     def arrive(self, packet: bytes, source: int) -> None:
@@ -261,9 +306,9 @@ class Machine:
         core = self.core
         if self._free and core is not None:
             world = self.world
-            now_us = world.scheduler.now_us
-            self.heard_us = now_us
-            core.receive(packet, world.network.addresses[source], now_ms=(now_us + self.clocks.offset_us) // 1000)
+            now_ms = (world.scheduler.now_us + self.clocks.offset_us) // 1000
+            self.heard_ms = now_ms
+            core.receive(packet, world.network.addresses[source], now_ms=now_ms)
             effects = core.take()
             if effects:
                 self._perform(core, effects)
@@ -286,8 +331,8 @@ class Machine:
         core = self.core
         if core is None:
             return
-        self.heard_us = self.world.scheduler.now_us
-        core.receive(packet, self.world.network.addresses[source], now_ms=self.now_ms)
+        self.heard_ms = self.now_ms
+        core.receive(packet, self.world.network.addresses[source], now_ms=self.heard_ms)
         self._after(core)
 
     def on_wake(self, _data: bytes, at_us: int) -> None:
@@ -386,7 +431,6 @@ class Machine:
         kept = self.kept._replace(epoch=effect.epoch, cluster_id=effect.cluster_id)
         if self._write(kept):
             self.kept = kept
-            self.world.epochs_begun[self.name, kept.epoch] = self
             self._later(WRITE_US, lambda: self.when_free(self._told(effect.token)))
 
     def _told(self, token: int) -> Callable[[], None]:

@@ -78,6 +78,7 @@ class Network:
         self.sent_bytes = 0  # With headers.
         self.largest_bytes = 0
         self.call_bytes = 0
+        self.refuses: Callable[[bytes], bool] | None = None  # Packets and requests that get nowhere: see `refuse`.
         self._taps: list[Callable[[Machine, Address, bytes], None]] = []
         self._set()
 
@@ -118,6 +119,13 @@ class Network:
                             self.link(source, target).cut = True
         self._set()
 
+    def join(self, machines: Collection[Machine]) -> None:
+        """No link between these machines is cut any more."""
+        numbers = {machine.number for machine in machines}
+        for (source, target), link in self._links.items():
+            if source in numbers and target in numbers:
+                link.cut = False
+
     def heal(self) -> None:
         """Every link is as good as new."""
         self.usual = Link(least_delay_us=self.usual.least_delay_us, delay_spread_us=self.usual.delay_spread_us)
@@ -129,8 +137,13 @@ class Network:
         self._taps.append(heard)
         self._set()
 
+    def refuse(self, which: Callable[[bytes], bool]) -> None:
+        """Let no datagram and no request through for which this is true."""
+        self.refuses = which
+        self._set()
+
     def _set(self) -> None:
-        self._quiet = self.usual.is_quiet and not self._links and not self._taps
+        self._quiet = self.usual.is_quiet and not self._links and not self._taps and self.refuses is None
         self._least_us, self._spread_us = self.usual.least_delay_us, self.usual.delay_spread_us
 
     # Sending
@@ -160,7 +173,7 @@ class Network:
         for heard in self._taps:
             heard(source, to, packet)
         target = self.machines.get(to)
-        if target is None:
+        if target is None or (self.refuses is not None and self.refuses(packet)):
             return
         link = self._links.get((source.number, target.number), self.usual)
         if link.cut or link.datagrams_cut:

@@ -41,8 +41,8 @@ class World:
         self.network = Network(self.scheduler, self.streams, self.struck)
         self.machines: list[Machine] = []
         self.on_changed: list[Callable[[Machine, Changed], None]] = []
+        self.on_started: list[Callable[[Machine], None]] = []
         self.on_ended: list[Callable[[Machine], None]] = []
-        self.epochs_begun: dict[tuple[str, int], Machine] = {}  # By name and epoch.
 
     @property
     def now_us(self) -> int:

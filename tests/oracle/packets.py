@@ -2,7 +2,7 @@
 
 It imports nothing from the package.  The tables below are the page's, word by word, and everything else follows from
 them; a test compares the two.  A message is `(kind, fields, parts)` and a part `(kind, fields)`, fields by the page's
-names; what repeats stands in the list `each`.  AES-GCM is the one thing not spelled out.
+names; what repeats stands in the list `each`.  AES-GCM and LZ4 are not spelled out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hmac
 import itertools
 import zlib
 
+import lz4.block
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -28,6 +29,7 @@ HEADS: dict[str, tuple[int, Table]] = {
     "SYNC": (6, (("8", "state hash"), ("1", "flags"))),
     "WHO": (7, (("4", "sequence"), ("16", "uuid"), ("number", "epoch"), ("number", "uptime in ms"))),
     "ME": (8, (("4", "sequence"), ("16", "uuid"), ("number", "epoch"), ("number", "uptime in ms"))),
+    "REFUSAL": (9, (("text", "cluster's name"),)),
 }
 SENDER: Table = (("1", "kind"), ("8", "sender's id"))  # Before the fields of every head.
 
@@ -67,7 +69,7 @@ PARTS: dict[str, tuple[int, Table, Table]] = {
 
 STATES = range(4)
 PUT, TOMBSTONE = 1, 2
-MOST = {"name": 64, "path": 1024, "value": 32 * 1024}
+MOST = {"name": 64, "path": 1024, "value": 32 * 1024, "cluster's name": 255}
 LARGEST_NUMBER = (1 << 63) - 1
 
 Part = tuple[str, Fields]
@@ -156,6 +158,19 @@ def read_octets(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     return data[at : at + size], at + size
 
 
+def read_text(name: str, data: bytes, at: int) -> tuple[Value, int]:
+    """The text that begins at `at`, and where it ends: values are any bytes, names of clusters for people to read."""
+    length, at = read_number(data, at)
+    demand(length <= MOST[name], "too long")
+    octets, at = read_octets(data, at, length)
+    if name == "value":
+        return octets, at
+    try:
+        return octets.decode(errors="replace" if name == "cluster's name" else "strict"), at
+    except UnicodeDecodeError:
+        raise Broken("not UTF-8") from None
+
+
 def read_field(size: str, name: str, data: bytes, at: int) -> tuple[Value, int]:
     """The field that begins at `at`, and where it ends."""
     if size == "number":
@@ -167,15 +182,7 @@ def read_field(size: str, name: str, data: bytes, at: int) -> tuple[Value, int]:
         port, at = read_octets(data, at, 2)
         return (ip, port[0] << 8 | port[1]), at
     if size == "text":
-        length, at = read_number(data, at)
-        demand(length <= MOST[name], "too long")
-        octets, at = read_octets(data, at, length)
-        if name == "value":
-            return octets, at
-        try:
-            return octets.decode(), at
-        except UnicodeDecodeError:
-            raise Broken("not UTF-8") from None
+        return read_text(name, data, at)
     octets, at = read_octets(data, at, int(size))
     if int(size) > 4:
         return octets, at
@@ -221,6 +228,20 @@ def decode_parts(data: bytes, at: int) -> tuple[list[Part], bool]:
         except Broken:
             return parts, False
     return parts, True
+
+
+def unpack(message: bytes) -> bytes:
+    """The parts of a SYNC as they stand behind a head without flag 16."""
+    if not message[17] & 16:
+        return message[18:]
+    size, at = read_octets(message, 18, 4)
+    demand(int.from_bytes(size, "big") <= 16 << 20, "too large")
+    try:
+        parts = lz4.block.decompress(message[at:], uncompressed_size=int.from_bytes(size, "big"))
+    except lz4.block.LZ4BlockError:
+        raise Broken("no LZ4 block") from None
+    demand(len(parts) == int.from_bytes(size, "big"), "another size than was said")
+    return parts
 
 
 def decode_body(name: str, body: bytes) -> Fields:

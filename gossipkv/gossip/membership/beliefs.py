@@ -36,7 +36,7 @@ class Watcher(Protocol):
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
         """A member is known no longer."""
 
-    def on_news(self, *, now_ms: int) -> None:
+    def on_news(self) -> None:
         """There is a rumour to tell."""
 
 
@@ -123,17 +123,17 @@ class Beliefs:
         elif member.state in {DEAD, LEFT}:
             self._remember(now_ms)
         if member.state in {ALIVE, SUSPECT} or before in {ALIVE, SUSPECT}:
-            self._tell(member, accuser, whole=before is None or member.state is ALIVE, now_ms=now_ms)
+            self._tell(member, accuser, whole=before is None or member.state is ALIVE)
         self._watcher.on_changed(member, before, now_ms=now_ms)
 
-    def _tell(self, member: Member, accuser: bytes, *, whole: bool, now_ms: int) -> None:
+    def _tell(self, member: Member, accuser: bytes, *, whole: bool) -> None:
         """Tell it on: `whole` when others may not know the member, else in short."""
         if whole:
             part = packets.record(member)
         else:
             part = packets.verdict(Verdict(member.id, member.state, member.incarnation, member.epoch, accuser))
         self._rumours.add(member.id, part)
-        self._watcher.on_news(now_ms=now_ms)
+        self._watcher.on_news()
 
     def _suspect(self, member: Member, accuser: bytes, now_ms: int) -> None:
         suspicion = Suspicion(accuser, self._profile, self._members.reachable, now_ms)
@@ -144,7 +144,7 @@ class Beliefs:
         suspicion = self._suspicions.get(known.id)
         if suspicion is not None and suspicion.confirm(accuser):
             self._timers.at(suspicion.deadline_ms, partial(self._expire, known.id, suspicion))
-            self._tell(known, accuser, whole=False, now_ms=now_ms)
+            self._tell(known, accuser, whole=False)
 
     def _expire(self, id_: bytes, suspicion: Suspicion, now_ms: int) -> None:
         if self._suspicions.get(id_) is not suspicion or now_ms < suspicion.deadline_ms:
@@ -202,9 +202,11 @@ class Beliefs:
 
 def _beats(record: Member, known: Member) -> bool:
     """Whether a record is believed rather than what is known; two claims of one rank are told apart somehow."""
+    if record == known:
+        return False
     if record.rank != known.rank:
         return record.rank > known.rank
-    return (record.uuid, record.address) > (known.uuid, known.address)
+    return record.state is ALIVE and (record.uuid, record.address) > (known.uuid, known.address)
 
 
 def refuting(own: Member, said: int) -> Member:

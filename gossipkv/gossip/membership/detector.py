@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.members import Peer
 
 
-_MAX_SEQUENCE: Final = (1 << 32) - 1
+_SEQUENCES: Final = 1 << 32
 MAX_RELAYS: Final = 1024  # Members that I try to reach for others at a time; each is forgotten after an interval.
 MAX_HINTS: Final = 16
 
@@ -33,10 +33,10 @@ MAX_HINTS: Final = 16
 class Prober(Protocol):
     """What the core does for the detector."""
 
-    def ping(self, sequence: int, target: bytes) -> bytes:
+    def ping(self, sequence: bytes, target: bytes) -> bytes:
         """A PING, and what should ride on it."""
 
-    def ack(self, sequence: int) -> bytes:
+    def ack(self, sequence: bytes) -> bytes:
         """An ACK, and what should ride on it."""
 
     def laden(self, peer: Peer, head: bytes) -> bytes:
@@ -59,6 +59,7 @@ class Detector:
 
     __slots__ = (
         "_asked",
+        "_count",
         "_hints",
         "_members",
         "_nacks",
@@ -88,11 +89,12 @@ class Detector:
         self._ring: list[Peer] = []
         self._place = 0
         self._hints: list[bytes] = []
-        self._sequence = int(self._random.random() * _MAX_SEQUENCE)
+        self._count = int(self._random.random() * _SEQUENCES)
+        self._sequence = b""  # Of the present probe.
         self._target: Peer | None = None  # Whom the current probe is about, until it has answered.
         self._asked = self._nacks = -1  # Helpers asked to try, -1 before the time-out; and those that said they failed.
         self._period_ms = 0  # When the current probe began.
-        self._relays: dict[int, tuple[Address, int]] = {}
+        self._relays: dict[bytes, tuple[Address, bytes]] = {}
         self.due_ms = NEVER
 
     def newcomer(self, peer: Peer, now_ms: int) -> None:
@@ -105,10 +107,12 @@ class Detector:
             self._period_ms = now_ms
             self.due_ms = now_ms + int(self._random.random() * self._profile.probe_interval_ms)
 
-    def hint(self, id_: bytes) -> None:
-        """Probe this one next."""
+    def hint(self, id_: bytes, now_ms: int) -> None:
+        """Probe this one next, half an interval after the last."""
         if id_ in self._members.peers and id_ not in self._hints and len(self._hints) < MAX_HINTS:
             self._hints.append(id_)
+            if self._target is None and self.due_ms != NEVER:
+                self.due_ms = min(self.due_ms, max(now_ms, self._period_ms + self._profile.probe_timeout_ms))
 
     def stalled(self, now_ms: int) -> None:
         """I was away: the answer to the present probe may be waiting to be read, so it is not held against anybody."""
@@ -132,12 +136,14 @@ class Detector:
             self.due_ms = NEVER
             return
         self._target, self._asked, self._period_ms = peer, -1, now_ms
-        self._outbox.send(peer.member.address, self._prober.ping(self._draw(), peer.member.id))
+        self._sequence = self._draw()
+        member = peer.member
+        self._outbox.send(member.address, self._prober.ping(self._sequence, member.id))
         self.due_ms = now_ms + self._profile.probe_timeout_ms
 
-    def _draw(self) -> int:
-        self._sequence = self._sequence + 1 & _MAX_SEQUENCE
-        return self._sequence
+    def _draw(self) -> bytes:
+        self._count = (self._count + 1) % _SEQUENCES
+        return self._count.to_bytes(4, "big")
 
     def _next(self) -> Peer | None:
         peers = self._members.peers
@@ -162,14 +168,14 @@ class Detector:
         own, member = self._members.own.id, target.member
         helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)
         for helper in helpers:
-            head = packets.ping_request(own, sequence, member.id, member.address)
+            head = packets.ping_request(own, int.from_bytes(sequence, "big"), member.id, member.address)
             self._outbox.send(helper.member.address, self._prober.laden(helper, head))
         self._asked, self._nacks = len(helpers), 0
         wait_ms = max(1, self.due_ms - now_ms)
         then = partial(self._answered, target, sequence)
         self._outbox.ask(member.address, self._prober.ping(sequence, member.id), wait_ms, then)
 
-    def _answered(self, target: Peer, sequence: int, reply: bytes | None, now_ms: int) -> None:
+    def _answered(self, target: Peer, sequence: bytes, reply: bytes | None, now_ms: int) -> None:
         """What TCP brought."""
         if reply is None:
             return
@@ -181,7 +187,7 @@ class Detector:
         if waiting and self._target is None:
             self._outbox.counters["probes_saved_by_tcp"] += 1
 
-    def acknowledged(self, sequence: int, now_ms: int) -> None:
+    def acknowledged(self, sequence: bytes, now_ms: int) -> None:
         """An ACK came."""
         if sequence == self._sequence and self._target is not None:
             self._target = None
@@ -193,7 +199,7 @@ class Detector:
             to, theirs = relayed
             self._outbox.send(to, self._prober.ack(theirs))
 
-    def missed(self, sequence: int) -> None:
+    def missed(self, sequence: bytes) -> None:
         """A helper says that it did not reach the member either."""
         if sequence == self._sequence and self._nacks < self._asked:
             self._nacks += 1
@@ -208,32 +214,25 @@ class Detector:
 
     def greet(self, peer: Peer) -> None:
         """Send a PING that is no probe: whether an answer comes is of no matter."""
-        self._outbox.send(peer.member.address, self._prober.ping(self._other_sequence(), peer.member.id))
+        self._outbox.send(peer.member.address, self._prober.ping(self._draw(), peer.member.id))
 
-    def relay(self, source: Address, sequence: int, target: bytes, address: Address, now_ms: int) -> None:
+    def relay(self, source: Address, sequence: bytes, target: bytes, address: Address, now_ms: int) -> None:
         """Try to reach a member for another."""
         if len(self._relays) >= MAX_RELAYS:
             self._outbox.counters["relays_full"] += 1
             return
-        mine = self._other_sequence()
+        mine = self._draw()
         self._relays[mine] = source, sequence
         self._outbox.send(address, self._prober.ping(mine, target))
         if self._profile.lifeguard:
             self._timers.at(now_ms + self._profile.nack_ms, partial(self._admit, mine))
         self._timers.at(now_ms + self._profile.probe_interval_ms, partial(self._drop, mine))
 
-    def _other_sequence(self) -> int:
-        """A sequence that is neither the present probe's nor a relay's."""
-        while True:
-            sequence = int(self._random.random() * _MAX_SEQUENCE)
-            if sequence not in self._relays and sequence != self._sequence:
-                return sequence
-
-    def _admit(self, mine: int, now_ms: int) -> None:  # noqa: ARG002 - every timer is told the time
+    def _admit(self, mine: bytes, _now_ms: int) -> None:
         relayed = self._relays.get(mine)
         if relayed is not None:
             to, theirs = relayed
-            self._outbox.send(to, packets.nack(self._members.own.id, theirs))
+            self._outbox.send(to, packets.nack(self._members.own.id, int.from_bytes(theirs, "big")))
 
-    def _drop(self, mine: int, now_ms: int) -> None:  # noqa: ARG002 - as above
+    def _drop(self, mine: bytes, _now_ms: int) -> None:
         self._relays.pop(mine, None)

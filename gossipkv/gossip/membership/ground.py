@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from random import Random
-
+    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.membership.members import Members
     from gossipkv.gossip.membership.outbox import Outbox
     from gossipkv.gossip.membership.timers import Timers

@@ -1,8 +1,9 @@
 """Finding the others: at the start, and again whenever they are lost.
 
 Addresses to join are asked at once, and from then on as long as none of the live members is at them: so two halves of
-a cluster that lost each other, or a cluster that was restarted all at once, find each other again whatever happened.
-Addresses remembered from the last run are asked only until somebody has answered.
+a cluster that lost each other find each other again whatever happened.  Addresses remembered from the last run are
+asked until a member was seen at each: of a cluster that was restarted all at once, every node asks several others, so
+no two groups stay apart, each content with itself.
 
 Asking is an exchange over TCP (`exchange.py`); where the cluster ids differ it is only a meeting (`meeting.py`).
 """
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.address import Address
+    from gossipkv.errors import Detail
     from gossipkv.gossip.membership.ground import Ground
 
     Merge = Callable[[bytes, Address, int], None]  # A reply of a node of my cluster, from where, now_ms.
 
 MAX_SEEDS: Final = 256
+PATIENCE: Final = 2  # Refusals before anybody is told: the other may come to ask by itself.
 MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still there.
 
 
@@ -92,12 +95,13 @@ class Joining:
     def start(self, joins: Iterable[Address], remembered: Iterable[Address], *, lone: bool, now_ms: int) -> None:
         """Ask all of them; `lone`: nobody ever told this node to join anything, so it may form a cluster."""
         self.join(joins, now_ms)
-        for address in list(remembered)[:MAX_REMEMBERED]:
-            self._add(address, now_ms, remembered=True)
+        others = [address for address in dict.fromkeys(remembered) if address not in self._seeds]
+        for _ in range(min(MAX_REMEMBERED, len(others))):
+            self._add(others.pop(int(self._random.random() * len(others))), now_ms, remembered=True)
         if self._seeds:
             return
         if lone and self._outbox.envelope.cluster_id == NO_CLUSTER:
-            self._draw(now_ms)
+            self._draw()
         else:
             self._introduce(now_ms)
 
@@ -141,7 +145,9 @@ class Joining:
             self._refused(address, reply or b"", error)
             outcome = Outcome.REFUSED
         if outcome is Outcome.SAME:
-            self._joined(seed)
+            seed.failures = 0
+            if seed.remembered:
+                del self._seeds[address]
         elif outcome is Outcome.REFUSED:
             again_ms = min(again_ms, self._profile.probe_interval_ms << min(seed.failures, 16))
             seed.failures += 1
@@ -152,19 +158,16 @@ class Joining:
         if outcome is Outcome.SAME or not any(seed.asking for seed in self._seeds.values()):
             self._introduce(now_ms)
 
-    def _joined(self, seed: Seed) -> None:
-        seed.failures = 0
-        for address in [address for address, one in self._seeds.items() if one.remembered and not one.asking]:
-            del self._seeds[address]
-
     def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
         if self._seeds.get(address) is not seed or seed.asking:
             return
-        if any(peer.reachable and peer.member.address == address for peer in self._members.peers.values()):
+        if not any(peer.reachable and peer.member.address == address for peer in self._members.peers.values()):
+            self._ask(address, seed, now_ms)
+        elif seed.remembered:
+            del self._seeds[address]  # Who is seen once is looked for when it is lost.
+        else:
             again_ms = self._ground.later(now_ms, self._profile.reconnect_interval_ms)
             self._timers.at(again_ms, partial(self._again, address, seed))
-        else:
-            self._ask(address, seed, now_ms)
 
     def _met(self, address: Address, seed: Seed, reply: bytes, now_ms: int) -> Outcome:
         message = self._outbox.envelope.unwrap(reply, any_cluster=True)
@@ -180,9 +183,10 @@ class Joining:
             if seed.remembered and mine.cluster_id != NO_CLUSTER:
                 outcome = Outcome.REFUSED  # Nobody told me to join whoever is there now.
             else:
-                self._take(theirs, now_ms)
+                self._take(theirs)
         if outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
+        if outcome is Outcome.REFUSED and seed.failures >= PATIENCE:
             self._complain(
                 address,
                 f"{address} is of another cluster called {self._cluster!r} (id {theirs.hex()}, here "
@@ -190,22 +194,22 @@ class Joining:
             )
         return outcome
 
-    def asked(self, theirs: bytes, flags: int, now_ms: int) -> Outcome:
+    def asked(self, theirs: bytes, flags: int) -> Outcome:
         """Be asked by a node of another cluster id; what comes of it."""
         asker = Side(theirs, bool(flags & packets.LONE), bool(flags & packets.PINNED))
         outcome = meet(asker, self._side(asked=True))
         if outcome is Outcome.DRAW:
-            self._draw(now_ms)
+            self._draw()
         elif outcome is Outcome.ASKED_TAKES:
-            self._take(theirs, now_ms)
+            self._take(theirs)
         elif outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
         return outcome
 
-    def _draw(self, now_ms: int) -> None:
-        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)), now_ms)
+    def _draw(self) -> None:
+        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)))
 
-    def _take(self, cluster_id: bytes, now_ms: int) -> None:  # noqa: ARG002 - as all that takes time
+    def _take(self, cluster_id: bytes) -> None:
         if self._taking != NO_CLUSTER or cluster_id == NO_CLUSTER:
             return
         self._taking = cluster_id
@@ -234,5 +238,5 @@ class Joining:
     def _complain(self, address: Address, why: str) -> None:
         if address not in self._complained:
             self._complained.add(address)
-            details = {"address": str(address), "cluster": self._cluster}
-            self._outbox.effects.append(Complain(LocalError(why, {**details})))
+            details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}
+            self._outbox.effects.append(Complain(LocalError(why, details)))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, final
 from gossipkv.gossip.member import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from random import Random
+    from collections.abc import Iterable, Iterator
 
+    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.member import Member
 
     Listed = list[Member]  # Within the class `list` is the method.
@@ -36,7 +36,7 @@ class Peer:
 class Members:
     """This node and its peers; `peers` does not have this node."""
 
-    __slots__ = ("_places", "_reachable", "most", "own", "peers")
+    __slots__ = ("_gone", "_places", "_reachable", "most", "own", "peers")
 
     def __init__(self, own: Member, most: int) -> None:
         self.own = own
@@ -44,6 +44,7 @@ class Members:
         self.peers: dict[bytes, Peer] = {}
         self._reachable: list[Peer] = []  # Alive or suspect, in no order, so that one is drawn in one step.
         self._places: dict[bytes, int] = {}
+        self._gone: dict[bytes, Peer] = {}
 
     def __len__(self) -> int:
         return len(self.peers) + 1
@@ -90,13 +91,16 @@ class Members:
             self._places[member.id] = len(self._reachable)
             self._reachable.append(peer)
             peer.reachable = True
+            self._gone.pop(member.id, None)
         elif not reachable:
             self._lose(peer)
+            self._gone[member.id] = peer
         return before
 
     def forget(self, id_: bytes) -> None:
         """Know it no longer."""
         self._lose(self.peers.pop(id_))
+        self._gone.pop(id_, None)
 
     def _lose(self, peer: Peer) -> None:
         if peer.reachable:
@@ -107,9 +111,9 @@ class Members:
                 self._reachable[place] = last
                 self._places[last.member.id] = place
 
-    def unreachable(self) -> Iterator[Peer]:
+    def unreachable(self) -> Iterable[Peer]:
         """Those that are dead or have left."""
-        return (peer for peer in self.peers.values() if not peer.reachable)
+        return self._gone.values()
 
     def draw(self, random: Random, most: int, but: bytes = b"") -> Drawn:
         """Some reachable peers at random, each once, without the one of the id `but`."""
@@ -127,5 +131,7 @@ class Members:
     def ring(self, random: Random) -> Drawn:
         """All reachable peers in a new random order."""
         order = self._reachable.copy()
-        random.shuffle(order)
+        for last in range(len(order) - 1, 0, -1):
+            other = int(random.random() * (last + 1))
+            order[last], order[other] = order[other], order[last]
         return order

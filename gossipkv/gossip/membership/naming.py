@@ -103,7 +103,7 @@ class Naming:
         if record.address != own.address:
             self._challenge(record, now_ms)
         elif record.epoch > own.epoch or (record.epoch == own.epoch and self._is_from_another_life(record)):
-            self._renew(record.epoch, now_ms)
+            self._renew(record.epoch)
         elif record.epoch == own.epoch:
             self._heard(record.state, record.incarnation, now_ms)
 
@@ -116,7 +116,7 @@ class Naming:
         if said.epoch != own.epoch or own.state is LEFT or not self.announced:
             return
         if said.state is LEFT:
-            self._renew(said.epoch, now_ms)
+            self._renew(said.epoch)
         else:
             self._heard(said.state, said.incarnation, now_ms)
 
@@ -126,14 +126,14 @@ class Naming:
         if (incarnation, state) <= (own.incarnation, own.state):
             return
         if incarnation >= MAX_INCARNATION:
-            self._renew(own.epoch, now_ms)
+            self._renew(own.epoch)
             return
         self._members.own = own._replace(incarnation=incarnation + 1)
         self._outbox.counters["refutations"] += 1
         self._doubted()
         self._became(now_ms)
 
-    def _renew(self, epoch: int, now_ms: int) -> None:  # noqa: ARG002 - as all that is told
+    def _renew(self, epoch: int) -> None:
         """Live on in an epoch above this one."""
         if epoch >= MAX_EPOCH:
             self._outbox.counters["epoch_at_its_end"] += 1
@@ -220,7 +220,7 @@ class Naming:
     def _conclude(self, record: Member, now_ms: int) -> None:
         self._challenged = None
         if record.epoch >= self._members.own.epoch:
-            self._renew(record.epoch, now_ms)
+            self._renew(record.epoch)
         self._settle(now_ms)
 
     def who(self, message: bytes, now_ms: int) -> bytes | None:

@@ -1,12 +1,15 @@
 """How news travels: on every packet that goes out anyway, and in packets of its own while there is news.
 
+What is new to a node that had nothing to tell goes out at once, and from then on to a few members in each interval
+until it was told often enough.  So news crosses the cluster in a few hops, and a flood of it costs no more packets.
+
 Membership and tree share a packet: each has half of it, and what one leaves the other may use.  So neither a flood of
 suspicions nor a flood of published keys can keep the other waiting.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.membership.timers import NEVER
@@ -16,18 +19,16 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.rumours import Rumours
 
 
+AT_ONCE: Final = 0
+
+
 @final
 class Spreading:
     """Puts rumours on packets, and sends packets while there are rumours."""
 
     __slots__ = ("_first", "_members", "_outbox", "_profile", "_random", "_room", "_second", "due_ms")
 
-    def __init__(
-        self,
-        ground: Ground,
-        first: Rumours,
-        second: Rumours,
-    ) -> None:
+    def __init__(self, ground: Ground, first: Rumours, second: Rumours) -> None:
         self._members = ground.members
         self._profile = ground.profile
         self._random = ground.random
@@ -50,18 +51,18 @@ class Spreading:
         parts += second.take(room - sum(map(len, parts)), limit)
         return message + b"".join(parts)
 
-    def news(self, now_ms: int) -> None:
-        """There is something to tell: begin with packets for it, if that is not going on."""
+    def news(self) -> None:
+        """There is something to tell: begin, if that is not going on."""
         if self.due_ms == NEVER and self._members.reachable > 1:
-            self.due_ms = now_ms + int(self._random.random() * self._profile.gossip_interval_ms)
+            self.due_ms = AT_ONCE
 
     def wake(self, now_ms: int) -> None:
         """Tell some members what there is."""
-        if not self._first.size and not self._second.size:
+        if (self._first.size or self._second.size) and self._members.reachable > 1:
+            self.tell(self._profile.gossip_members)
+            self.due_ms = now_ms + self._profile.gossip_interval_ms
+        else:
             self.due_ms = NEVER
-            return
-        self.tell(self._profile.gossip_members)
-        self.due_ms = now_ms + self._profile.gossip_interval_ms if self._members.reachable > 1 else NEVER
 
     def tell(self, members: int) -> None:
         """Tell so many members now."""

@@ -82,12 +82,11 @@ class _Staged:
     def add(self, delta: Delta) -> None:
         """Lay it over."""
         for change in delta.changes:
-            if change.version > self.reach:
-                before = self.changes.pop(change.path, None)
-                if before is not None:
-                    self.size_bytes -= item_bytes(before.path, before.value)
-                self.changes[change.path] = change
-                self.size_bytes += item_bytes(change.path, change.value)
+            before = self.changes.pop(change.path, None)
+            if before is not None:
+                self.size_bytes -= item_bytes(before.path, before.value)
+            self.changes[change.path] = change
+            self.size_bytes += item_bytes(change.path, change.value)
         self.reach = delta.reach
         self.target = delta.target
         self.floor = max(self.floor, delta.floor)

@@ -89,8 +89,8 @@ class Tree:
             return
         self._within("max_entry", len(path.encode()) + len(value), self.limits.max_entry_bytes)
         self._within("max_branch_keys", len(branch.live) + (before is None), self.limits.max_branch_keys)
-        cost = item_bytes(path, value)
-        self._within("max_tree", branch.size_bytes + cost, self.limits.max_branch_bytes)
+        cost = item_bytes(path, value) - (0 if before is None else item_bytes(path, before.value))
+        self._within("half of max_tree", branch.size_bytes + cost, self.limits.max_branch_bytes)
         if not self._room_for(cost):
             self._within("max_tree", self.size_bytes + cost, self.limits.max_tree_bytes)
         branch.put(path, value)
@@ -242,19 +242,18 @@ class Tree:
 
     @property
     def collecting(self) -> bool:
-        """Whether it is of use to say who has this node's branch."""
+        """Whether it is of use to say who has all of this node's branch: its state hash is equal."""
         return bool(self._branches[self.own].gone)
 
-    def acknowledged(self, id_: bytes, version: int) -> None:
-        """A member has this node's branch up to a version; when all live ones have, tombstones go."""
+    def acknowledged(self, id_: bytes) -> None:
+        """A member has all of this node's branch; when every live one has had what was withdrawn, tombstones go."""
         branch = self._branches[self.own]
         if not branch.gone:
             return
         if not self._waits_for:
             self._goal = branch.version
             self._waits_for = {other for other in self._members if other not in self._dead} - {self.own}
-        if version >= self._goal:
-            self._acknowledge(id_)
+        self._acknowledge(id_)
 
     def _acknowledge(self, id_: bytes) -> None:
         if id_ in self._waits_for:

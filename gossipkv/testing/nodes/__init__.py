@@ -8,6 +8,7 @@ behind the seam (`gossipkv.environment`): clock, randomness, disk, network, thre
     network.py      the wire between machines: datagrams, and connections (`streams.py`)
     sockets.py      the same as one machine's processes see it
     process.py      one life of a node, and the rest of the world it is given
+    building.py     builds of datasets without a child process
     machine.py      a disk and the lives of a node upon it: start, kill, power loss, restart
     cluster.py      machines on a network, what clients ask them, and a trace of all of it
 """

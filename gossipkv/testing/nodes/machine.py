@@ -6,7 +6,6 @@ kernel, what was written stays), or when the machine loses power (nobody is told
 
 from __future__ import annotations
 
-import errno
 import signal
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, final
@@ -16,7 +15,7 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.node import node
 from gossipkv.node.driven_loop import driven
-from gossipkv.testing.faulty_files import CHANGING, Action, Fault
+from gossipkv.testing.nodes.building import BuildHere
 from gossipkv.testing.nodes.process import Process
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.config import Config
+    from gossipkv.testing.faulty_files import Fault
     from gossipkv.testing.nodes.network import Network
 
 SPEAKER: Final[ContextVar[str]] = ContextVar("SPEAKER", default="client")  # Whose task this is, for log lines.
@@ -44,6 +44,8 @@ class Machine:
         self._chance = chance
         self._nursery = nursery
         self._process: Process | None = None
+        self._faults: tuple[Fault, ...] = ()
+        self._crash = self.kill
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._ended.set()
@@ -75,7 +77,9 @@ class Machine:
         self.error = None
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
-        self._process = Process(self._network, self.host, self.disk, self._chance, self.kill)
+        self._process = Process(self._network, self.host, self.disk, self._chance, self._die)
+        self._process.files.strike(*self._faults)
+        self._faults = ()
         started = _Started()
         self._nursery.start_soon(self._live, self._process, self._scope, self._ended, started)
         await started.event.wait()
@@ -110,15 +114,15 @@ class Machine:
         assert self._process is None
         self.disk = SimulatedFiles()
 
-    def crash_at(self, at: int, action: Action) -> None:
-        """The process dies around the `at`-th change of its disk from now (0: the next)."""
-        assert self._process is not None
-        self._process.files.strike(Fault(at, action, kinds=CHANGING))
+    def strike(self, *faults: Fault, power: bool = False) -> None:
+        """Its disk has these faults from now on, or from the next start; `power`: a crash takes the power with it."""
+        self._faults = faults
+        self._crash = self.lose_power if power else self.kill
+        if self._process is not None:
+            self._process.files.strike(*faults)
 
-    def fail_disk(self, at: int, error: int = errno.EIO, *, lasting: bool = False) -> None:
-        """The `at`-th change of the disk from now fails; `lasting`: and every later one."""
-        assert self._process is not None
-        self._process.files.strike(Fault(at, Action.FAIL_HALFWAY, kinds=CHANGING, error=error, lasting=lasting))
+    def _die(self) -> None:
+        self._crash()
 
     def _end(self, *, silently: bool) -> None:
         process, self._process = self._process, None
@@ -132,7 +136,11 @@ class Machine:
         try:
             with scope:
                 await node.run(
-                    self.config, process.environment, make_loop=driven(process.environment.clock), task_status=started
+                    self.config,
+                    process.environment,
+                    make_loop=driven(process.environment.clock),
+                    build=BuildHere(process.environment),
+                    task_status=started,
                 )
         except BaseException as error:
             if not process.is_gone:

@@ -65,7 +65,6 @@ class SimulatedNode:
         self._lines = self._stack.enter_context(capture_logs())
         self._stack.enter_context(patch.object(trio.to_thread, "run_sync", at_once))
         self._stack.enter_context(patch.multiple(lifecycle, FIRST_RETRY_MS=0, LAST_RETRY_MS=0))
-        self._stack.enter_context(patch("gossipkv.dataset.making.build_in_child", self._build))
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -239,6 +238,7 @@ class SimulatedNode:
                         directory,
                         settings,
                         threads=RealThreads(),
+                        build=self._build,
                         on_change=self._note,
                         requests=lambda _, name: self.requests[name],
                     )

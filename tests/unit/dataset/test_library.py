@@ -310,7 +310,7 @@ async def test_a_source_that_hangs_holds_up_nobody_else(world, monkeypatch):
 
 async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypatch):
     """While one is built for ever, and another fails again and again, a third is found, built, switched and read."""
-    real = making.build_in_child
+    real = build_in_child
     begun = trio.Event()
 
     async def build(job, **options):
@@ -319,7 +319,7 @@ async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypat
             await trio.sleep_forever()
         return await real(job, **options)
 
-    monkeypatch.setattr(making, "build_in_child", build)
+    monkeypatch.setattr(library_module, "build_in_child", build)
     world.put("v1", database="huge")
     world.put("v1", b"bad\n", database="broken")
     async with world.node(refresh_period_ms=50) as library:
@@ -541,7 +541,7 @@ async def test_a_build_whose_source_hangs_holds_up_no_other(world, monkeypatch):
         finally:
             ends.append(trio.current_time())
 
-    monkeypatch.setattr(making, "build_in_child", hanging)
+    monkeypatch.setattr(library_module, "build_in_child", hanging)
     monkeypatch.setattr(making, "SILENCE_S", 1.0)
     world.put("v1", database="slow")
     async with world.node(max_parallel_loads=1) as library:

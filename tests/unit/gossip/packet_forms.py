@@ -65,6 +65,8 @@ def read_head(message: bytes) -> tuple[str, dict, int | None]:
             values, begin = (), packets.GOSSIP_BYTES
         case "SYNC":
             values, begin = packets.read_sync(message), packets.SYNC_BYTES
+        case "REFUSAL":
+            values = (packets.read_refusal(message),)
         case _:
             values = packets.read_who(message)
     told = zip((field for _, field in table), values, strict=True)
@@ -185,6 +187,7 @@ def heads(draw: st.DrawFn) -> tuple[str, dict]:
         "1": st.integers(0, 255), "4": words32, "8": ids, "16": uuids, "number": numbers,
         "address": addresses.map(address_form),
     }  # fmt: skip
+    by_size["text"] = st.text(max_size=60)
     name = draw(st.sampled_from(sorted(oracle.HEADS)))
     table = (oracle.SENDER[1], *oracle.HEADS[name][1])
     return name, {field: draw(by_size[size]) for size, field in table}

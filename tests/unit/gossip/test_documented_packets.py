@@ -56,6 +56,23 @@ def test_every_kind_has_its_number() -> None:
     for name, (kind, *_) in (oracle.HEADS | oracle.PARTS).items():
         assert getattr(packets, name) == kind
     assert set(packets._READ) == {kind for kind, _, _ in oracle.PARTS.values()}
+    rows = re.findall(r"^    ([A-Z_]+) {2,}\S", packets.__doc__ or "", re.MULTILINE)
+    assert rows == [*oracle.HEADS, *oracle.PARTS]
+
+
+def test_every_flag_is_explained() -> None:
+    """The page gives each bit that a docstring speaks of, under the code's name for it."""
+    sync, delta = (
+        re.search(rf"^    {name} .*(?:\n     .*)*", packets.__doc__ or "", re.MULTILINE) for name in ("SYNC", "DELTA")
+    )
+    told = {
+        name: re.findall(r"\b(\d+) \(([A-Z]+)\)", PAGE.split(f"\n### {name}")[1].split("\n#")[0])
+        for name in ("SYNC", "DELTA")
+    }
+    assert [bit for bit, _ in told["SYNC"]] == re.findall(r"(\d+):", sync[0])
+    assert [bit for bit, _ in told["DELTA"]] == re.findall(r"\((\d+): a reset", delta[0])
+    for bit, name in told["SYNC"] + told["DELTA"]:
+        assert getattr(packets, name) == int(bit)
 
 
 def test_the_widths_of_heads() -> None:
@@ -70,6 +87,7 @@ def test_the_widths_of_heads() -> None:
         "GOSSIP": [packets.gossip(id_)],
         "SYNC": [packets.sync(id_, id_, 0)],
         "WHO": [packets.who(packets.WHO, id_, who) for who in (Who(word, uuid, 0, 0), most)],
+        "REFUSAL": [packets.refusal(id_, name) for name in ("", 300 * "n")],
         "ME": [packets.who(packets.ME, id_, who) for who in (Who(word, uuid, 0, 0), most)],
     }
     told = dict(re.findall(r"^\| ([A-Z_]+) \| ([\d or to]+?) \|", PAGE, re.MULTILINE))

@@ -31,6 +31,7 @@ HEADS = {
     "gossip": packets.gossip(A),
     "sync": packets.sync(A, HASH, packets.MORE | packets.REPLY),
     "who": packets.who(packets.WHO, A, Who(9, UUID, 300, 86_400_000)),
+    "refusal": packets.refusal(B, "produktion-ü"),
     "me": packets.who(packets.ME, B, Who(9, UUID, 2**63 - 1, 0)),
 }
 PARTS = {
@@ -76,7 +77,7 @@ def test_packets_are_written_as_ever(name: str) -> None:
 def test_nothing_was_forgotten() -> None:
     """The file has these and no others, and each kind is among them."""
     assert set(GOLDEN) == set(made())
-    assert {int(GOLDEN[name][:2], 16) for name in HEADS} == set(range(1, 9))
+    assert {int(GOLDEN[name][:2], 16) for name in HEADS} == set(range(1, 10))
     assert {int(GOLDEN[name][:2], 16) for name in PARTS} == set(range(1, 7))
 
 

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import lz4.block
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gossipkv.address import Address
-from gossipkv.gossip import fields, packets
+from gossipkv.gossip import fields, packets, packing
 from gossipkv.gossip.envelope import Dropped, Envelope, Seal
 from gossipkv.gossip.fields import Malformed, Reader
 from gossipkv.gossip.keyring import key
@@ -71,7 +72,7 @@ def test_damaged_messages_are_read_alike(head, parts, draw) -> None:
     try:
         expected = oracle.decode_head(data)
     except oracle.Broken:
-        if data[:1] and data[0] in range(1, 9):
+        if data[:1] and data[0] in range(1, 10):
             with pytest.raises(Malformed):
                 forms.read_head(data)
     else:
@@ -104,6 +105,38 @@ def test_envelopes_are_as_the_oracle_makes_them(message, cluster_id, counter) ->
     assert oracle.unwrap(sealed, "one", cluster_id, secret) == message
     other = Envelope("one", cluster_id, Sealing([key(secret)], bytes(16)), Seal.REQUIRE)
     assert other.unwrap(sealed) == message
+
+
+@given(st.lists(forms.parts, max_size=4), st.integers(0, 15), st.sampled_from([0, 1, 30]))
+def test_packed_parts_are_what_the_oracle_unpacks(parts, flags, times) -> None:
+    """Short as they are, long as an LZ4 block; the other flags stay."""
+    body = b"".join(map(forms.write_part, parts)) * times
+    message = packing.pack(bytes(8), b"\x01" * 8, flags, body)
+    assert packing.unpack(message) == oracle.unpack(message) == body
+    assert packets.read_sync(message) == (b"\x01" * 8, flags | (packets.PACKED if len(body) >= 1024 else 0))
+
+
+@given(st.binary(max_size=300), st.randoms(use_true_random=False))
+def test_damaged_packs_are_read_alike(body, draw) -> None:
+    """Both unpack the same or refuse."""
+    message = packing.pack(bytes(8), bytes(8), 0, body * 40)
+    damaged = message[:18] + spoiled(draw, message[18:])
+    try:
+        expected = oracle.unpack(damaged)
+    except oracle.Broken:
+        with pytest.raises(Malformed):
+            packing.unpack(damaged)
+    else:
+        assert packing.unpack(damaged) == expected
+
+
+def test_a_pack_that_would_be_too_large_is_refused_unread() -> None:
+    """Its size stands before it, so nothing is held for it; a size that lies gets no more than it says."""
+    head = packets.sync(bytes(8), bytes(8), packets.PACKED)
+    bomb = lz4.block.compress(bytes(20 << 20), store_size=False)
+    for size in ((16 << 20) + 1, 0xFFFFFFFF, 1000):
+        with pytest.raises(Malformed):
+            packing.unpack(head + size.to_bytes(4, "big") + bomb)
 
 
 # Numbers, texts, addresses -------------------------------------------------------------------------------------------
@@ -140,6 +173,15 @@ def test_a_reader_stays_in_its_part() -> None:
 
 
 # Limits --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_name_of_a_cluster_is_cut() -> None:
+    """A refusal says 255 bytes of it, for a person to read; a letter that is cut in two is marked."""
+    assert packets.read_refusal(packets.refusal(bytes(8), "ü" * 128)) == "ü" * 127 + "\ufffd"
+    assert packets.read_refusal(packets.refusal(bytes(8), "n" * 300)) == "n" * 255
+    with pytest.raises(Malformed):
+        packets.read_refusal(packets.refusal(bytes(8), "")[:9] + b"\x80\x02" + bytes(256))
+
 
 MEMBER = Member(member_id("n"), "n", bytes(16), Address("10.0.0.1", 7070), 1, 0, State.ALIVE)
 

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 from structlog.testing import capture_logs
 
-from gossipkv.errors import Corrupt, SourceError
+from gossipkv.errors import Corrupt, SourceError, Unavailable
 from gossipkv.node._serving import Refused
 from gossipkv.node.handlers import Handlers, Identity, Waiting
 from gossipkv.node.reads import Reads
@@ -68,6 +68,45 @@ class MadeUpLibrary:
         return {name: versions for name, versions in self.names.items() if versions and database in {None, name}}
 
 
+class MadeUpCluster:
+    """What a node knows of others, made up."""
+
+    epoch = 7
+    shard_id = "3"
+
+    def __init__(self) -> None:
+        self.is_isolated = False
+        self.asked: list[object] = []
+
+    def isolated(self) -> bool:
+        """As it was said."""
+        return self.is_isolated
+
+    def counters(self) -> dict[str, int]:
+        """One."""
+        return {"gossip_dropped_foreign": 2}
+
+    def reply(self, request: bytes) -> bytes:
+        """Refused when it is empty."""
+        if not request:
+            raise Unavailable("no request")
+        return b"re: " + request
+
+    def members(self) -> list[Detail]:
+        """One."""
+        return [{"node": "a", "address": "10.0.0.1:7070", "state": "left", "epoch": 2, "incarnation": 0}]
+
+    def children(self, path: str) -> list[Detail]:
+        """By the path."""
+        self.asked.append(path)
+        return ["x", "y"]
+
+    def entries(self, path: str, *, everything: bool) -> list[Detail]:
+        """By path and option."""
+        self.asked.append((path, everything))
+        return [{"name": "x", "owner": "a", "value": b"\xff", "age_s": 1.5, "state": "alive"}]
+
+
 def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
     """As a client reads it, under the id 5."""
     assert isinstance(answer, bytes | Refused)
@@ -81,6 +120,7 @@ class Node:
 
     def __init__(self, *held: tuple[BuiltVersion, bool], max_frame: int = 1 << 20, scan_limit: int = 10) -> None:
         self.library = MadeUpLibrary()
+        self.cluster = MadeUpCluster()
         self.counted: list[tuple[str, str, bool]] = []
         self.reads = Reads(
             self.library, self.count, max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit
@@ -89,7 +129,8 @@ class Node:
         self.handlers = Handlers(
             self.library,
             self.reads,
-            Identity(version="1.2.3", cluster="c", node="n", epoch=7),
+            Identity(version="1.2.3", cluster="c", node="n"),
+            self.cluster,
             counters=lambda: {"gets": 3},
             latency=lambda: {"answered": {"count": 3.0}},
             uptime_s=lambda: 1.23456,
@@ -268,14 +309,18 @@ def test_info_and_lists(node: Node) -> None:
     node.refusal("put")
     info = node.ask("info")
     assert isinstance(info, dict)
-    assert info["counters"] == {"gets": 3, "errors_unknown_method": 2}
+    assert info["counters"] == {"gets": 3, "errors_unknown_method": 2, "gossip_dropped_foreign": 2}
     assert info["name"] == "gossipkv"
     assert (info["version"], info["protocol"], info["epoch"]) == ("1.2.3", 1, 7)
     assert (info["cluster"], info["node"], info["uptime_s"], info["databases"]) == ("c", "n", 1.235, 2)
     assert node.ask("ping") == "pong"
     assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
-    assert node.ask("status", {"local": True}) == node.ask("status") == {"db": {"done": 0.5}, "empty": {"done": 0.5}}
-    assert node.ask("status", {"database": "db"}) == {"db": {"done": 0.5}}
+    told = {"done": 0.5, "isolated": False}
+    assert node.ask("status", {"local": True}) == node.ask("status") == {"db": told, "empty": told}
+    assert node.ask("status", {"database": "db"}) == {"db": told}
+    node.cluster.is_isolated = True
+    assert node.ask("status", {"database": "db"}) == {"db": {**told, "isolated": True}}
+    assert node.ask("info")["isolated"] is True
     assert node.ask("status", {"database": None}) == node.ask("status")
     assert node.refusal("status", {"database": "nowhere"}) == (
         "UNKNOWN_DATABASE",
@@ -328,5 +373,38 @@ def test_results_that_cannot_be_encoded(node: Node) -> None:
 def test_names_of_files_that_are_not_utf8(node: Node) -> None:
     """What is said of a file whose name is no UTF-8 reaches the client, as a result and within an error."""
     node.library.told = "part-\udcff"
-    assert node.ask("status") == {"db": {"done": "part-\\udcff"}, "empty": {"done": "part-\\udcff"}}
+    assert node.ask("status") == {name: {"done": "part-\\udcff", "isolated": False} for name in ("db", "empty")}
     assert node.refusal("get", "empty", b"k")[0] == "NOT_READY"
+
+
+def test_what_a_node_knows_of_others(node: Node) -> None:
+    """Members, and what they published, by path; the path of the root is empty."""
+    assert node.ask("members") == node.cluster.members()
+    assert node.ask("children", "nodes") == ["x", "y"]
+    assert node.ask("children", "") == ["x", "y"]
+    (entry,) = node.ask("entries", "nodes")
+    assert (entry["value"], entry["age_s"], entry["state"]) == (b"\xff", 1.5, "alive")
+    assert node.ask("entries", "nodes", {"all": True}) == node.ask("entries", "nodes", {})
+    assert node.cluster.asked == ["nodes", "", ("nodes", False), ("nodes", True), ("nodes", False)]
+    assert (node.ask("info")["epoch"], node.ask("info")["shard_id"]) == (7, "3")
+    assert node.ask("info")["counters"]["gossip_dropped_foreign"] == 2
+
+
+@pytest.mark.parametrize(("method", "params", "said"), [
+    ("members", [1], "takes 0 parameters"), ("children", [], "the path is missing"),
+    ("children", [7], "the path must be a string"), ("children", ["x" * 1025], "than the 1024 that a path may have"),
+    ("children", ["a", "b"], "takes 1 parameter"), ("entries", ["a", {"al": True}], "did you mean all"),
+    ("entries", ["a", {"all": 1}], "must be true or false"), ("gossip", ["a", "b"], "takes 1 parameter"),
+    ("gossip", [5], "the request must be bytes"),
+])  # fmt: skip
+def test_wrong_questions_about_others(node: Node, method: str, params: list[Value], said: str) -> None:
+    """Each has one clear error."""
+    code, message = node.refusal(method, *params)
+    assert code == "BAD_REQUEST"
+    assert said in message
+
+
+def test_a_request_of_another_node(node: Node) -> None:
+    """Bytes for bytes; one that is refused has an error."""
+    assert node.ask("gossip", b"\x00\xff") == b"re: \x00\xff"
+    assert node.refusal("gossip", b"") == ("UNAVAILABLE", "no request")

@@ -13,6 +13,7 @@ from gossipkv.client import blocking
 from gossipkv.config import load
 from gossipkv.errors import DirectoryInUse, LocalError
 from gossipkv.node import node
+from gossipkv.node.binding import listen
 from gossipkv.reality import real
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ async def test_a_port_in_use(tmp_path: Path) -> None:
 def test_a_host_that_is_no_name(host: str) -> None:
     """Refused like every other address on which it is impossible to listen."""
     with pytest.raises(LocalError, match=f"cannot listen on {host}:7070: .*choose another with --listen"):
-        node.listen(real(), Address(host, 7070))
+        listen(real(), Address(host, 7070))
 
 
 async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:

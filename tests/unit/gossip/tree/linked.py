@@ -116,7 +116,7 @@ class Node:
         else:
             for one, two in ((self, other), (other, self)):
                 if one.tree.collecting:
-                    one.tree.acknowledged(two.id, one.tree.head(one.id).version)
+                    one.tree.acknowledged(two.id)
 
     def receive(self, message: bytes, source: Address) -> None:
         """A datagram."""

@@ -1,0 +1,158 @@
+"""`members` and `tree`: what a node knows of the others."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
+from gossipkv.cli.output import json_line, note, plain, print_json
+from gossipkv.cli.screen import draw, duration_text
+from gossipkv.errors import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+    from gossipkv.wire.rpc import Value
+
+    Told = dict[str, Value]
+
+POLL_S: Final = 0.5
+STYLES: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red", "left": "dim"}
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Go on, and write a line for each change, until interrupted.")
+@NODE
+@TIMEOUT
+@JSON
+def members(nodes: tuple[Address, ...], timeout_ms: int, *, watch: bool, as_json: bool) -> None:
+    """Write the members of the cluster as the node knows them: alive, suspect, dead or left.
+
+    With --watch --json every member is a JSON object on a line of its own, again after each change.
+    """
+    with connect(nodes, timeout_ms) as client:
+        told = client.members()
+        if not watch:
+            if as_json:
+                print_json([*told])
+            else:
+                draw(_member_table(told))
+            return
+        _write_members(told, as_json=as_json)
+        known = {_name(member): member for member in told}
+        for member in _changes(client, known):
+            _write_members([member], as_json=as_json)
+
+
+def _name(member: Told) -> str:
+    return str(member.get("node"))
+
+
+def _write_members(told: list[Told], *, as_json: bool) -> None:
+    stream = sys.stdout.buffer
+    for member in told:
+        if as_json:
+            stream.write(json_line(member))
+        else:
+            line = "  ".join(plain(member.get(name)) for name in ("node", "address", "state", "epoch", "incarnation"))
+            stream.write(f"{line}\n".encode())
+    stream.flush()
+
+
+def _changes(client: Client, known: dict[str, Told]) -> Iterator[Told]:
+    """Each member that is known in another way than before; one that is forgotten has the state `forgotten`."""
+    silent = False
+    while True:
+        time.sleep(POLL_S)
+        try:
+            told = {_name(member): member for member in client.members()}
+        except ServiceError as error:  # The node may come back.
+            if not silent:
+                note(f"gossipkv: {error}")
+            silent = True
+            continue
+        silent = False
+        for name, member in told.items():
+            if known.get(name) != member:
+                yield member
+        for name in known.keys() - told.keys():
+            yield {**known[name], "state": "forgotten"}
+        known = told
+
+
+def _member_table(told: list[Told]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("node", "address", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("epoch", "incarnation"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for member in told:
+        state = plain(member.get("state"))
+        table.add_row(
+            plain(member.get("node")),
+            plain(member.get("address")),
+            Text(state, STYLES.get(state, "")),
+            plain(member.get("epoch")),
+            plain(member.get("incarnation")),
+        )
+    return table
+
+
+@click.command()
+@click.argument("path", default="")
+@click.option("--all", "everything", is_flag=True, help="Also what suspects, the dead and the left had published.")
+@NODE
+@TIMEOUT
+@JSON
+def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: bool, as_json: bool) -> int:
+    """Write the keys at and below PATH that the members publish, with owner, age of the knowledge, state and value.
+
+    Status 1 if there are none.
+    """
+    with connect(nodes, timeout_ms) as client:
+        found = [*_below(client, path.strip("/"), everything=everything)]
+    if as_json:
+        print_json([*found])
+    elif found:
+        draw(_tree_table(found))
+    return 0 if found else 1
+
+
+def _below(client: Client, path: str, *, everything: bool) -> Iterator[Told]:
+    """The keys below a path, those of each place before those further down."""
+    entries = client.entries(path, everything=everything)
+    for entry in entries:
+        yield {"path": _join(path, plain(entry.get("name"))), **entry}
+    leaves = {entry.get("name") for entry in entries}
+    for name in client.children(path):
+        if name not in leaves:
+            yield from _below(client, _join(path, name), everything=everything)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+def _tree_table(found: list[Told]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("path", "owner", "age", "state"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("value", overflow="fold")
+    for entry in found:
+        state, age_s = plain(entry.get("state")), entry.get("age_s")
+        table.add_row(
+            plain(entry.get("path")),
+            plain(entry.get("owner")),
+            duration_text(round(age_s)) if isinstance(age_s, (int, float)) else "-",
+            Text(state, STYLES.get(state, "")),
+            plain(entry.get("value")),
+        )
+    return table

@@ -1,0 +1,247 @@
+"""Whether what users see is right, moment by moment.
+
+Checkers know nothing of how the members work.  They hold what each machine shows (members, entries, the isolated flag,
+watches) against what really happened (`history.py`) and against what the same machine showed before.  Each promise is
+a checker of its own with a name, so that a report says which was broken; none raises, all write down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.gossip.member import Rank, State, member_id
+from gossipkv.testing.history import NOTHING, PLACES, core_of, view
+from gossipkv.testing.scheduler import SECOND
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.member import Member
+    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.tree.watch import Watch
+    from gossipkv.testing.history import Entries, History
+    from gossipkv.testing.machine import Machine
+    from gossipkv.testing.world import World
+
+
+class Violation(NamedTuple):
+    """A promise that was broken."""
+
+    checker: str
+    at_us: int
+    machine: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at_us / SECOND:9.3f} s  {self.machine}: {self.checker}: {self.what}"
+
+
+MOST_VIOLATIONS = 100
+
+
+@final
+class Checkers:
+    """All of them, on one world."""
+
+    def __init__(self, world: World, history: History, profile: Profile) -> None:
+        self._world = world
+        self._history = history
+        self._profile = profile
+        self.violations: list[Violation] = []
+        # What each machine showed, for as long as its process lives.
+        self._ranks: dict[tuple[str, int], dict[str, Rank]] = {}
+        self._states: dict[tuple[str, int], dict[str, int]] = {}
+        self._watches: dict[tuple[str, int], tuple[list[Watch], list[int], list[Entries]]] = {}
+        world.on_changed.append(lambda machine, _: self.look(machine))
+        world.on_ended.append(self.forget)
+
+    def look(self, machine: Machine) -> None:
+        """Look at what one machine shows now."""
+        core = core_of(machine)
+        if core is None:
+            return
+        for other in self._world.machines:
+            self._history.note(other)
+        members = core.members.list()
+        self._look_at_list(machine, members)
+        for member in members:
+            self._look_at_member(machine, member)
+        self._look_at_ranks(machine, members)
+        self._look_at_branches(machine, {member.name: member for member in members})
+        self._look_at_watches(machine)
+        self._look_at_isolation(machine, members)
+
+    def look_at_all(self) -> None:
+        """Look at every machine, and at the network."""
+        for machine in self._world.machines:
+            self.look(machine)
+        largest = self._world.network.largest_bytes
+        if largest > self._profile.packet_bytes:
+            self.found("packets_fit", None, f"a packet of {largest} bytes")
+
+    def forget(self, machine: Machine) -> None:
+        """Its process ended: the next one may begin with less."""
+        key = machine.name, machine.life
+        self._ranks.pop(key, None)
+        self._states.pop(key, None)
+        self._watches.pop(key, None)
+
+    def found(self, checker: str, machine: Machine | None, what: str) -> None:
+        """Write a violation down."""
+        if len(self.violations) < MOST_VIOLATIONS:
+            name = "-" if machine is None else machine.name
+            self.violations.append(Violation(checker, self._world.now_us, name, what))
+
+    # Members
+
+    def _look_at_list(self, machine: Machine, members: list[Member]) -> None:
+        """Each name once, in order, one's own among them."""
+        names = [member.name for member in members]
+        if names != sorted(set(names)):
+            self.found("each_member_once", machine, f"shows {names}")
+        if machine.name not in names:
+            self.found("knows_itself", machine, f"shows {names}")
+
+    def _look_at_member(self, machine: Machine, member: Member) -> None:
+        """Nobody is shown in an epoch or an incarnation, as left, or at a place, that is not its own."""
+        said = self._history.said.get((member.name, member.epoch))
+        if said is None:
+            self.found("only_real_epochs", machine, f"shows {member.name} in epoch {member.epoch}")
+            return
+        if member.incarnation > said.incarnation:
+            self.found("only_own_incarnations", machine, f"shows {member}, which said {said.incarnation}")
+        if member.state is State.LEFT and not said.has_left:
+            self.found("only_the_leaver_leaves", machine, f"shows {member}")
+        if (member.uuid, member.address) not in said.places:
+            self.found("only_real_places", machine, f"shows {member}, which was {said}")
+
+    def _look_at_ranks(self, machine: Machine, members: list[Member]) -> None:
+        """What is believed about a member only gets newer; only the dead and those who left are forgotten."""
+        shown = self._ranks.setdefault((machine.name, machine.life), {})
+        ranks = {member.name: member.rank for member in members}
+        for name, before in shown.items():
+            now = ranks.get(name)
+            if now is None:
+                if before.state in {State.ALIVE, State.SUSPECT}:
+                    self.found("nobody_vanishes", machine, f"no longer shows {name}, which was {before}")
+            elif now < before:
+                self.found("ranks_never_fall", machine, f"shows {name} as {now} after {before}")
+        self._ranks[machine.name, machine.life] = ranks
+
+    # Branches
+
+    def _look_at_branches(self, machine: Machine, members: dict[str, Member]) -> None:
+        everything = view(machine, everything=True)
+        visible = view(machine, everything=False)
+        for owner in sorted(everything.keys() | members.keys()):
+            member = members.get(owner)
+            if member is None:
+                self.found("only_members_publish", machine, f"shows entries of {owner}")
+                continue
+            entries = frozenset(everything.get(owner, {}).items())
+            self._look_at_branch(machine, member, entries)
+            expected = entries if member.state is State.ALIVE else NOTHING
+            if frozenset(visible.get(owner, {}).items()) != expected:
+                self.found("only_the_live_are_shown", machine, f"{owner} is {member.state.name}: {visible.get(owner)}")
+        self._look_at_children(machine, visible)
+
+    def _look_at_branch(self, machine: Machine, member: Member, entries: Entries) -> None:
+        """A branch is shown only at states that its owner had in that epoch, and never goes back."""
+        seen = self._states.setdefault((machine.name, machine.life), {})
+        states = self._history.branches.get(member.name, [])
+        least = seen.get(member.name, 0)
+        for index in range(least, len(states)):
+            if states[index].epoch == member.epoch and states[index].entries == entries:
+                seen[member.name] = index
+                return
+        if entries == NOTHING and (member.state in {State.DEAD, State.LEFT} or states[least].epoch < member.epoch):
+            return  # Given up with its owner, or nothing of this epoch is here yet.
+        if entries == NOTHING and member.name not in seen:
+            return
+        had = any(state.epoch == member.epoch and state.entries == entries for state in states)
+        checker = "branches_never_go_back" if had else "only_real_states"
+        wrong = sorted(entries ^ states[least].entries)[:4]
+        self.found(checker, machine, f"shows of {member.name} in epoch {member.epoch} after state {least}: {wrong}")
+
+    def _look_at_children(self, machine: Machine, visible: dict[str, dict[str, bytes]]) -> None:
+        """The children are the names of what is visible, sorted, each once."""
+        core = core_of(machine)
+        assert core is not None
+        paths = [path for entries in visible.values() for path in entries]
+        for place in PLACES:
+            expected = sorted({path.rpartition("/")[2] for path in paths if path.rpartition("/")[0] == place})
+            if core.tree.children(place) != expected:
+                self.found("children_are_the_visible", machine, f"{place}: {core.tree.children(place)}, {expected}")
+
+    def _look_at_watches(self, machine: Machine) -> None:
+        """A reader that lists after each growth of its watch's revision never misses the last state."""
+        core = core_of(machine)
+        assert core is not None
+        key = machine.name, machine.life
+        if key not in self._watches:
+            watches = [core.tree.watch(place) for place in PLACES]
+            self._watches[key] = watches, [-1] * len(PLACES), [NOTHING] * len(PLACES)
+        watches, revisions, listed = self._watches[key]
+        for at, place in enumerate(PLACES):
+            entries = core.tree.entries(place, now_ms=machine.now_ms)
+            now = frozenset((f"{entry.owner}/{entry.name}", entry.value) for entry in entries)
+            if watches[at].revision == revisions[at] and now != listed[at]:
+                self.found("watchers_miss_nothing", machine, f"{place} changed and the watch did not")
+            if watches[at].revision < revisions[at]:
+                self.found("watchers_miss_nothing", machine, f"the revision of {place} fell")
+            revisions[at], listed[at] = watches[at].revision, now
+
+    # Isolation
+
+    def _look_at_isolation(self, machine: Machine, members: list[Member]) -> None:
+        """Who has long heard nothing says so, and who knows nobody does not."""
+        core = core_of(machine)
+        assert core is not None
+        others = [one for one in members if one.name != machine.name and one.state in {State.ALIVE, State.SUSPECT}]
+        isolated = core.isolated(now_ms=machine.now_ms)
+        if not any(one.name != machine.name for one in members) and isolated:
+            self.found("isolated_says_so", machine, "isolated, and knows nobody")
+        most_ms = self._profile.suspicion_least_ms(len(others) + 1) // 2
+        silent_ms = machine.now_ms - machine.heard_ms
+        if others and not isolated and not machine.is_paused and silent_ms > most_ms + 1:
+            self.found("isolated_says_so", machine, f"has heard nothing for {silent_ms} ms")
+
+
+def shows_the_truth(world: World, history: History) -> str | None:
+    """What is still wrong with somebody's view, once everything is healed and has had its time; None: nothing."""
+    up = {machine.name: machine for machine in world.machines if machine.is_up}
+    down = [machine.name for machine in world.machines if machine.name not in up]
+    if down:
+        return f"{down[0]} is down"
+    for machine in up.values():
+        history.note(machine)
+    for machine in up.values():
+        core = core_of(machine)
+        assert core is not None
+        shown = {member.name: member for member in core.members.list()}
+        for name in up.keys() | shown.keys():
+            wrong = _wrong_about(history, shown.get(name), name, is_up=name in up)
+            if wrong is not None:
+                return f"{machine.name} {wrong}"
+        entries = view(machine, everything=False)
+        for name, other in up.items():
+            if entries.get(name, {}) != history.published(other):
+                return f"{machine.name} does not show what {name} publishes"
+        if core.isolated(now_ms=machine.now_ms):
+            return f"{machine.name} is isolated"
+    return None
+
+
+def _wrong_about(history: History, member: Member | None, name: str, *, is_up: bool) -> str | None:
+    if not is_up:
+        if member is not None and member.state in {State.ALIVE, State.SUSPECT}:
+            return f"shows {name} as {member.state.name}, which is gone"
+        return None
+    if member is None:
+        return f"does not know {name}"
+    if member.state is not State.ALIVE:
+        return f"shows {name} as {member.state.name}, which is up"
+    epoch = history.epoch(name)
+    said = history.said[name, epoch]
+    if (member.epoch, member.incarnation) != (epoch, said.incarnation):
+        return f"shows {name} at {member.epoch}.{member.incarnation}, which is at {epoch}.{said.incarnation}"
+    assert member.id == member_id(name)
+    return None

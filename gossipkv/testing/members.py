@@ -1,0 +1,67 @@
+"""Members on simulated machines: what each runs, and a cluster of them that has come together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.envelope import Envelope
+from gossipkv.gossip.member import State
+from gossipkv.testing.history import core_of
+from gossipkv.testing.scheduler import MS, SECOND
+from gossipkv.testing.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.gossip.profile import Profile
+    from gossipkv.testing.machine import Boot, Core, Machine
+
+MOST_FORMING_US = 300 * SECOND
+CLUSTER = "simulated"
+
+
+def program(profile: Profile, cluster: str = CLUSTER, limits: Limits | None = None) -> Callable[[Boot], Core]:
+    """What each machine runs: the members' own code."""
+
+    def start(boot: Boot) -> Core:
+        me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, pinned=False)
+        envelope = Envelope(cluster, boot.cluster_id)
+        return Gossip(me, profile, boot.random, limits=limits or Limits(), envelope=envelope)
+
+    return start
+
+
+def formed(seed: int, members: int, profile: Profile, *, settle_us: int = 10 * SECOND) -> World:
+    """A cluster in which everybody knows everybody, and to which nothing has happened for a while."""
+    world = World(seed)
+    start = program(profile)
+    chance = world.streams["joins"]
+    for number in range(members):
+        machine = world.add(f"m{number}", start)
+        machine.joins += [other.address for other in world.machines[: min(number, 3)]]
+        world.scheduler.at(int(chance.random() * 2 * SECOND) * (number > 0), machine.start)
+    while not all(knows(machine, members) for machine in world.machines):
+        assert world.now_us < MOST_FORMING_US, f"{members} members do not come together"
+        world.run(200 * MS)
+    world.run(settle_us)
+    return world
+
+
+def knows(machine: Machine, members: int) -> bool:
+    """Whether a machine's member sees so many alive."""
+    core = core_of(machine)
+    return core is not None and len(core.members.live()) == members
+
+
+def gossip(machine: Machine) -> Gossip:
+    """The member that runs on a machine; there is one."""
+    core = core_of(machine)
+    assert core is not None, f"{machine.name} is down"
+    return core
+
+
+def state_of(machine: Machine, other: Machine) -> State | None:
+    """How a member is known to another."""
+    found = next((each for each in gossip(machine).members.list() if each.name == other.name), None)
+    return None if found is None else found.state

@@ -1,0 +1,52 @@
+"""A build without a child process: the same steps, on the simulated disk, in a simulated thread.
+
+A child is another process with other descriptors; here the node itself does its work, in one step of virtual time.
+What a crash leaves in the middle of a build is tested where the disk is (`tests/unit/dataset`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.dataset.build import BuildError
+from gossipkv.dataset.build_steps import Means, perform
+from gossipkv.dataset.lifecycle import Trouble
+from gossipkv.errors import GossipKVError, SourceChanged, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.dataset.build import Loads
+    from gossipkv.dataset.build_job import BuildJob, Progress
+    from gossipkv.environment import Environment
+
+
+@final
+class BuildHere:
+    """In the place of `build_in_child`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    async def __call__(
+        self,
+        job: BuildJob,
+        *,
+        memory_bytes: int,
+        most_lanes: int,
+        loads: Loads,
+        on_progress: Callable[[Progress], None],
+    ) -> int:
+        """Builds; raises what `build_in_child` raises."""
+        assert min(memory_bytes, most_lanes) > 0
+        assert loads is not None
+        try:
+            await self._environment.threads.run(
+                perform, job, self._environment.files, Means(memory_bytes, on_progress=on_progress)
+            )
+        except SourceChanged:
+            raise
+        except GossipKVError as error:
+            details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
+            raise BuildError(Trouble(error.message, details, lasting=isinstance(error, SourceError))) from error
+        return 0

@@ -1,0 +1,51 @@
+"""Which transitions of the table of membership were taken: counted from outside, by a table that counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.gossip.member import State
+from gossipkv.gossip.membership import beliefs, states
+from gossipkv.gossip.membership.states import Said
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Key = tuple[State | None, Said]
+
+
+def name(key: Key) -> str:
+    """A transition in words."""
+    state, said = key
+    return f"{'UNKNOWN' if state is None else state.name} + {said.name}"
+
+
+ALL: Final = frozenset(map(name, states.NEXT))
+
+
+class _Counting(dict[Key, State | None]):
+    """The table; every entry that is looked up counts."""
+
+    def __init__(self, table: Mapping[Key, State | None], taken: Counter[str]) -> None:
+        super().__init__(table)
+        self._taken = taken
+
+    def get(self, key: Key, default: State | None = None) -> State | None:  # type: ignore[override]  # Fewer cases.
+        if key in self:
+            self._taken[name(key)] += 1
+        return super().get(key, default)
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """How often each transition is taken until the block ends."""
+    taken: Counter[str] = Counter()
+    module = vars(beliefs)  # The one module that asks the table; its name is final, for everybody else.
+    table = module["NEXT"]
+    module["NEXT"] = _Counting(table, taken)
+    try:
+        yield taken
+    finally:
+        module["NEXT"] = table

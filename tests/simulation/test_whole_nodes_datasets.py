@@ -1,0 +1,116 @@
+"""A whole node that serves datasets, in virtual time: what clients read through restarts, crashes and an upgrade."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from gossipkv.dataset.store import DataDirectory
+from gossipkv.environment import READ_WRITE_NEW
+from gossipkv.errors import GossipKVError
+from gossipkv.testing.faulty_files import CHANGING, Action, Fault
+from gossipkv.testing.nodes.cluster import USUAL, simulate
+
+if TYPE_CHECKING:
+    from gossipkv.testing.nodes.cluster import Cluster
+    from gossipkv.testing.nodes.machine import Machine
+
+CONFIG = replace(USUAL, source="/source", refresh_period=5_000, retire_after=20_000, build_memory=8 << 20)
+KEYS = 50
+
+
+def put(machine: Machine, version: str) -> None:
+    """A version appears at the source, which is a directory of the same disk: each key has the version's name."""
+    disk = machine.disk
+    for path in ("/source", "/source/db", f"/source/db/{version}"):
+        try:
+            disk.make_directory(path)
+        except FileExistsError:
+            continue
+        disk.sync_directory(path.rpartition("/")[0] or "/")
+    descriptor = disk.open(f"/source/db/{version}/part-0", READ_WRITE_NEW)
+    disk.pwrite(descriptor, b"".join(b"k%d\t%s\n" % (key, version.encode()) for key in range(KEYS)), 0)
+    disk.sync(descriptor)
+    disk.close(descriptor)
+    disk.sync_directory(f"/source/db/{version}")
+
+
+async def read(cluster: Cluster, machine: Machine, versions: list[str], answers: list[str]) -> None:
+    """Reads for ever what is there; the answers that came, which are never older than one before."""
+    while True:
+        await trio.sleep(cluster.chance.random())
+        try:
+            value = await cluster.ask(machine, "get", "db", f"k{cluster.chance.randrange(KEYS)}")
+        except GossipKVError:
+            continue  # It is down, or has nothing yet.
+        assert isinstance(value, list)
+        assert value[0] == value[1].encode()
+        assert value[1] in versions
+        assert not answers or answers[-1] <= value[1], f"{answers[-1]} and then {value[1]}"
+        answers.append(value[1])
+
+
+async def serves(cluster: Cluster, machine: Machine, version: str) -> None:
+    """Returns when a get is answered from that version."""
+
+    async def holds() -> bool:
+        """It serves the newest version."""
+        try:
+            value = await cluster.ask(machine, "get", "db", "k1")
+        except GossipKVError:
+            return False
+        return value == [version.encode(), version]
+
+    await cluster.until(holds, within_s=120)
+
+
+async def upgrades(cluster: Cluster) -> None:
+    """Version after version appears while clients read, the process crashes around the disk, the power goes."""
+    (machine,) = cluster.machines
+    versions = [f"v{number}" for number in range(1, 6)]
+    answers: list[str] = []
+    put(machine, "v1")
+    await machine.start()
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(read, cluster, machine, versions, answers)
+        for version in versions:
+            if version != "v1":
+                put(machine, version)
+            if cluster.chance.random() < 0.7:
+                action = cluster.chance.choice((Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER))
+                at = cluster.chance.randrange(40)
+                machine.strike(Fault(at, action, kinds=CHANGING), power=cluster.chance.random() < 0.5)
+            await trio.sleep(cluster.chance.uniform(0, 20))
+            if machine.runs:
+                machine.tell(signal.SIGHUP)
+            await trio.sleep(cluster.chance.uniform(0, 2))
+            machine.strike()
+            if not machine.runs:
+                cluster.struck["crash"] += 1
+                await machine.start()
+            await serves(cluster, machine, version)
+        await trio.sleep(5)
+        nursery.cancel_scope.cancel()
+    assert answers[-1] == versions[-1]
+    await machine.stop()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_answers_never_go_back(seed: int) -> None:
+    """Whatever crashes when: from one version to the next and never back, and in the end the newest is served."""
+    first = simulate(upgrades, seed, machines=1, config=CONFIG)
+    assert simulate(upgrades, seed, machines=1, config=CONFIG).trace == first.trace
+
+
+def test_a_node_that_forgets_what_it_has_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The readers see it go back after a restart, with some of the seeds."""
+    monkeypatch.setattr(DataDirectory, "set_active", lambda *_: None)
+    monkeypatch.setattr(DataDirectory, "_move", lambda self, source, target: self.files.rename(source, target))
+    with pytest.RaisesGroup(pytest.RaisesExc(AssertionError, match="and then"), flatten_subgroups=True):
+        for seed in range(20):
+            simulate(upgrades, seed, machines=1, config=CONFIG)

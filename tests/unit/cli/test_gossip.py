@@ -1,0 +1,120 @@
+"""`members` and `tree` against a fake node: what they ask, what they write, how they end."""
+
+import json
+
+import pytest
+
+from tests.unit.client.fake_node import FakeNode
+
+ALPHA = {"node": "alpha", "address": "10.0.0.1:7070", "state": "alive", "epoch": 3, "incarnation": 0}
+BETA = {"node": "beta", "address": "[::1]:7071", "state": "dead", "epoch": 12, "incarnation": 4}
+
+
+def serving(methods):
+    """A node whose methods are these functions."""
+
+    def serve(connection):
+        while (request := connection.next_request()) is not None:
+            message_id, method, params = request
+            connection.answer(message_id, methods[method](*params))
+
+    return serve
+
+
+@pytest.fixture
+def node(monkeypatch):
+    """Starts a fake node, which is the one that commands ask."""
+    started = []
+
+    def start(**methods):
+        fake = FakeNode(serving(methods))
+        started.append(fake)
+        monkeypatch.setenv("GOSSIPKV_NODE", fake.__enter__().address)
+
+    yield start
+    for fake in started:
+        fake.__exit__(None, None, None)
+
+
+def test_members(run, node):
+    """A line each, or JSON."""
+    node(members=lambda: [ALPHA, BETA])
+    lines = [line.split() for line in run("members").out.splitlines()]
+    assert lines == [
+        ["node", "address", "state", "epoch", "incarnation"],
+        ["alpha", "10.0.0.1:7070", "alive", "3", "0"],
+        ["beta", "[::1]:7071", "dead", "12", "4"],
+    ]
+    assert json.loads(run("members", "--json").out) == [ALPHA, BETA]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_members_watched(run, node, monkeypatch, as_json):
+    """All of them, then a line for each that is known in another way, also when it is forgotten; Ctrl-C ends it."""
+    views = [[ALPHA, BETA], [ALPHA, BETA], [ALPHA, {**BETA, "state": "alive"}], [ALPHA]]
+    node(members=lambda: views.pop(0) if views else None)
+    monkeypatch.setattr("gossipkv.cli.gossip.POLL_S", 0)
+
+    def interrupted(_seconds):
+        if not views:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("gossipkv.cli.gossip.time.sleep", interrupted)
+    done = run("members", "--watch", *(["--json"] if as_json else []))
+    assert done.status == 130
+    lines = done.out.splitlines()
+    if as_json:
+        states = [(found["node"], found["state"]) for found in map(json.loads, lines)]
+    else:
+        states = [(line.split()[0], line.split()[2]) for line in lines]
+    assert states == [("alpha", "alive"), ("beta", "dead"), ("beta", "alive"), ("beta", "forgotten")]
+
+
+def entry(name, owner="alpha", value=b"v", age_s=0.5, state="alive"):
+    """As a node tells it."""
+    return {"name": name, "owner": owner, "value": value, "age_s": age_s, "state": state}
+
+
+TREE = {"": {"a": None, "nodes": None}, "nodes": {"1@x": "leaf", "2@y": "leaf"}, "a": {"b": None}, "a/b": {"c": "leaf"}}
+
+
+@pytest.fixture
+def forest(node):
+    """A node that knows TREE; what it was asked."""
+    asked = []
+
+    def children(path):
+        return sorted(TREE.get(path, {}))
+
+    def entries(path, options=None):
+        asked.append((path, (options or {}).get("all", False)))
+        return [entry(name) for name, kind in TREE.get(path, {}).items() if kind == "leaf"]
+
+    node(children=children, entries=entries)
+    return asked
+
+
+def test_tree(run, forest):
+    """All that is below a path, with the path from the root; what is a key is not looked into."""
+    rows = [line.split() for line in run("tree").out.splitlines()]
+    assert [row[0] for row in rows] == ["path", "a/b/c", "nodes/1@x", "nodes/2@y"]
+    assert (rows[1][1], rows[1][-2:]) == ("alpha", ["alive", "'v'"])
+    assert sorted(forest) == [("", False), ("a", False), ("a/b", False), ("nodes", False)]
+    found = json.loads(run("tree", "/nodes/", "--all", "--json").out)
+    assert [one["path"] for one in found] == ["nodes/1@x", "nodes/2@y"]
+    assert found[0] == {
+        "path": "nodes/1@x",
+        "name": "1@x",
+        "owner": "alpha",
+        "value": "v",
+        "age_s": 0.5,
+        "state": "alive",
+    }
+    assert forest[-1] == ("nodes", True)
+
+
+def test_a_path_with_nothing_below(run, forest):
+    """Status 1, as for a key that is not there."""
+    done = run("tree", "nowhere")
+    assert (done.status, done.out) == (1, "")
+    assert json.loads(run("tree", "nowhere", "--json").out) == []

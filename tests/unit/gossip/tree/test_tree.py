@@ -1,0 +1,306 @@
+"""What readers see of all branches."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import BadRequest, TooLarge
+from gossipkv.gossip import packets
+from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.packets import Delta
+from gossipkv.gossip.tree.branch import Outcome
+from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, TreeLimits
+from gossipkv.gossip.tree.tree import Tree
+from tests.unit.gossip.tree.linked import member
+
+ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
+
+
+def tree(limits: TreeLimits | None = None) -> Tree:
+    """Of `me`, who knows `ann` and `ben`."""
+    made = Tree(ME, 1, limits)
+    for name in ("me", "ann", "ben"):
+        made.on_member(member(name))
+    return made
+
+
+def publish(reader: Tree, owner: str, *paths: str, epoch: int = 1, value: bytes = b"") -> Outcome:
+    """All that an owner has, as one delta."""
+    writer = Tree(member_id(owner), epoch)
+    for path in paths:
+        writer.publish(path, value)
+    outcome = Outcome.NOTHING
+    for part in writer.deltas(member_id(owner), 0, 0, part_bytes=60_000):
+        for delta in packets.read_parts(part, 0):
+            assert isinstance(delta, Delta)
+            outcome = reader.apply(delta)
+    return outcome
+
+
+def names(reader: Tree, path: str = "", *, hidden: bool = False) -> list[tuple[str, str, State]]:
+    """The entries below a path in short."""
+    return [(entry.name, entry.owner, entry.state) for entry in reader.entries(path, now_ms=0, all=hidden)]
+
+
+def test_what_is_published_is_read_at_once() -> None:
+    """A node reads its own writes, and takes them back."""
+    made = tree()
+    made.publish("nodes/1@a:1", b"x")
+    made.publish("nodes/1@a:1", b"y")
+    assert made.children("") == ["nodes"]
+    assert made.children("nodes") == ["1@a:1"]
+    (entry,) = made.entries("nodes", now_ms=5)
+    assert (entry.name, entry.owner, entry.value, entry.version, entry.age_ms) == ("1@a:1", "me", b"y", 2, 0)
+    assert made.published() == {"nodes/1@a:1": b"y"}
+    assert made.withdraw("nodes/1@a:1")
+    assert not made.withdraw("nodes/1@a:1")
+    assert made.children("") == []
+
+
+def test_children_are_leaves_and_inner_names_each_once_sorted() -> None:
+    """Whoever publishes it, and however much is below."""
+    made = tree()
+    publish(made, "ann", "p/db/2", "p/db/1", "p/z")
+    publish(made, "ben", "p/db/2", "p/a/b/c")
+    assert made.children("p") == ["a", "db", "z"]
+    assert made.children("p/db") == ["1", "2"]
+    assert made.children("p/db/1") == []
+    assert made.children("nothing/here") == []
+    assert names(made, "p/db") == [("1", "ann", State.ALIVE), ("2", "ann", State.ALIVE), ("2", "ben", State.ALIVE)]
+    assert names(made, "p") == [("z", "ann", State.ALIVE)]
+
+
+def test_a_key_may_stand_above_others() -> None:
+    """`a` and `a/b` are two keys."""
+    made = tree()
+    made.publish("a", b"1")
+    made.publish("a/b", b"2")
+    assert (made.children(""), made.children("a")) == (["a"], ["b"])
+    made.withdraw("a")
+    assert (made.children(""), made.children("a")) == (["a"], ["b"])
+    assert names(made) == []
+    made.withdraw("a/b")
+    assert made.children("") == []
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
+def test_a_branch_is_shown_while_its_owner_is_alive(state: State) -> None:
+    """It goes in one step, stays for who asks for all, and comes back in one step if the owner refutes."""
+    made = tree()
+    publish(made, "ann", "k/1", "k/2")
+    publish(made, "ben", "k/2")
+    watch = made.watch("k")
+    made.on_member(member("ann", state=state))
+    assert watch.look() == 1
+    assert made.children("k") == ["2"]
+    assert names(made, "k", hidden=True) == [("1", "ann", state), ("2", "ann", state), ("2", "ben", State.ALIVE)]
+    if state is not State.LEFT:
+        made.on_member(member("ann", incarnation=1))
+        assert watch.look() == 2
+        assert made.children("k") == ["1", "2"]
+
+
+def test_a_newer_epoch_takes_the_old_branch_away_at_once() -> None:
+    """Before anything of the new one has come; and the old one never comes back."""
+    made = tree()
+    publish(made, "ann", "k/old")
+    made.on_member(member("ann", epoch=2))
+    assert (made.children("k"), names(made, "k", hidden=True)) == ([], [])
+    assert publish(made, "ann", "k/old", "k/older") is Outcome.NOTHING
+    assert made.children("k") == []
+    publish(made, "ann", "k/new", epoch=2)
+    assert made.children("k") == ["new"]
+
+
+def test_a_branch_of_a_newer_epoch_waits_for_its_owner() -> None:
+    """A delta may arrive before the record: the old is gone, the new is shown when its owner is known to live."""
+    made = tree()
+    publish(made, "ann", "k/old")
+    publish(made, "ann", "k/new", epoch=2)
+    assert (made.children("k"), names(made, "k", hidden=True)) == ([], [])
+    made.on_member(member("ann", epoch=2))
+    assert made.children("k") == ["new"]
+
+
+def test_a_dead_epoch_stays_dead() -> None:
+    """Deltas of an owner that is dead here change nothing that is shown; they are kept, for it may refute."""
+    made = tree()
+    publish(made, "ann", "k/1")
+    made.on_member(member("ann", state=State.DEAD))
+    publish(made, "ann", "k/1", "k/2")
+    assert made.children("k") == []
+    assert ANN not in made.rumours
+    made.on_member(member("ann", incarnation=1))
+    assert made.children("k") == ["1", "2"]
+
+
+def test_an_unknown_owner_is_asked_about() -> None:
+    """A change may overtake the news of who made it."""
+    made = tree()
+    assert publish(made, "zoe", "k/1") is Outcome.GAP
+    made.on_member(member("zoe"))
+    assert publish(made, "zoe", "k/1") is Outcome.ADVANCED
+
+
+def test_nobody_else_writes_my_branch() -> None:
+    """What others say of it, in this epoch or another, is nothing."""
+    made = tree()
+    made.publish("k/1")
+    assert publish(made, "me", "k/2", "k/3") is Outcome.NOTHING
+    assert publish(made, "me", "k/2", epoch=9) is Outcome.NOTHING
+    assert made.children("k") == ["1"]
+
+
+def test_a_new_epoch_of_my_own_keeps_what_i_publish() -> None:
+    """Under versions of its own, told anew."""
+    made = tree()
+    made.publish("k/1", b"x")
+    made.publish("k/2")
+    made.withdraw("k/2")
+    watch = made.watch("k")
+    made.renew(5)
+    assert made.head(ME) == (ME, 5, 1)
+    assert made.children("k") == ["1"]
+    assert not watch.changed
+    reader = tree()
+    reader.on_member(member("me", epoch=5))
+    (delta,) = packets.read_parts(made.rumours.take(1000, 8)[0], 0)
+    assert isinstance(delta, Delta)
+    assert (delta.epoch, delta.since, delta.target) == (5, 0, 1)
+
+
+def test_forgotten_members_leave_nothing() -> None:
+    """Neither keys nor bytes."""
+    made = tree()
+    publish(made, "ann", "k/1")
+    made.on_member(member("ann", state=State.DEAD))
+    assert made.size_bytes
+    made.forget(ANN)
+    made.forget(ANN)
+    assert (made.size_bytes, made.head(ANN).epoch, names(made, "k", hidden=True)) == (0, 0, [])
+
+
+def test_ages_are_of_the_owner() -> None:
+    """How long ago the owner was heard is how old its keys are: an hour, a year; one's own are fresh."""
+    made = tree()
+    publish(made, "ann", "k/ann")
+    made.publish("k/me")
+    made.heard_ms = {ANN: 1000}.get
+    hour, year = 3_600_000, 365 * 86_400_000
+    for age_ms in (0, hour, year):
+        found = {entry.owner: entry.age_ms for entry in made.entries("k", now_ms=1000 + age_ms)}
+        assert found == {"ann": age_ms, "me": 0}
+    assert made.entries("k", now_ms=0)[0].age_ms == 0  # A clock behind is no age below nothing.
+
+
+@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", "a\0b", "x" * 256, "/".join(["y" * 200] * 6), "\udc80"])
+def test_what_is_no_path(path: str) -> None:
+    """Refused where it is published, and in a peer's delta."""
+    made = tree()
+    with pytest.raises(BadRequest):
+        made.publish(path)
+    if path.isascii() and len(path) <= packets.MAX_PATH_BYTES:
+        delta = Delta(ANN, 1, 0, 0, 1, 1, False, (packets.Change(1, path, b""),))
+        assert made.apply(delta) is Outcome.REFUSED
+        assert made.counters["branch_refused"] == 1
+    if path:
+        for read in (made.children, made.watch):
+            with pytest.raises(BadRequest):
+                read(path)
+
+
+def test_limits_of_what_is_published() -> None:
+    """A key too large, one too many, more than the whole: refused with the limit and the size; nothing changed."""
+    made = tree(TreeLimits(max_branch_keys=2, max_entry_bytes=10, max_tree_bytes=6 * ITEM_OVERHEAD_BYTES))
+    made.publish("a", b"123456789")
+    with pytest.raises(TooLarge) as caught:
+        made.publish("a", b"1234567890")
+    assert caught.value.details == {"max_entry": 10, "size": 11}
+    made.publish("b")
+    with pytest.raises(TooLarge, match="max_branch_keys is 2"):
+        made.publish("c")
+    made.publish("b", b"x")
+    assert made.children("") == ["a", "b"]
+    small = tree(TreeLimits(max_tree_bytes=4 * ITEM_OVERHEAD_BYTES))
+    small.publish("a")
+    with pytest.raises(TooLarge, match="max_tree"):
+        small.publish("b")
+
+
+def test_a_peer_over_a_limit_is_refused_counted_and_not_asked_again() -> None:
+    """Its branch stays at the last state; what it claims counts as known, or both would exchange for ever."""
+    made = tree(TreeLimits(max_branch_keys=2))
+    publish(made, "ann", "k/1")
+    assert publish(made, "ann", "k/1", "k/2", "k/3") is Outcome.REFUSED
+    assert made.children("k") == ["1"]
+    assert (made.head(ANN).version, made.claims(ANN).version) == (1, 3)
+    assert made.counters["branch_refused"] == 1
+    made.on_member(member("ben", state=State.DEAD))  # Perhaps there is room now.
+    assert made.claims(ANN).version == 1
+
+
+def test_the_oldest_dead_make_room() -> None:
+    """Before anything of the living is refused; and their branches come back whole or not at all."""
+    cost = ITEM_OVERHEAD_BYTES + 3
+    made = tree(TreeLimits(max_tree_bytes=4 * cost))
+    publish(made, "ann", "k/1", "k/2")
+    publish(made, "ben", "k/3")
+    for name in ("ben", "ann"):
+        made.on_member(member(name, state=State.DEAD))
+    made.publish("m/1")
+    assert made.counters["branch_evicted"] == 0
+    made.publish("m/2")
+    assert made.counters["branch_evicted"] == 1
+    assert [entry[0] for entry in names(made, "k", hidden=True)] == ["1", "2"]
+    made.on_member(member("ben", incarnation=1))
+    assert made.claims(BEN).version == 0  # So it is fetched again.
+    assert made.children("k") == []
+
+
+def test_memory_is_bounded_by_the_whole() -> None:
+    """Many peers that publish more than the limit, staged transfers among it: never beyond."""
+    limits = TreeLimits(max_tree_bytes=40 * ITEM_OVERHEAD_BYTES)
+    made = Tree(ME, 1, limits)
+    made.on_member(member("me"))
+    for number in range(30):
+        name = f"peer-{number}"
+        made.on_member(member(name))
+        if number % 2:
+            publish(made, name, *(f"k/{key}" for key in range(4)))
+        else:
+            change = packets.Change(1, "k/1", bytes(500))
+            made.apply(Delta(member_id(name), 1, 0, 0, 1, 9, False, (change,)))  # Never goes on.
+        assert made.size_bytes <= limits.max_tree_bytes
+    assert made.counters["branch_refused"]
+
+
+def test_tombstones_go_when_all_live_members_have_them() -> None:
+    """The dead are not waited for, newcomers neither: they get what there is then."""
+    made = tree()
+    made.publish("k/1")
+    assert not made.collecting
+    made.withdraw("k/1")
+    made.publish("k/2")
+    assert made.collecting
+    made.acknowledged(ANN)
+    assert made.collecting
+    made.on_member(member("zoe"))
+    made.on_member(member("ben", state=State.DEAD))
+    assert not made.collecting
+    (part,) = made.deltas(ME, 1, 1, part_bytes=1000)
+    (delta,) = packets.read_parts(part, 0)
+    assert isinstance(delta, Delta)
+    assert (delta.reset, delta.floor, delta.since, delta.target) == (True, 3, 0, 3)
+
+
+def test_tombstones_are_bounded_without_anybodys_word() -> None:
+    """Half of them go when there are too many; who missed them gets the branch anew."""
+    made = tree(TreeLimits(max_tombstones=10))
+    for number in range(100):
+        made.publish(f"k/{number}")
+        made.withdraw(f"k/{number}")
+    assert made.size_bytes <= 11 * (ITEM_OVERHEAD_BYTES + 4)
+    (part,) = made.deltas(ME, 1, 5, part_bytes=4000)
+    (delta,) = packets.read_parts(part, 0)
+    assert isinstance(delta, Delta)
+    assert delta.reset

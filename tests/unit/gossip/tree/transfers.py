@@ -1,0 +1,108 @@
+"""One owner, several readers, and deltas between any two of them that are cut anywhere, lost, doubled and shuffled."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.packets import Delta
+from gossipkv.gossip.tree.branch import Branch
+from gossipkv.gossip.tree.chunks import chunks
+from gossipkv.gossip.tree.limits import TreeLimits
+from tests.oracle.branches import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OWNER = b"the-ownr"
+LIMITS = TreeLimits()
+
+
+def deltas(parts: Iterable[bytes]) -> list[Delta]:
+    """What a reader gets from the wire."""
+    found = [part for sent in parts for part in packets.read_parts(sent, 0)]
+    assert all(isinstance(part, Delta) for part in found)
+    return [part for part in found if isinstance(part, Delta)]
+
+
+def shown(branch: Branch) -> dict[str, bytes]:
+    """What readers of a branch see."""
+    return {path: item.value for path, item in branch.live.items()}
+
+
+class Transfers:
+    """The world of one branch."""
+
+    def __init__(self, seed: int, readers: int = 4, keys: int = 6) -> None:
+        self.random = Random(seed)
+        self.keys = [f"a/{n}" for n in range(keys)]
+        self.history = History()
+        self.owner = Branch(1)
+        self.readers = [Branch(1) for _ in range(readers)]
+        self.on_the_way: list[tuple[int, Delta]] = []
+
+    def check(self, reader: Branch, before: tuple[int, int]) -> None:
+        """What every reader promises after every step."""
+        wrong = self.history.wrong(reader.version, shown(reader))
+        assert wrong is None, wrong
+        assert (reader.version, reader.floor) >= before, "a version or a floor fell"
+        assert reader.version >= before[0]
+        assert reader.floor <= reader.version
+        versions = [item.version for item in reader.live.values()]
+        assert versions == sorted(versions)
+        assert list(reader.gone.values()) == sorted(reader.gone.values())
+        assert not set(reader.gone) & set(reader.live)
+
+    def step(self) -> None:
+        """Something happens."""
+        draw = self.random.random()
+        if draw < 0.25:
+            self._publish_or_withdraw()
+        elif draw < 0.30:
+            # Correctness must not hang on who has acknowledged: collect anything, anywhere.
+            self.random.choice([self.owner, *self.readers]).collect(self.random.randint(0, self.owner.version))
+        elif draw < 0.6:
+            self._send()
+        else:
+            self._deliver()
+
+    def _publish_or_withdraw(self) -> None:
+        path = self.random.choice(self.keys)
+        if self.random.random() < 0.5:
+            value = bytes([self.random.randrange(3)])
+            if self.history.states[-1].get(path) != value:
+                self.owner.put(path, value)
+            self.history.publish(path, value)
+        elif self.history.withdraw(path):
+            self.owner.withdraw(path)
+
+    def _send(self) -> None:
+        sender = self.random.choice([self.owner, *self.readers])
+        to = self.random.randrange(len(self.readers))
+        # What the sender believes that the reader has: often wrong.
+        known = self.random.choice([0, self.readers[to].version, self.random.randint(0, self.owner.version)])
+        size = self.random.choice([70, 80, 100, 1400])
+        sent = deltas(chunks(OWNER, sender, known, size))
+        self.on_the_way += [(to, delta) for delta in sent if self.random.random() < 0.9]
+
+    def _deliver(self) -> None:
+        if not self.on_the_way:
+            return
+        at = self.random.randrange(len(self.on_the_way)) if self.random.random() < 0.4 else 0
+        to, delta = self.on_the_way[at]
+        if self.random.random() < 0.85:
+            del self.on_the_way[at]
+        reader = self.readers[to]
+        before = reader.version, reader.floor
+        reader.apply(delta, LIMITS)
+        self.check(reader, before)
+
+    def heal(self) -> None:
+        """Whatever happened, one whole transfer to each makes all equal."""
+        for reader in self.readers:
+            for delta in deltas(chunks(OWNER, self.owner, reader.version, 100)):
+                before = reader.version, reader.floor
+                reader.apply(delta, LIMITS)
+                self.check(reader, before)
+            assert reader.version == self.history.version

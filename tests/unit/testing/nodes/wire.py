@@ -1,0 +1,33 @@
+"""What the tests of simulated networks share: a network that runs, in virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.testing.nodes import scheduling
+from gossipkv.testing.nodes.network import Network
+from gossipkv.testing.nodes.trace import Trace
+from gossipkv.testing.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+A, B = "10.0.0.1", "10.0.0.2"
+
+
+def on_network(check: Callable[[Network], Awaitable[None]], seed: int = 1) -> Network:
+    """Runs `check` on a network with the machines A and B; the network, for what it has counted."""
+
+    async def main() -> Network:
+        network = Network(Streams(seed), Counter(), Trace())
+        network.running |= {A, B}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(network.run)
+            await check(network)
+            nursery.cancel_scope.cancel()
+        return network
+
+    return scheduling.run(main, seed, limit_s=10_000)
