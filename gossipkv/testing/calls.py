@@ -75,6 +75,7 @@ class Call:
         core = answerer.core
         if self._is_over or core is None:
             return
+        answerer.heard_ms = answerer.now_ms
         reply = core.reply(self._ask.request, now_ms=answerer.now_ms)
         if reply is not None:
             self._count(len(reply))

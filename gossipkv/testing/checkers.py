@@ -152,10 +152,9 @@ class Checkers:
             if states[index].epoch == member.epoch and states[index].entries == entries:
                 seen[member.name] = index
                 return
-        if entries == NOTHING and (member.state in {State.DEAD, State.LEFT} or states[least].epoch < member.epoch):
-            return  # Given up with its owner, or nothing of this epoch is here yet.
-        if entries == NOTHING and member.name not in seen:
-            return
+        gone = member.state in {State.DEAD, State.LEFT} or member.epoch < states[-1].epoch  # And so is its branch.
+        if entries == NOTHING and (gone or member.name not in seen or states[least].epoch < member.epoch):
+            return  # Or nothing of this epoch is here yet.
         had = any(state.epoch == member.epoch and state.entries == entries for state in states)
         checker = "branches_never_go_back" if had else "only_real_states"
         wrong = sorted(entries ^ states[least].entries)[:4]

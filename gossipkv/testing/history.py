@@ -55,7 +55,7 @@ class History:
         self.branches: dict[str, list[Published]] = {}  # By name, oldest first.
         self.said: dict[tuple[str, int], Said] = {}  # By name and epoch.
         self._entries: dict[str, tuple[int, dict[str, bytes]]] = {}  # By name: which life, what it publishes.
-        world.on_started.append(self.note)
+        world.on_moment.append(self.note)
 
     def publish(self, machine: Machine, path: str, value: bytes) -> None:
         """Have the member on a machine publish, and write it down."""

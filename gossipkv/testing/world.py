@@ -41,7 +41,7 @@ class World:
         self.network = Network(self.scheduler, self.streams, self.struck)
         self.machines: list[Machine] = []
         self.on_changed: list[Callable[[Machine, Changed], None]] = []
-        self.on_started: list[Callable[[Machine], None]] = []
+        self.on_moment: list[Callable[[Machine], None]] = []  # Around each change of who a process says it is.
         self.on_ended: list[Callable[[Machine], None]] = []
 
     @property
@@ -72,7 +72,13 @@ class World:
         """Let so much time pass."""
         self.scheduler.run(self.scheduler.now_us + seconds_us)
 
+    def look_closely(self, machine: Machine) -> None:
+        """Called by a machine around each change of who its process says it is."""
+        for moment in self.on_moment:
+            moment(machine)
+
     def process_ended(self, machine: Machine) -> None:
         """Called by a machine whose process is about to end."""
+        self.look_closely(machine)
         for ended in self.on_ended:
             ended(machine)
