@@ -210,6 +210,7 @@ class Exchange:
             found = self._newer(parts, now_ms)
         else:
             found = self._knowledge.compare((part for part in parts if isinstance(part, Digest)), now_ms)
+            found.records.extend(self._knowledge.disbelieved(part for part in parts if isinstance(part, Member)))
         told, more = self._told(found, now_ms)
         told += _wants(found.wanted, MAX_PART_BYTES)
         return pack(self._own, self.state_hash, flags | REPLY | (MORE if more else 0), b"".join(told))

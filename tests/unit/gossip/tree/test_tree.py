@@ -104,7 +104,9 @@ def test_a_newer_epoch_takes_the_old_branch_away_at_once() -> None:
     """Before anything of the new one has come; and the old one never comes back."""
     made = tree()
     publish(made, "ann", "k/old")
+    watch = made.watch("k")
     made.on_member(member("ann", epoch=2))
+    assert watch.changed
     assert (made.children("k"), names(made, "k", hidden=True)) == ([], [])
     assert publish(made, "ann", "k/old", "k/older") is Outcome.NOTHING
     assert made.children("k") == []
