@@ -169,8 +169,8 @@ class Exchange:
 
     # SYNC as a datagram
 
-    def receive(self, message: bytes, source: Address, *, now_ms: int) -> None:
-        """Part of an exchange.
+    def receive(self, message: bytes, source: Address, *, stranger: bool = False, now_ms: int) -> None:
+        """Part of an exchange; a stranger, who may have invented its address, is answered at length over TCP alone.
 
         Raises:
             Malformed: it is none.
@@ -180,6 +180,10 @@ class Exchange:
             raise Malformed("a datagram is packed")
         parts = list(packets.read_parts(message, SYNC_BYTES))
         self._hear(parts, now_ms)
+        if stranger:
+            if not flags & MORE:
+                self._sync(source, REPLY | MORE, ([],))
+            return
         if flags & MORE:
             self._fetch(parts, source, now_ms)
             return
