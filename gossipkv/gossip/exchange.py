@@ -238,10 +238,13 @@ class Exchange:
         _, flags = packets.read_sync(message)
         parts = list(packets.read_parts(unpack(message), 0))
         before = self.state_hash
-        self._hear(parts, now_ms)
+        staged = self._hear(parts, now_ms)
         told, _ = self._told(self._newer(parts, now_ms), now_ms)
         if told:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(told)))
+        elif flags & MORE and staged:
+            wanted = [self._knowledge.want(owner, now_ms) for owner in staged]
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(_wants(wanted, MAX_PART_BYTES))))
         elif flags & MORE and self.state_hash != before:
             self._request(source, self.request(now_ms=now_ms))
 
@@ -264,10 +267,14 @@ class Exchange:
         for peer in self._members.draw(self._random, 1):
             self._sync(peer.member.address, 0, ([],))
 
-    def _hear(self, parts: Iterable[Part], now_ms: int) -> None:
-        """Believe what is new among the parts of an exchange: records before what hangs on them."""
+    def _hear(self, parts: Iterable[Part], now_ms: int) -> set[bytes]:
+        """Believe what is new among the parts of an exchange: records before what hangs on them.
+
+        Returns whose branches came on and are not whole.
+        """
         parts = tuple(parts)
         first: set[bytes] = set()
+        staged: set[bytes] = set()
         for part in parts:
             if isinstance(part, Member):
                 if self._members.get(part.id) is None:
@@ -281,7 +288,12 @@ class Exchange:
                     elif self._members.get(known.id) is not None:
                         self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
             elif isinstance(part, Delta):
-                self._tree.apply(part, fresh=False)
+                outcome = self._tree.apply(part, fresh=False)
+                if outcome is Outcome.STAGED:
+                    staged.add(part.owner)
+                elif outcome is not Outcome.NOTHING:
+                    staged.discard(part.owner)
+        return staged
 
     def _look_at_own(self, epoch: int, version: int) -> None:
         """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""

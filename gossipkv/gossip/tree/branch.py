@@ -113,6 +113,11 @@ class Branch:
         """What a transfer under way costs."""
         return 0 if self._staged is None else self._staged.size_bytes
 
+    @property
+    def reach(self) -> int:
+        """Up to which version something is here, visible or staged: a transfer goes on from there."""
+        return self.version if self._staged is None else max(self.version, self._staged.reach)
+
     # The owner's side
 
     def put(self, path: str, value: bytes) -> None:
