@@ -320,6 +320,11 @@ class Gossip:
         else:
             self._beliefs.told(record, now_ms=now_ms)
 
+    def on_invented(self, epoch: int) -> None:
+        """What others have of this node's branch is not its own doing: it goes on in a new epoch."""
+        self.counters["branch_invented"] += 1
+        self._naming.outlive(epoch)
+
     def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone."""
         self._beliefs.aged(known, first=first, now_ms=now_ms)

@@ -73,6 +73,9 @@ class Hearer(Protocol):
     def on_record(self, record: Member, *, now_ms: int) -> None:
         """A statement about a member, this node perhaps."""
 
+    def on_invented(self, epoch: int) -> None:
+        """This node's branch is somewhere at a version that it never had."""
+
     def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone; `first`: nothing was known of it before."""
 
@@ -159,7 +162,9 @@ class Exchange:
     def on_head(self, head: Head, source: Address, *, now_ms: int) -> None:
         """Where a branch is, as a rumour."""
         claims = self._tree.claims(head.owner)
-        if head.owner != self._own and (head.epoch, head.version) > (claims.epoch, claims.version):
+        if head.owner == self._own:
+            self._look_at_own(head.epoch, head.version)
+        elif (head.epoch, head.version) > (claims.epoch, claims.version):
             self._want(head.owner, source, now_ms)
 
     # SYNC as a datagram
@@ -267,10 +272,18 @@ class Exchange:
         for part in parts:
             if isinstance(part, Digest):
                 for known in part.known:
-                    if known.id != self._own and self._members.get(known.id) is not None:
+                    if known.id == self._own:
+                        self._look_at_own(known.epoch, known.version)
+                    elif self._members.get(known.id) is not None:
                         self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
             elif isinstance(part, Delta):
                 self._tree.apply(part, fresh=False)
+
+    def _look_at_own(self, epoch: int, version: int) -> None:
+        """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""
+        head = self._tree.head(self._own)
+        if epoch == head.epoch and version > head.version:
+            self._hearer.on_invented(epoch)
 
     def _newer(self, parts: Iterable[Part], now_ms: int) -> Differences:
         wanted = [known for part in parts if isinstance(part, Want) for known in part.known]

@@ -269,8 +269,8 @@ class Tree:
         owner, member = delta.owner, self._members.get(delta.owner)
         if owner == self.own:
             return Outcome.NOTHING, 0  # Nobody knows that better.
-        if member is None:
-            return Outcome.GAP, 0  # Its record is on the way, or was lost.
+        if member is None or member.epoch < delta.epoch:
+            return Outcome.GAP, 0  # Its record is on the way, or was lost; only the owner's record ends an epoch.
         branch = self._branches[owner]
         if delta.epoch < branch.epoch:
             return Outcome.NOTHING, 0
