@@ -121,13 +121,16 @@ def simulate(
     machines: int,
     limit_s: float = LIMIT_S,
     config: Config = USUAL,
+    trace: Trace | None = None,
 ) -> Run:
     """Runs a scenario with so many machines, whose nodes have these settings but for their names and places.
+
+    What happens goes into `trace`, so that a caller has it also of a run that fails.
 
     Raises:
         Exception: whatever the scenario raises; Defect: a node has logged that it has one.
     """
-    trace = Trace()
+    trace = Trace() if trace is None else trace
 
     async def main() -> Run:
         async with trio.open_nursery() as nursery:

@@ -90,9 +90,12 @@ async def join(cluster: Cluster) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Looks(cluster, calm=True).run)
         await begin(cluster)
+        epochs = [await views.epoch(cluster, machine) for machine in cluster.machines]
         await trio.sleep(60)
         if not await views.agree(cluster):
             raise Violation("they agreed, and do not any more although nothing happened")
+        if epochs != [await views.epoch(cluster, machine) for machine in cluster.machines]:
+            raise Violation("somebody has taken another epoch although nothing happened")
         nursery.cancel_scope.cancel()
 
 
