@@ -42,6 +42,9 @@ MOST_WAITING: Final = 16_384
 # Requests over TCP at once; an answer may take some MiB.
 MOST_ASKS: Final = 8
 
+# And so many wait for their turn; a further one has failed.
+MOST_ASKS_WAITING: Final = 256
+
 # Refusals by others that are told of; further ones are only counted.
 MOST_REFUSALS: Final = 100
 
@@ -194,6 +197,7 @@ class Agent:
             if due_ms is not None and due_ms <= now_ms:
                 shard_id = self._place.step(now_ms=now_ms)
                 if shard_id is not None:
+                    self._log.info("place", shard_id=shard_id)
                     self._keeping.put(shard_id)
                 self._perform()
         self._set_alarm()
@@ -224,19 +228,26 @@ class Agent:
 
     async def _ask(self, effect: Ask) -> None:
         reply = None
-        with trio.move_on_after(effect.timeout_ms / 1000) as limit:
+        if self._asking.statistics().tasks_waiting < MOST_ASKS_WAITING:
+            reply = await self._reply_of(effect)
+        else:
+            self._counters["asks_dropped"] += 1
+        self._core.answered(effect.token, reply, now_ms=self.now_ms())
+        self.act()
+
+    async def _reply_of(self, effect: Ask) -> bytes | None:
+        with trio.move_on_after(effect.timeout_ms / 1000):
             async with self._asking:
                 try:
-                    reply = await ask(self._sockets, effect.to, effect.request)
+                    return await ask(self._sockets, effect.to, effect.request)
                 except GossipKVError as error:
                     self._counters["asks_refused"] += 1
                     self._tell(f"{effect.to}: {error.message}")
                 except OSError as error:
                     self._counters[f"asks_failed_{_name(error)}"] += 1
-        if limit.cancelled_caught:
-            self._counters["asks_timed_out"] += 1
-        self._core.answered(effect.token, reply, now_ms=self.now_ms())
-        self.act()
+                return None
+        self._counters["asks_timed_out"] += 1
+        return None
 
     def _tell(self, refusal: str) -> None:
         """Once: that another node refuses us is for an operator to mend, and every attempt hears it again."""

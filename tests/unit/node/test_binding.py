@@ -6,6 +6,7 @@ import errno
 from types import SimpleNamespace
 
 import pytest
+import trio
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
@@ -37,7 +38,9 @@ class Sockets:
         return host, port
 
     async def resolve(self, name):
-        """By the book."""
+        """By the book; one name is never answered."""
+        if name.host == "silent":
+            await trio.sleep_forever()
         if name.host not in self.names:
             raise OSError(errno.ENOENT, "nobody knows")
         return [Address(host, name.port) for host in self.names[name.host]]
@@ -86,3 +89,14 @@ async def test_an_address_to_advertise_that_nobody_knows():
     """Is an error at the start, not a node that nobody finds."""
     with pytest.raises(LocalError, match="the address to advertise, public:7, is not known: nobody knows"):
         await advertised(Sockets(), Address("0.0.0.0", 7), wanted=Address("public", 7), joins=[])
+
+
+async def test_a_silent_name_service(autojump_clock):
+    """Holds up a start for seconds only."""
+    began_s = trio.current_time()
+    silent = Address("silent", 7)
+    with pytest.raises(LocalError, match="not known: the name service is silent"):
+        await advertised(Sockets(), Address("0.0.0.0", 7), wanted=silent, joins=[])
+    found = await advertised(Sockets(), Address("0.0.0.0", 7), wanted=None, joins=[silent])
+    assert found == Address("127.0.0.1", 7)
+    assert trio.current_time() - began_s == pytest.approx(10)

@@ -83,3 +83,21 @@ def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
     place.step(now_ms=1)
     assert place.wakes_at_ms is None
     assert core.tree.children("nodes") == [f"7@{ADDRESS}"]
+
+
+def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it hears from nobody it looks every second whether that is over, and counts from there."""
+    alone = True
+    monkeypatch.setattr(Gossip, "isolated", lambda _self, *, now_ms: alone and now_ms > 0)
+    place = place_of(core, waits=False)
+    place.start(now_ms=0)
+    place.step(now_ms=0)
+    now_ms = 5000
+    for _ in range(20):
+        assert place.step(now_ms=now_ms) is None
+        assert place.wakes_at_ms == now_ms + LOOK_MS
+        now_ms += LOOK_MS
+    alone = False
+    assert place.step(now_ms=now_ms) is None
+    assert place.wakes_at_ms == now_ms + SETTLE_MS
+    assert place.step(now_ms=now_ms + SETTLE_MS) == 1
