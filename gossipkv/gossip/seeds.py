@@ -30,7 +30,9 @@ MOST_ADDRESSES: Final = 64
 class Seeds:
     """What was said with `join`."""
 
-    def __init__(self, names: Sequence[Address], sockets: Sockets) -> None:
+    def __init__(self, names: Sequence[Address], sockets: Sockets, reaches: Callable[[Address], bool]) -> None:
+        """`reaches`: whether this node can speak with such an address; what else a name stands for is passed over."""
+        self._reaches = reaches
         self.names = tuple(names)
         self.addresses: tuple[Address, ...] = ()
         self._sockets = sockets
@@ -43,7 +45,8 @@ class Seeds:
         async with trio.open_nursery() as nursery:
             for name in self.names:
                 nursery.start_soon(self._resolve, name, found)
-        addresses = tuple(dict.fromkeys(one for name in self.names for one in found.get(name, ())))[:MOST_ADDRESSES]
+        every = dict.fromkeys(one for name in self.names for one in found.get(name, ()))
+        addresses = tuple(filter(self._reaches, every))[:MOST_ADDRESSES]
         if not addresses or addresses == self.addresses:
             return False
         self.addresses = addresses
