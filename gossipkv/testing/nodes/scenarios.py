@@ -6,6 +6,7 @@ are those of the LAN profile with some room: what is measured exactly is measure
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from gossipkv.address import DEFAULT_PORT, Address
 from gossipkv.testing.faulty_files import CHANGING, Action, Fault
 from gossipkv.testing.nodes import views
 from gossipkv.testing.nodes.cluster import Violation
+from gossipkv.testing.nodes.publishing import Publishing
 from gossipkv.testing.nodes.views import Looks
 
 if TYPE_CHECKING:
@@ -29,8 +31,12 @@ DETECTED_S: Final = 45.0
 BACK_S: Final = 20.0
 HEALED_S: Final = 35.0  # What is promised after any partition.
 LEFT_S: Final = 1.5  # Likewise, after SIGTERM.
+SHOWN_S: Final = 2.0  # A change, to everyone; the reader's own time is in it.
+
+ASKED: Final = 50
 
 _NAME: Final = "cluster.example"
+_SELDOM: Final = (True,) + 9 * (False,)
 _WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  # Of a cut: one way; of datagrams only.
 
 
@@ -84,9 +90,12 @@ async def join(cluster: Cluster) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(Looks(cluster, calm=True).run)
         await begin(cluster)
+        epochs = [await views.epoch(cluster, machine) for machine in cluster.machines]
         await trio.sleep(60)
         if not await views.agree(cluster):
             raise Violation("they agreed, and do not any more although nothing happened")
+        if epochs != [await views.epoch(cluster, machine) for machine in cluster.machines]:
+            raise Violation("somebody has taken another epoch although nothing happened")
         nursery.cancel_scope.cancel()
 
 
@@ -189,13 +198,47 @@ async def leave(cluster: Cluster) -> None:
         nursery.start_soon(Looks(cluster, calm=True).run)
         await begin(cluster)
         for leaver in chance.sample(cluster.machines, len(cluster.machines) // 2):
-            nursery.start_soon(leaver.stop)
+            nursery.start_soon(_stop_while_asked, cluster, leaver)
             await shown(cluster, leaver, "left", LEFT_S)
             await leaver.ended()
             await settle(cluster, LEFT_S)
             if chance.choice((True, False)):
                 await leaver.start()
                 await settle(cluster, BACK_S)
+        nursery.cancel_scope.cancel()
+
+
+async def _stop_while_asked(cluster: Cluster, leaver: Machine) -> None:
+    """What has been asked before a node is told to stop is answered."""
+    async with cluster.connected(leaver) as connection:
+        for _ in range(ASKED):
+            await connection.send("info")
+        await trio.sleep(0.01)
+        leaver.tell(signal.SIGTERM)
+        for _ in range(ASKED):
+            await connection.read()
+        await leaver.ended()
+
+
+async def tree(cluster: Cluster) -> None:
+    """Nodes publish and withdraw: everybody shows it soon; through loss, crashes and cuts nothing withdrawn returns."""
+    chance, publishing = cluster.chance, Publishing(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(publishing.run)
+        await begin(cluster)
+        for _ in range(10):
+            for _ in range(chance.randrange(1, 5)):
+                publishing.step(chance.choice(cluster.machines))
+            await cluster.until(publishing.is_shown, within_s=SHOWN_S, every_s=0.1)
+        cluster.network.usual.loss = chance.choice((0.0, 0.1, 0.3))
+        until_s = trio.current_time() + 60
+        while trio.current_time() < until_s:
+            await trio.sleep(chance.expovariate(1))
+            publishing.step(chance.choice(cluster.machines))
+            if chance.choice(_SELDOM):
+                await _strike(cluster)
+        await _mend(cluster)
+        await cluster.until(publishing.is_shown, within_s=HEALED_S)
         nursery.cancel_scope.cancel()
 
 
@@ -212,13 +255,18 @@ async def storm(cluster: Cluster) -> None:
         while trio.current_time() < until_s:
             await trio.sleep(chance.expovariate(0.2))
             await _strike(cluster)
-        network.heal()
-        for machine in cluster.machines:
-            machine.strike()
-            if not machine.runs:
-                await machine.start()
-        await settle(cluster, HEALED_S)
+        await _mend(cluster)
         nursery.cancel_scope.cancel()
+
+
+async def _mend(cluster: Cluster) -> None:
+    """Nothing goes wrong any more, and all come together."""
+    cluster.network.heal()
+    for machine in cluster.machines:
+        machine.strike()
+        if not machine.runs:
+            await machine.start()
+    await settle(cluster, HEALED_S)
 
 
 async def _strike(cluster: Cluster) -> None:
@@ -258,5 +306,6 @@ SCENARIOS: Final[Mapping[str, Callable[[Cluster], Awaitable[None]]]] = MappingPr
         "partition": partition,
         "leave": leave,
         "storm": storm,
+        "tree": tree,
     }
 )

@@ -203,6 +203,10 @@ class SimulatedDatagrams:
         """Its descriptor."""
         return self._descriptor
 
+    def reaches(self, to: Address) -> bool:
+        """Whatever is of its own family."""
+        return (":" in to.host) == (":" in self._address.host)
+
     def send(self, packet: bytes, to: Address) -> None:
         """Away with it; it may be lost."""
         if not self._closed:
