@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 JOINED_S: Final = 20.0
 DETECTED_S: Final = 45.0
 BACK_S: Final = 20.0
+BLACKOUT_S: Final = 30.0
+TWINS_S: Final = 30.0
 HEALED_S: Final = 35.0  # What is promised after any partition.
 LEFT_S: Final = 1.5  # Likewise, after SIGTERM.
 SHOWN_S: Final = 2.0  # A change, to everyone; the reader's own time is in it.
@@ -40,9 +42,10 @@ _SELDOM: Final = (True,) + 9 * (False,)
 _WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  # Of a cut: one way; of datagrams only.
 
 
-async def begin(cluster: Cluster) -> None:
-    """All start at about the same time, and join each other by addresses or by a name."""
-    chance, machines = cluster.chance, cluster.machines
+async def begin(cluster: Cluster, but: Machine | None = None) -> None:
+    """All `but` one start at about the same time, and join each other by addresses or by a name."""
+    chance = cluster.chance
+    machines = [machine for machine in cluster.machines if machine is not but]
     cluster.network.names[_NAME] = tuple(machine.host for machine in machines)
     by_name = chance.choice((True, False))
     for number, machine in enumerate(machines[1:], start=1):
@@ -121,13 +124,97 @@ async def restarts(cluster: Cluster) -> None:
                 await settle(cluster, BACK_S)
             else:
                 await trio.sleep(chance.uniform(0, 5))
-            if len(victim.config.join) == 0:  # The first one has others to join now.
-                victim.config = replace(victim.config, join=(cluster.machines[-1].address,))
+            if (
+                how == "disk" and not victim.config.join
+            ):  # The first one: nobody it remembers, and nobody it is told of.
+                other = next(machine for machine in cluster.machines if machine is not victim)
+                victim.config = replace(victim.config, join=(other.address,))
             await victim.start()
             await settle(cluster, BACK_S)
             after = await views.epoch(cluster, victim)
             if after <= before:
                 raise Violation(f"{victim.name} came back with epoch {after} after {before}")
+        nursery.cancel_scope.cancel()
+
+
+async def blackout(cluster: Cluster) -> None:
+    """All go at once, and come back at about the same time: from their disks alone, whatever they were told to join."""
+    chance = cluster.chance
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster).run)
+        await begin(cluster)
+        for _ in range(2):
+            await trio.sleep(chance.uniform(5, 30))
+            how = chance.choice(("kill", "power", "leave"))
+            cluster.struck[how] += 1
+            async with trio.open_nursery() as going:
+                for machine in cluster.machines:
+                    if how == "leave":
+                        going.start_soon(machine.stop)
+                    elif how == "kill":
+                        machine.kill()
+                    else:
+                        machine.lose_power()
+            spread_s = chance.choice((0.0, 5.0))
+            async with trio.open_nursery() as coming:
+                for machine in cluster.machines:
+                    machine.config = replace(machine.config, join=())
+                    coming.start_soon(_start_later, machine, chance.uniform(0, spread_s))
+            await settle(cluster, BLACKOUT_S)
+        nursery.cancel_scope.cancel()
+
+
+async def twins(cluster: Cluster) -> None:
+    """A second node of a name, some with a copy of the first one's disk: it stops and says why; the first goes on."""
+    chance = cluster.chance
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster, calm=True).run)
+        await begin(cluster)
+        first, second = chance.sample(cluster.machines, 2)
+        await trio.sleep(5)
+        await second.stop()
+        await shown(cluster, second, "left", LEFT_S)
+        if chance.choice((True, False)):
+            cluster.struck["copied"] += 1
+            second.disk = first.disk.copied()
+        else:
+            cluster.struck["named"] += 1
+            second.lose_disk()
+        second.config = replace(second.config, node=first.name, join=(first.address,))
+        await second.start()
+        with trio.move_on_after(TWINS_S):
+            await second.ended()
+        if second.runs or second.error is None:
+            raise Violation(f"a second node called {first.name} goes on")
+        if str(first.address) not in second.error.message:
+            raise Violation(f"it does not say where the other is: {second.error.message}")
+        await settle(cluster, BACK_S)
+        nursery.cancel_scope.cancel()
+
+
+async def strangers(cluster: Cluster) -> None:
+    """A node of another cluster's name is told to join: nobody takes it in, it says why, and goes on alone."""
+    chance = cluster.chance
+    stranger = chance.choice(cluster.machines[1:])
+    stranger.config = replace(stranger.config, cluster="other")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster).run)
+        await begin(cluster, but=stranger)
+        stranger.config = replace(stranger.config, join=(cluster.machines[0].address,))
+        await stranger.start()
+        await trio.sleep(30)
+        for machine in cluster.machines:
+            names = set(await views.members(cluster, machine))
+            expected = (
+                {stranger.name} if machine is stranger else {other.name for other in cluster.machines} - {stranger.name}
+            )
+            if names != expected:
+                raise Violation(f"{machine.name} of {machine.config.cluster!r} knows {sorted(names)}")
+        if not any(
+            "'simulated'" in line and "'other'" in line
+            for line in cluster.trace.lines_with(f" {stranger.name} warning")
+        ):
+            raise Violation("the stranger does not say why it is alone")
         nursery.cancel_scope.cancel()
 
 
@@ -302,6 +389,9 @@ SCENARIOS: Final[Mapping[str, Callable[[Cluster], Awaitable[None]]]] = MappingPr
     {
         "join": join,
         "restarts": restarts,
+        "blackout": blackout,
+        "twins": twins,
+        "strangers": strangers,
         "crashes": crashes,
         "partition": partition,
         "leave": leave,
