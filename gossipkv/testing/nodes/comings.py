@@ -1,4 +1,4 @@
-"""Whole nodes that come and go: they join, leave, crash, lose their power and their disks, one by one or all at once."""
+"""Whole nodes that come and go: they join, leave, crash, lose their power or their disks, one by one or all at once."""
 
 from __future__ import annotations
 

@@ -75,6 +75,7 @@ async def shown(cluster: Cluster, who: Machine, state: str, within_s: float) -> 
 
 
 async def start_later(machine: Machine, delay_s: float) -> None:
+    """As `start`, after a while."""
     await trio.sleep(delay_s)
     await machine.start()
 
