@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.envelope import Envelope
-from gossipkv.gossip.member import State
 from gossipkv.testing.history import core_of
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
@@ -14,6 +13,7 @@ from gossipkv.testing.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gossipkv.gossip.member import State
     from gossipkv.gossip.profile import Profile
     from gossipkv.testing.machine import Boot, Core, Machine
 
