@@ -334,10 +334,9 @@ class Gossip:
             raise Dropped("cluster_id")
         if kind == _WHO:
             return self._naming.who(message, now_ms)
-        if kind == _PING:
-            if packets.read_ping(message)[1] == self._id:
-                self._heard_ms = now_ms
-                return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
+        if kind == _PING and packets.read_ping(message)[1] == self._id:
+            self._heard_ms = now_ms
+            return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
         return None
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:

@@ -325,13 +325,12 @@ def read_parts(message: bytes, begin: int) -> Iterator[Part]:
         begin = body + int.from_bytes(message[begin + 1 : body], "big")
         if begin > end:
             raise Malformed("a part is cut short")
-        repeated = _REPEATED.get(kind)
-        if repeated is not None:
-            yield repeated(message[body:begin])
-            continue
         reading = _READ.get(kind)
         if reading is not None:
-            yield reading(Reader(message, body, begin))
+            yield reading(message[body:begin])
+
+
+# A rumour comes a dozen times, from all sides, in the same bytes: what was read once is remembered.
 
 
 @lru_cache(maxsize=_KEPT_PARTS)
@@ -351,7 +350,8 @@ def _read_verdict(body: bytes) -> Verdict:
     return Verdict(id_, state, incarnation, _read_epoch(reader), reader.take(ID_BYTES))
 
 
-def _read_delta(reader: Reader) -> Delta:
+def _read_delta(body: bytes) -> Delta:
+    reader = Reader(body)
     owner, flags, epoch = reader.take(ID_BYTES), reader.byte(), _read_epoch(reader)
     floor, since, reach, target = (reader.varint() for _ in range(4))
     reset = bool(flags & RESET)
@@ -377,16 +377,19 @@ def _read_change(reader: Reader, since: int) -> Change:
     return Change(version, path, reader.text(MAX_VALUE_BYTES))
 
 
-def _read_head(reader: Reader) -> Head:
+def _read_head(body: bytes) -> Head:
+    reader = Reader(body)
     return Head(reader.take(ID_BYTES), _read_epoch(reader), reader.varint())
 
 
-def _read_digest(reader: Reader) -> Digest:
+def _read_digest(body: bytes) -> Digest:
+    reader = Reader(body)
     first, last = reader.take(ID_BYTES), reader.take(ID_BYTES)
     return Digest(first, last, tuple(_read_known(reader)))
 
 
-def _read_want(reader: Reader) -> Want:
+def _read_want(body: bytes) -> Want:
+    reader = Reader(body)
     return Want(tuple(_read_known(reader)))
 
 
@@ -417,9 +420,9 @@ def _read_text(reader: Reader, most: int) -> str:
         raise Malformed("text that is not UTF-8") from None
 
 
-# A rumour comes a dozen times, from all sides, in the same bytes.
-_REPEATED: Final[Mapping[int, Callable[[bytes], Part]]] = {RECORD: _read_record, VERDICT: _read_verdict}
-_READ: Final[Mapping[int, Callable[[Reader], Part]]] = {
+_READ: Final[Mapping[int, Callable[[bytes], Part]]] = {
+    RECORD: _read_record,
+    VERDICT: _read_verdict,
     DELTA: _read_delta,
     HEAD: _read_head,
     DIGEST: _read_digest,

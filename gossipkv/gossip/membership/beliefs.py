@@ -143,7 +143,7 @@ class Beliefs:
     def _confirm(self, known: Member, accuser: bytes, now_ms: int) -> None:
         suspicion = self._suspicions.get(known.id)
         if suspicion is not None and suspicion.confirm(accuser):
-            self._timers.at(suspicion.deadline_ms, partial(self._expire, known.id, suspicion))
+            self._timers.at(max(now_ms, suspicion.deadline_ms), partial(self._expire, known.id, suspicion))
             self._tell(known, accuser, whole=False)
 
     def _expire(self, id_: bytes, suspicion: Suspicion, now_ms: int) -> None:
@@ -197,7 +197,7 @@ class Beliefs:
             forgets_ms = peer.since_ms + self._profile.dead_retention_ms
             if forgets_ms < self._forgets_ms:
                 self._forgets_ms = forgets_ms
-                self._timers.at(forgets_ms, self._forget_old)
+                self._timers.at(max(now_ms, forgets_ms), self._forget_old)
 
 
 def _beats(record: Member, known: Member) -> bool:

@@ -38,12 +38,13 @@ MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still
 class Seed:
     """An address where a member may be."""
 
-    __slots__ = ("asking", "failures", "remembered")
+    __slots__ = ("asking", "failures", "member", "remembered")
 
     def __init__(self, *, remembered: bool) -> None:
         self.remembered = remembered
         self.asking = False
         self.failures = 0
+        self.member = b""  # Whose address it was when it was looked at last.
 
 
 @final
@@ -161,13 +162,24 @@ class Joining:
     def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
         if self._seeds.get(address) is not seed or seed.asking:
             return
-        if not any(peer.reachable and peer.member.address == address for peer in self._members.peers.values()):
+        if not self._is_reached(address, seed):
             self._ask(address, seed, now_ms)
         elif seed.remembered:
             del self._seeds[address]  # Who is seen once is looked for when it is lost.
         else:
             again_ms = self._ground.later(now_ms, self._profile.reconnect_interval_ms)
             self._timers.at(again_ms, partial(self._again, address, seed))
+
+    def _is_reached(self, address: Address, seed: Seed) -> bool:
+        """Whether a member that is alive or suspect is at an address."""
+        peer = self._members.peers.get(seed.member)
+        if peer is not None and peer.reachable and peer.member.address == address:
+            return True
+        for peer in self._members.peers.values():
+            if peer.reachable and peer.member.address == address:
+                seed.member = peer.member.id
+                return True
+        return False
 
     def _met(self, address: Address, seed: Seed, reply: bytes, now_ms: int) -> Outcome:
         message = self._outbox.envelope.unwrap(reply, any_cluster=True)

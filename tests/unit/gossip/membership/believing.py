@@ -1,0 +1,85 @@
+"""A table of members with its rules, and nothing around it."""
+
+from __future__ import annotations
+
+import random
+
+from gossipkv.address import Address
+from gossipkv.gossip.envelope import Envelope
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.membership.beliefs import Beliefs
+from gossipkv.gossip.membership.ground import Ground
+from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.membership.outbox import Outbox
+from gossipkv.gossip.membership.rumours import Rumours
+from gossipkv.gossip.membership.timers import Timers
+from gossipkv.gossip.packets import Verdict
+from gossipkv.gossip.profile import LAN
+
+
+def member(name: str, state: State = State.ALIVE, *, epoch: int = 1, incarnation: int = 0, port: int = 0) -> Member:
+    """A statement about somebody."""
+    address = Address("10.0.0.2", port or 1000 + sum(name.encode()))
+    return Member(member_id(name), name, name.encode().ljust(16, b"-"), address, epoch, incarnation, state)
+
+
+def verdict(said: Member, accuser: str = "accuser") -> Verdict:
+    """The same in short."""
+    return Verdict(said.id, said.state, said.incarnation, said.epoch, member_id(accuser))
+
+
+class Believer:
+    """One node's beliefs, driven by hand."""
+
+    def __init__(self, *others: Member, profile=LAN, most: int = 100) -> None:
+        self.now_ms = 1_000_000
+        self.timers = Timers()
+        self.outbox = Outbox(Envelope("c"), 1)
+        self.members = Members(member("me"), most)
+        self.rumours = Rumours()
+        ground = Ground(self.members, profile, random.Random(1), self.timers, self.outbox)
+        self.beliefs = Beliefs(ground, self.rumours, self)
+        self.changes: list[tuple[str, State | None, State]] = []
+        self.forgotten: list[str] = []
+        for other in others:
+            self.record(other)
+
+    def on_changed(self, changed: Member, before: State | None, *, now_ms: int) -> None:
+        """A belief changed."""
+        self.changes.append((changed.name, before, changed.state))
+
+    def on_forgotten(self, forgotten: Member, *, now_ms: int) -> None:
+        """A member is known no longer."""
+        self.forgotten.append(forgotten.name)
+
+    def on_news(self) -> None:
+        """There is a rumour."""
+
+    def record(self, said: Member) -> None:
+        """Hear a RECORD."""
+        self.beliefs.told(said, now_ms=self.now_ms)
+
+    def verdict(self, said: Member, accuser: str = "accuser") -> None:
+        """Hear a VERDICT."""
+        self.beliefs.judged(verdict(said, accuser), now_ms=self.now_ms)
+
+    def unanswered(self, name: str) -> None:
+        """A probe failed."""
+        self.beliefs.unanswered(member_id(name), now_ms=self.now_ms)
+
+    def known(self, name: str) -> Member | None:
+        """What is believed."""
+        return self.members.get(member_id(name))
+
+    def state(self, name: str) -> State | None:
+        """The same, in one word."""
+        known = self.known(name)
+        return None if known is None else known.state
+
+    def wait(self, for_ms: int) -> None:
+        """Let timers run, each at its time."""
+        end = self.now_ms + for_ms
+        while self.timers.next_ms <= end:
+            self.now_ms = max(self.now_ms, self.timers.next_ms)
+            self.timers.run(self.now_ms)
+        self.now_ms = end

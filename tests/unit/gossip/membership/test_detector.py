@@ -1,0 +1,258 @@
+"""Probes: direct, by others, over TCP; what is held against whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.gossip import packets
+from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.membership.detector import MAX_HINTS, MAX_RELAYS
+from gossipkv.gossip.profile import LAN, PROFILES
+from tests.unit.gossip.links import Link, Node, all_alive
+
+SECOND_MS = 1000
+
+
+def cut_between(one: Node, other: Node):
+    """Neither hears the other."""
+    pair = {one.address, other.address}
+    return lambda source, to: {source, to} == pair
+
+
+def test_everybody_is_probed_in_turn():
+    """In each round of the ring every peer gets exactly one PING, in an order that changes."""
+    link = Link()
+    nodes = link.cluster(9)
+    link.run(20 * SECOND_MS)
+    probed: list[bytes] = []
+    core = nodes[0].core
+    original = core.ping
+
+    def ping(sequence, target):
+        probed.append(target)
+        return original(sequence, target)
+
+    core._detector._prober = type("Spy", (), {"ping": staticmethod(ping), **_rest(core)})
+    core._detector._place = len(core._detector._ring)  # A round begins.
+    link.run(24 * SECOND_MS)
+    rounds = [probed[begin : begin + 8] for begin in (0, 8, 16)]
+    assert [len(set(one)) for one in rounds] == [8, 8, 8]
+    assert rounds[0] != rounds[1] or rounds[1] != rounds[2]
+
+
+def _rest(core):
+    return {name: staticmethod(getattr(core, name)) for name in ("ack", "laden", "read_ack", "unanswered")}
+
+
+def test_others_try():
+    """Two that cannot hear each other, over UDP or TCP, stay alive for each other: the rest of the cluster tries."""
+    link = Link()
+    nodes = link.cluster(8)
+    link.cut = cut_between(nodes[0], nodes[1])
+    assert link.run(120 * SECOND_MS, lambda: not all_alive(nodes)) is False
+    assert nodes[0].core.counters["probes_saved_by_tcp"] == 0
+
+
+def test_tcp_saves():
+    """Where no datagram gets through, TCP does, and nobody is suspected."""
+    link = Link()
+    nodes = link.cluster(4)
+    lonely = nodes[3].address
+    link.udp_cut = lambda source, to: lonely in {source, to}
+    assert link.run(60 * SECOND_MS, lambda: not all_alive(nodes)) is False
+    assert nodes[3].core.counters["probes_saved_by_tcp"] >= 50
+
+
+def test_news_over_tcp():
+    """Where no datagram gets through, what is new rides on the pings over TCP."""
+    link = Link()
+    nodes = link.cluster(4)
+    lonely = nodes[3].address
+    link.udp_cut = lambda source, to: lonely in {source, to}
+    newer = link.start(link.node("x"), nodes[0])
+    assert link.run(20 * SECOND_MS, lambda: all_alive([*nodes, newer]))
+
+
+def test_one_way():
+    """A node that is heard and does not hear: it is not found dead while TCP or others can tell."""
+    link = Link()
+    nodes = link.cluster(6)
+    link.udp_cut = lambda source, to: to == nodes[2].address
+    assert link.run(60 * SECOND_MS, lambda: any("DEAD" in node.states().values() for node in nodes)) is False
+
+
+def test_helpers_that_say_nothing_speak_against_me():
+    """A node whose own network is bad blames itself: its interval grows, and it accuses later."""
+    link = Link()
+    nodes = link.cluster(8)
+    bad = nodes[0]
+    link.cut = lambda source, to: bad.address in {source, to}
+    link.run(20 * SECOND_MS)
+    assert bad.core._detector.awareness.score == LAN.awareness_most - 1
+    assert all(node.core._detector.awareness.score == 0 for node in nodes[1:])
+    link.cut = lambda source, to: False
+    assert link.run(60 * SECOND_MS, lambda: bad.core._detector.awareness.score == 0)
+
+
+def test_helpers_that_failed_too_speak_for_me():
+    """When the member is dead the helpers say so, and the prober keeps its good opinion of itself."""
+    link = Link()
+    nodes = link.cluster(8)
+    link.kill(nodes.pop())
+    assert link.run(30 * SECOND_MS, lambda: any(node.core._detector.awareness.score > 0 for node in nodes)) is False
+
+
+@pytest.mark.parametrize("name", sorted(PROFILES))
+def test_a_nack_comes_in_time(name):
+    """A helper says that it failed while the prober still listens, and after an ACK had its chance."""
+    profile = PROFILES[name]
+    assert profile.probe_timeout_ms + profile.nack_ms < profile.probe_interval_ms
+    assert profile.nack_ms >= min(profile.probe_timeout_ms, 300) // 2
+
+
+def test_late_but_within_the_interval():
+    """An ACK that comes after the time-out and before the end of the interval is an answer."""
+    link = Link()
+    nodes = link.cluster(4)
+    link.delay_ms = 300  # There and back 600: later than the time-out of 500.
+    assert link.run(60 * SECOND_MS, lambda: not all_alive(nodes)) is False
+
+
+def test_an_ack_of_an_older_probe_is_no_answer():
+    """Sequences tell probes apart: an old ACK does not save the member that is probed now."""
+    link = Link()
+    nodes = link.cluster(3)
+    detector = nodes[0].core._detector
+    target = detector._target
+    while target is None:
+        link.run(1)
+        target = detector._target
+    for wrong in (b"\0\0\0\0", detector._sequence[::-1]):
+        if wrong != detector._sequence:
+            detector.acknowledged(wrong, link.now_ms)
+            assert detector._target is target
+    detector.acknowledged(detector._sequence, link.now_ms)
+    assert detector._target is None
+
+
+def test_a_ping_for_another_is_not_answered():
+    """A node that got a dead one's address does not answer for it."""
+    link = Link()
+    nodes = link.cluster(4)
+    link.kill(nodes[3])
+    other = link.start(link.node("other", port=nodes[3].address.port), nodes[0])
+    assert link.run(40 * SECOND_MS, lambda: nodes[0].states().get("n03") == "DEAD")
+    assert other.core.counters["dropped_not_for_me"] > 0
+    assert nodes[0].states()["other"] == "ALIVE"
+
+
+def test_a_hint_is_looked_into():
+    """A failed request elsewhere brings the next probe forward, and is no verdict."""
+    link = Link()
+    nodes = link.cluster(20)
+    link.run(5 * SECOND_MS)
+    lost = nodes[13]
+    link.kill(lost)
+    nodes[0].core.suspect_hint(member_id("n13"), now_ms=link.now_ms)
+    assert nodes[0].states()["n13"] == "ALIVE"
+    assert link.run(2100, lambda: nodes[0].states()["n13"] == "SUSPECT")
+
+
+def test_hints_are_bounded():
+    """However many requests fail: few hints are kept, each member once, and none of unknowns."""
+    link = Link()
+    nodes = link.cluster(4)
+    for _ in range(50):
+        for number in range(40):
+            nodes[0].core.suspect_hint(member_id(f"n{number:02}"), now_ms=link.now_ms)
+    assert len(nodes[0].core._detector._hints) == 3 <= MAX_HINTS
+    link.run(10 * SECOND_MS)
+    assert nodes[0].core._detector._hints == []
+    assert all_alive(nodes)
+
+
+def test_relays_are_bounded():
+    """Whoever asks to try many members gets only so many tries, and all of them are forgotten."""
+    link = Link()
+    node = link.cluster(2)[0]
+    ask = packets.ping_request(member_id("n01"), 1, member_id("x"), Address("10.0.0.9", 1))
+    for _ in range(MAX_RELAYS + 50):
+        node.core.receive(node.envelope.wrap(ask), Address("10.0.0.8", 1), now_ms=link.now_ms)
+    assert len(node.core._detector._relays) == MAX_RELAYS
+    assert node.core.counters["relays_full"] == 50
+    link.settle(node)
+    link.run(2 * SECOND_MS)
+    assert node.core._detector._relays == {}
+
+
+def test_a_stall_accuses_nobody():
+    """A process that stood still, alone with its timers: what it has not heard it does not hold against others."""
+    link = Link()
+    nodes = link.cluster(8)
+    link.run(5 * SECOND_MS)
+    for seconds in (2, 7, 20, 60):
+        link.freeze(nodes[0])
+        link.run(seconds * SECOND_MS)
+        before = len(nodes[0].changes)
+        link.thaw(nodes[0])
+        link.run(1500)
+        assert all(change.member.state is State.ALIVE for change in nodes[0].changes[before:])
+        assert link.run(20 * SECOND_MS, lambda: all_alive(nodes))
+    assert nodes[0].core.counters["stalls"] >= 4
+
+
+def test_four_of_sixteen_frozen_for_twenty_seconds():
+    """They may be found dead, and nobody else; awake again they are alive everywhere at once."""
+    link = Link()
+    nodes = link.cluster(16)
+    frozen, awake = nodes[:4], nodes[4:]
+    for node in frozen:
+        link.freeze(node)
+    link.run(20 * SECOND_MS)
+    for node in frozen:
+        link.thaw(node)
+    assert link.run(5 * SECOND_MS, lambda: all_alive(nodes))
+    names = {node.me.name for node in frozen}
+    for node in nodes:
+        assert {one.member.name for one in node.changes if one.member.state is State.DEAD} <= names
+    assert all(node.core.members.own.incarnation == 0 for node in awake)
+
+
+def test_timers_late_early_and_doubled():
+    """Woken at wrong times, again and again: the same cluster, and no more pings than one each interval."""
+    link = Link(seed=3)
+    nodes = link.cluster(5)
+
+    def disturb() -> None:
+        for node in nodes:
+            for _ in range(link.random.randrange(3)):
+                node.core.wake(now_ms=link.now_ms)
+                link.settle(node)
+        link.at(link.random.randrange(1, 400), disturb)
+
+    link.at(1, disturb)
+    sent = [node.sent for node in nodes]
+    assert link.run(60 * SECOND_MS, lambda: not all_alive(nodes)) is False
+    # A ping and an answer each second, with their envelopes, and exchanges now and then.
+    assert all(node.sent - before < 60 * 2 * 80 + 4000 for node, before in zip(nodes, sent, strict=True))
+
+
+def test_n_of_two():
+    """In a cluster of two the survivor finds the other dead, though nobody can help or confirm."""
+    link = Link()
+    nodes = link.cluster(2)
+    link.kill(nodes[1])
+    assert link.run(9 * SECOND_MS, lambda: nodes[0].states()["n01"] == "DEAD")
+
+
+def test_without_lifeguard():
+    """Plain SWIM, for comparison: no nacks, no local health."""
+    link = Link()
+    nodes = link.cluster(6, profile=replace(LAN, lifeguard=False))
+    bad = nodes[0]
+    link.cut = lambda source, to: bad.address in {source, to}
+    link.run(20 * SECOND_MS)
+    assert bad.core._detector.awareness.score == 0

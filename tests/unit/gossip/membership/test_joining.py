@@ -1,0 +1,244 @@
+"""Joining: by addresses told, by addresses remembered; cluster ids and names that meet."""
+
+from __future__ import annotations
+
+from gossipkv.address import Address
+from gossipkv.gossip.envelope import NO_CLUSTER
+from tests.unit.gossip.links import Link, all_alive, no_id
+
+SECOND_MS = 1000
+
+
+def ids(nodes):
+    """The cluster ids among nodes."""
+    return {node.envelope.cluster_id for node in nodes}
+
+
+def test_the_id_is_kept_before_it_is_used():
+    """Neither a drawn nor a taken cluster id is on a packet before the disk has it."""
+    link = Link()
+    link.store_ms = 2000
+    first = link.start(no_id(link, "a"))
+    link.run(1500)
+    assert ids([first]) == {NO_CLUSTER}
+    link.run(SECOND_MS)
+    second = link.start(no_id(link, "b"), first)
+    link.run(1500)
+    assert ids([second]) == {NO_CLUSTER}
+    assert second.states() == {"b": "ALIVE"}
+    assert link.run(2 * SECOND_MS, lambda: all_alive([first, second]))
+    assert ids([first, second]) == {first.stores[0].cluster_id}
+
+
+def test_a_kept_id_is_not_overwritten_by_a_kept_epoch():
+    """Two things on their way to the disk at once: the later write has both."""
+    link = Link()
+    nodes = link.cluster(3)
+    old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
+    link.run(2 * SECOND_MS)
+    link.kill(old)
+    link.store_ms = 500
+    newer = link.start(link.node("x", port=9000, cluster_id=NO_CLUSTER), nodes[0])
+    assert link.run(10 * SECOND_MS, lambda: all_alive([*nodes, newer]))
+    assert (newer.stores[-1].epoch, newer.stores[-1].cluster_id) == (10, nodes[0].envelope.cluster_id)
+
+
+def test_all_told_of_all_at_once():
+    """Eight new nodes, each told of all, started at the same moment: one cluster, one id."""
+    link = Link()
+    nodes = [no_id(link, f"n{i}") for i in range(8)]
+    for node in nodes:
+        link.start(node, *nodes)
+    assert link.run(30 * SECOND_MS, lambda: all_alive(nodes) and len(ids(nodes)) == 1)
+    assert ids(nodes) != {NO_CLUSTER}
+
+
+def test_in_a_chain():
+    """Each told of the one before, all at once, the first one last: one cluster."""
+    link = Link()
+    nodes = [no_id(link, f"n{i}") for i in range(6)]
+    for i in range(5, 0, -1):
+        link.start(nodes[i], nodes[i - 1])
+        link.run(200)
+    link.start(nodes[0])
+    assert link.run(40 * SECOND_MS, lambda: all_alive(nodes) and len(ids(nodes)) == 1)
+
+
+def test_two_lone_nodes_then_told():
+    """Two that each formed a cluster of its own and have nothing in it: one takes the other's id when told to join."""
+    link = Link()
+    first, second = link.start(no_id(link, "a")), link.start(no_id(link, "b"))
+    link.run(SECOND_MS)
+    assert len(ids([first, second])) == 2
+    second.core.join([first.address], now_ms=link.now_ms)
+    link.settle(second)
+    assert link.run(5 * SECOND_MS, lambda: all_alive([first, second]))
+    assert len(ids([first, second])) == 1
+
+
+def test_two_lone_nodes_told_of_each_other():
+    """The same when both are told at the same moment: the smaller id, and nobody goes to and fro."""
+    link = Link()
+    first, second = link.start(no_id(link, "a")), link.start(no_id(link, "b"))
+    link.run(SECOND_MS)
+    smaller = min(ids([first, second]))
+    for one, other in ((first, second), (second, first)):
+        one.core.join([other.address], now_ms=link.now_ms)
+        link.settle(one)
+    assert link.run(5 * SECOND_MS, lambda: all_alive([first, second]))
+    assert ids([first, second]) == {smaller}
+    assert sum(len(node.stores) for node in (first, second)) == 3
+
+
+def test_a_lone_node_joins_a_cluster_whatever_the_ids():
+    """A lone node takes a cluster's id, also when its own is smaller."""
+    for own in (b"\0" * 7 + b"\1", b"\xff" * 8):
+        link = Link()
+        nodes = link.cluster(3)
+        lone = link.start(link.node("x", cluster_id=own), nodes[0])
+        assert link.run(5 * SECOND_MS, lambda: all_alive([*nodes, lone]))  # noqa: B023 - called in this turn
+        assert lone.envelope.cluster_id == nodes[0].envelope.cluster_id
+
+
+def test_two_catalogues():
+    """Hazard 20: two clusters with entries of their own do not become one, and whoever runs them is told."""
+    link = Link()
+    first = link.start(link.node("a", pinned=True))
+    second = link.start(link.node("b", cluster_id=b"another-", pinned=True), first)
+    link.run(60 * SECOND_MS)
+    assert ids([first, second]) == {first.me.cluster_id, second.me.cluster_id}
+    assert (first.states(), second.states()) == ({"a": "ALIVE"}, {"b": "ALIVE"})
+    (complaint,) = second.complaints
+    assert b"another-".hex() in str(complaint.error)
+    assert first.me.cluster_id.hex() in str(complaint.error)
+    assert second.core.counters["cluster_id_refused"] >= 3
+    assert first.core.counters["cluster_id_refused"] >= 3
+
+
+def test_a_catalogue_keeps_its_id():
+    """A node with entries that is told to join a lone empty one draws that one over to its own id."""
+    link = Link()
+    first = link.start(link.node("a", cluster_id=b"another-"))
+    second = link.start(link.node("b", pinned=True), first)
+    assert link.run(10 * SECOND_MS, lambda: all_alive([first, second]))
+    assert ids([first, second]) == {second.me.cluster_id}
+
+
+def test_a_foreign_cluster_id_is_not_heard():
+    """Packets of another cluster of the same name, at the same address, are dropped and counted."""
+    link = Link()
+    nodes = link.cluster(3)
+    link.kill(nodes[2])
+    stranger = link.start(link.node("n02", cluster_id=b"another-", port=nodes[2].address.port))
+    link.run(40 * SECOND_MS)
+    assert nodes[0].states() == {"n00": "ALIVE", "n01": "ALIVE", "n02": "DEAD"}
+    assert stranger.states() == {"n02": "ALIVE"}
+    assert stranger.core.counters["dropped_cluster_id"] > 0
+
+
+def test_a_remembered_address_is_no_order_to_join():
+    """At a remembered address there is another cluster by now: this node keeps its id."""
+    link = Link()
+    other = link.start(link.node("a", cluster_id=b"another-"))
+    back = link.start(link.node("b", epoch=2), remembered=(other.address,))
+    link.run(60 * SECOND_MS)
+    assert ids([other]) == {b"another-"}
+    assert ids([back]) == {back.me.cluster_id}
+
+
+def test_a_wrong_cluster_name():
+    """Serf's accidental merge: a node of another name is refused with both names, and never becomes a member."""
+    link = Link()
+    first = link.start(link.node("a", cluster="production"))
+    second = link.start(link.node("b", cluster="staging"), first)
+    link.run(60 * SECOND_MS)
+    assert (first.states(), second.states()) == ({"a": "ALIVE"}, {"b": "ALIVE"})
+    (complaint,) = second.complaints
+    assert "'production'" in str(complaint.error)
+    assert "'staging'" in str(complaint.error)
+    assert str(first.address) in str(complaint.error)
+    assert first.core.counters["dropped_cluster_name"] > 1
+
+
+def test_remembered_peers():
+    """A node that restarts without being told to join anybody finds its cluster by what it remembers."""
+    link = Link()
+    nodes = link.cluster(5)
+    link.run(5 * SECOND_MS)
+    gone = nodes.pop()
+    link.kill(gone)
+    assert set(gone.remembered) >= {node.address for node in nodes}
+    back = link.start(link.node("n04", epoch=2, port=gone.address.port), remembered=gone.remembered)
+    assert link.run(3 * SECOND_MS, lambda: all_alive([*nodes, back]))
+
+
+def test_all_restarted_at_once():
+    """memberlist#311: all nodes restarted at once, knowing only what they remember, see each other again."""
+    link = Link()
+    nodes = link.cluster(12)
+    link.run(5 * SECOND_MS)
+    for node in nodes:
+        link.kill(node)
+    back = []
+    for node in nodes:
+        back.append(link.node(node.me.name, epoch=2, port=node.address.port))
+        link.start(back[-1], remembered=node.remembered)
+        link.run(100)
+    assert link.run(30 * SECOND_MS, lambda: all_alive(back))
+
+
+def test_restarted_on_both_sides_of_a_partition():
+    """Each side was restarted while they were apart, so neither has the other in its table; still they heal."""
+    link = Link()
+    nodes = link.cluster(6)
+    link.run(5 * SECOND_MS)
+    left = {node.address for node in nodes[:3]}
+    link.cut = lambda source, to: (source in left) != (to in left)
+    link.run(60 * SECOND_MS)
+    back = []
+    for node in nodes:
+        link.kill(node)
+    for node in nodes:
+        back.append(link.node(node.me.name, epoch=2, port=node.address.port))
+        # The peers that were remembered last, when all were there.
+        link.start(back[-1], remembered=tuple(one.address for one in nodes if one is not node))
+    link.run(120 * SECOND_MS)
+    assert not all_alive(back)
+    link.cut = lambda source, to: False
+    assert link.run(35 * SECOND_MS, lambda: all_alive(back))
+
+
+def test_seeds_are_asked_until_one_is_there():
+    """A seed that comes up a minute later is found, with pauses that grow to the reconnect interval and no further."""
+    link = Link()
+    second = no_id(link, "b")
+    link.start(second, Address("10.0.0.1", 9000))
+    link.run(60 * SECOND_MS)
+    first = link.start(no_id(link, "a", port=9000))
+    assert link.run(15 * SECOND_MS, lambda: all_alive([first, second]))
+
+
+def test_join_is_called_again():
+    """A name that stands for an address only later: that one is asked then."""
+    link = Link()
+    first = link.start(no_id(link, "a"))
+    second = no_id(link, "b")
+    second.core.start(joins=[], remembered=[], lone=False, now_ms=link.now_ms)
+    link.settle(second)
+    link.run(5 * SECOND_MS)
+    assert ids([second]) == {NO_CLUSTER}  # It was told to join something: it forms no cluster of its own.
+    second.core.join([first.address], now_ms=link.now_ms)
+    link.settle(second)
+    assert link.run(5 * SECOND_MS, lambda: all_alive([first, second]))
+
+
+def test_a_seed_that_talks_nonsense():
+    """Replies that are no replies are counted, and the seed is asked again."""
+    link = Link()
+    first = link.start(link.node("a"))
+    nonsense = [b"", b"\x47", first.envelope.wrap(b""), first.envelope.wrap(b"\x06"), first.envelope.wrap(b"\x02" * 40)]
+    original = first.core.reply
+    first.core.reply = lambda request, now_ms: nonsense.pop() if nonsense else original(request, now_ms=now_ms)
+    second = link.start(link.node("b"), first)
+    assert link.run(60 * SECOND_MS, lambda: all_alive([first, second]))
+    assert second.core.counters["bad_reply"] == 5

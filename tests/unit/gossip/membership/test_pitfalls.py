@@ -1,0 +1,343 @@
+"""What others learned the hard way about membership, each by its name; the trees' are in `tests/unit/gossip/tree`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.gossip import packets
+from gossipkv.gossip.core import Limits
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.profile import LAN
+from tests.unit.gossip.links import Link, Node, all_alive, all_see
+from tests.unit.gossip.membership.believing import Believer, member
+
+ALIVE, SUSPECT, DEAD, LEFT = State
+SECOND_MS = 1000
+SHORT_MEMORY = replace(LAN, dead_retention_ms=600_000)
+
+
+def halves(link: Link, nodes: list[Node]) -> None:
+    """Cut a cluster in two."""
+    left = {node.address for node in nodes[: len(nodes) // 2]}
+    link.cut = lambda source, to: (source in left) != (to in left)
+
+
+# 1. Dissemination
+
+
+@pytest.mark.parametrize("size", [7, 8, 9, 10])
+def test_the_hole_of_the_retransmit_limit(size):
+    """Memberlist sends a rumour four times in all at n <= 9, and one in twenty misses somebody; here it is eight."""
+    assert LAN.retransmits(size) >= 8
+    missed = 0
+    for seed in range(60):
+        link = Link(seed)
+        nodes = link.cluster(size)
+        for node in nodes:  # No anti-entropy: only the rumour counts.
+            node.core._exchange.differs = lambda source, now_ms: None
+        gone = nodes.pop()
+        gone.core.leave(now_ms=link.now_ms)
+        link.settle(gone)
+        link.run(3 * SECOND_MS)
+        missed += any(node.states()[gone.me.name] != "LEFT" for node in nodes)
+    assert missed == 0
+
+
+def test_dogpile_rumours_are_bounded():
+    """Confirmations are told on while they shorten the time and no longer: fifty accusers are three rumours."""
+    believer = Believer(*(member(f"n{i}") for i in range(60)), member("x"))
+    told = 0
+    for number in range(50):
+        believer.rumours.remove(member("x").id)
+        believer.verdict(member("x", SUSPECT), accuser=f"n{number}")
+        told += member("x").id in believer.rumours
+    assert told == 3
+
+
+def test_memberlist_299_neither_kind_of_news_starves():
+    """System messages drained before the users': here each kind has half a packet (see test_spreading.py too)."""
+    link = Link()
+    nodes = link.cluster(6)
+    for _ in range(30):
+        for number in range(200):
+            nodes[0].core._rumours.add(
+                number.to_bytes(8, "big"), packets.verdict(packets.Verdict(bytes(8), SUSPECT, 0, 1, bytes(8)))
+            )
+        nodes[0].core.tree.publish("a/key", b"value")
+        link.settle(nodes[0])
+        link.run(100)
+    assert all(node.core.tree.children("a") == ["key"] for node in nodes)
+
+
+# 2. Verdicts
+
+
+def test_nobody_is_killed_on_hearsay():
+    """A full exchange that calls somebody dead makes it suspect, and it has its whole time to refute."""
+    believer = Believer(*(member(f"n{i}") for i in range(10)), member("x"))
+    believer.record(member("x", DEAD, incarnation=0))
+    assert believer.state("x") is SUSPECT
+    believer.wait(LAN.suspicion_least_ms(11))
+    assert believer.state("x") is SUSPECT
+
+
+def test_a_node_never_seen_alive_is_never_dead():
+    """A verdict about an unknown is ignored; a record of a dead one is remembered, and is no news."""
+    believer = Believer()
+    for state in (SUSPECT, DEAD, LEFT, ALIVE):
+        believer.verdict(member("x", state))
+        assert believer.state("x") is None
+    believer.record(member("x", DEAD))
+    assert believer.changes == [("x", None, DEAD)]
+    assert member("x").id not in believer.rumours
+
+
+def test_buddy():
+    """The suspected one hears of it with the next ping, even when no rumour reaches it."""
+    link = Link()
+    nodes = link.cluster(6)
+    x = nodes[3]
+    suspecting = nodes[0]
+    suspecting.core._beliefs.unanswered(x.core._id, now_ms=link.now_ms)
+    for node in nodes:
+        node.core._rumours.remove(x.core._id)
+    assert link.run(8 * SECOND_MS, lambda: x.core.members.own.incarnation == 1)
+
+
+def test_the_dead_hear_of_it_when_they_call():
+    """A node that others took for dead learns it from the answer to its first ping."""
+    link = Link()
+    nodes = link.cluster(6)
+    link.freeze(nodes[5])
+    link.run(60 * SECOND_MS)
+    assert nodes[0].states()["n05"] == "DEAD"
+    nodes[5].held.clear()  # Nothing waits in its socket.
+    link.thaw(nodes[5])
+    assert link.run(3 * SECOND_MS, lambda: all_alive(nodes))
+
+
+def test_foca_25_no_flood_of_the_undead():
+    """Two halves that took each other for dead meet: they heal, and do not shout at each other without end."""
+    link = Link()
+    nodes = link.cluster(10)
+    halves(link, nodes)
+    link.run(60 * SECOND_MS)
+    link.cut = lambda source, to: False
+    before = [node.sent for node in nodes]
+    assert link.run(35 * SECOND_MS, lambda: all_alive(nodes))
+    link.run(10 * SECOND_MS)
+    sent = [node.sent - so_far for node, so_far in zip(nodes, before, strict=True)]
+    assert max(sent) < 100_000  # Some 45 s; at rest it is 150 bytes a second.
+    before = [node.sent for node in nodes]
+    link.run(30 * SECOND_MS)
+    assert max(node.sent - so_far for node, so_far in zip(nodes, before, strict=True)) < 30 * 250
+
+
+# 7. Asks in issues
+
+
+@pytest.mark.parametrize("hours", [0.02, 1, 23])
+def test_memberlist_222_partitions_heal_by_themselves(hours):
+    """Two halves find each other again without an operator, however long they were apart."""
+    link = Link()
+    nodes = link.cluster(4)
+    halves(link, nodes)
+    link.run(60 * SECOND_MS)
+    if hours > 1:  # The rest of the day is nothing but this.
+        for node in nodes:
+            for peer in node.core._peers.values():
+                peer.since_ms -= int(hours * 3_600_000)
+    else:
+        link.run(int(hours * 3_600_000))
+    assert sorted(nodes[0].states().values()) == ["ALIVE", "ALIVE", "DEAD", "DEAD"]
+    link.cut = lambda source, to: False
+    assert link.run(35 * SECOND_MS, lambda: all_alive(nodes))
+
+
+def test_many_dead_do_not_hide_the_one_that_came_back():
+    """With forty dead names in the table a partition of two nodes still heals in time."""
+    link = Link()
+    nodes = link.cluster(2)
+    for number in range(40):
+        ghost = Member(
+            member_id(f"ghost{number}"), f"ghost{number}", b"g" * 16, Address("10.9.0.1", number + 1), 1, 0, DEAD
+        )
+        for node in nodes:
+            node.core.on_record(ghost, now_ms=link.now_ms)
+    halves(link, nodes)
+    link.run(60 * SECOND_MS)
+    link.cut = lambda source, to: False
+    assert link.run(35 * SECOND_MS, lambda: all(list(node.states().values()).count("ALIVE") == 2 for node in nodes))
+
+
+def test_habitat_5581_a_restart_beats_what_was_said_before():
+    """An incarnation that began at zero lost against the dead one's; here the epoch is kept, and beats any."""
+    link = Link()
+    nodes = link.cluster(4)
+    for _ in range(3):
+        link.freeze(nodes[3])
+        link.run(7 * SECOND_MS)
+        link.thaw(nodes[3])
+        link.run(7 * SECOND_MS)
+    assert nodes[3].core.members.own.incarnation > 0
+    link.kill(nodes[3])
+    link.run(40 * SECOND_MS)
+    back = link.start(link.node("n03", epoch=2, port=nodes[3].address.port), nodes[0])
+    assert link.run(3 * SECOND_MS, lambda: all_alive([*nodes[:3], back]))
+
+
+def test_consul_6897_same_name_new_address():
+    """A dead member's name comes back at another address: it is let in at once, and the old address is forgotten."""
+    link = Link()
+    nodes = link.cluster(4)
+    link.kill(nodes[3])
+    link.run(40 * SECOND_MS)
+    back = link.start(link.node("n03", epoch=2, port=9999), nodes[0])
+    assert link.run(3 * SECOND_MS, lambda: all_alive([*nodes[:3], back]))
+    assert {node.core.members.get(back.core._id).address for node in nodes[:3]} == {back.address}
+
+
+def test_serf_604_the_dead_go():
+    """A dead member is forgotten by everybody at the end of its time, and does not come back."""
+    link = Link()
+    nodes = link.cluster(6, profile=SHORT_MEMORY)
+    link.kill(nodes.pop())
+    link.run(60 * SECOND_MS)
+    assert all_see(nodes, {node.me.name: "ALIVE" for node in nodes} | {"n05": "DEAD"})
+    assert link.run(700 * SECOND_MS, lambda: all_alive(nodes))
+    assert link.run(120 * SECOND_MS, lambda: not all_alive(nodes)) is False
+
+
+def test_chitchat_161_the_dead_do_not_circulate():
+    """Nodes that learned of a death at different times forget it together, so nobody learns it anew from another."""
+    link = Link()
+    nodes = link.cluster(4, profile=SHORT_MEMORY)
+    link.kill(nodes.pop())
+    link.run(300 * SECOND_MS)
+    late = [link.start(link.node(f"late{i}", profile=SHORT_MEMORY), nodes[0]) for i in range(2)]
+    link.run(5 * SECOND_MS)
+    assert all(node.states()["n03"] == "DEAD" for node in late)
+    everybody = [*nodes, *late]
+    assert link.run(330 * SECOND_MS, lambda: all_alive(everybody))
+    assert link.run(900 * SECOND_MS, lambda: not all_alive(everybody)) is False
+
+
+def test_scylla_14991_a_replaced_node_does_not_come_back():
+    """A node replaced under its name: word of its old epoch, however late and from whomever, changes nothing."""
+    link = Link()
+    nodes = link.cluster(4)
+    old = nodes[3].core.members.own
+    link.kill(nodes[3])
+    back = link.start(link.node("n03", epoch=2, port=9999), nodes[0])
+    link.run(5 * SECOND_MS)
+    everybody = [*nodes[:3], back]
+    for said in (old, old._replace(incarnation=9), old._replace(state=DEAD, incarnation=9)):
+        for node in everybody:
+            head = packets.gossip(member_id("n00"))
+            packet = node.envelope.wrap(head + packets.record(said))
+            node.core.receive(packet, nodes[0].address, now_ms=link.now_ms)
+            link.settle(node)
+    assert link.run(30 * SECOND_MS, lambda: not all_alive(everybody)) is False
+
+
+def test_chitchat_94_an_old_epoch_is_forgotten_with_the_new():
+    """Ten restarts of a name leave one member in the table."""
+    link = Link()
+    nodes = link.cluster(3)
+    for epoch in range(2, 12):
+        link.kill(nodes[2])
+        nodes[2] = link.start(link.node("n02", epoch=epoch, port=7000 + 100 * epoch), nodes[0])
+        link.run(4 * SECOND_MS)
+    assert all(len(node.core.members) == 3 for node in nodes)
+    assert all_alive(nodes)
+
+
+def test_consul_9927_queues_are_bounded():
+    """A node that flaps a thousand times is one rumour, and so is each other subject."""
+    believer = Believer(*(member(f"n{i}") for i in range(10)))
+    for incarnation in range(1000):
+        believer.verdict(member("n3", SUSPECT, incarnation=incarnation))
+        believer.verdict(member("n3", ALIVE, incarnation=incarnation + 1))
+    assert len(believer.rumours) <= 10
+
+
+def test_memberlist_311_a_member_is_told_of_whoever_it_pings():
+    """Blind nodes: one that knows me while I do not know it is found out by the hash on its ping."""
+    link = Link()
+    nodes = link.cluster(4)
+    nodes[0].core._beliefs._forget(nodes[0].core.members.get(nodes[2].core._id), link.now_ms)
+    assert not all_alive(nodes)
+    assert link.run(10 * SECOND_MS, lambda: all_alive(nodes))
+
+
+def test_flapping_does_not_end_a_node():
+    """Sequins died of a flapping ZooKeeper: ten short partitions in a minute end nothing."""
+    link = Link()
+    nodes = link.cluster(6)
+    for _ in range(10):
+        halves(link, nodes)
+        link.run(3 * SECOND_MS)
+        link.cut = lambda source, to: False
+        link.run(3 * SECOND_MS)
+    assert link.run(20 * SECOND_MS, lambda: all_alive(nodes))
+    assert all(node.stopped is None for node in nodes)
+
+
+def test_packets_fit():
+    """Whatever happens in a cluster of forty, no datagram is larger than the profile says."""
+    link = Link()
+    nodes = link.cluster(40)
+    for number in range(30):
+        nodes[number].core.tree.publish(f"partitions/db/{number}", b"x" * 300)
+        link.settle(nodes[number])
+    link.run(3 * SECOND_MS)
+    halves(link, nodes)
+    link.run(50 * SECOND_MS)
+    link.cut = lambda source, to: False
+    assert link.run(35 * SECOND_MS, lambda: all_alive(nodes))
+    assert LAN.packet_bytes - 200 < link.largest <= LAN.packet_bytes
+
+
+def test_members_are_bounded():
+    """Records of ever new names fill the table to its limit and no further; the dead make room for the live."""
+    link = Link()
+    node = link.node("a", limits=Limits(max_members=20))
+    link.start(node)
+    for number in range(100):
+        state = DEAD if number < 50 else ALIVE
+        said = Member(member_id(f"x{number}"), f"x{number}", b"u" * 16, Address("10.1.0.1", number + 1), 1, 0, state)
+        node.core.on_record(said, now_ms=link.now_ms)
+    assert len(node.core.members) == 20
+    assert node.core.counters["members_full"] == 50 - 19
+    assert "DEAD" not in node.states().values()
+
+
+def test_isolated():
+    """Set while nobody is heard for half a suspicion time; never where no other is known, or all have left."""
+    link = Link()
+    lone = link.start(link.node("lone", port=6000))
+    link.run(60 * SECOND_MS)
+    assert not lone.core.isolated(now_ms=link.now_ms)
+    nodes = link.cluster(3)
+    assert not nodes[0].core.isolated(now_ms=link.now_ms)
+    link.cut = lambda source, to: nodes[0].address in {source, to}
+    link.run(1500)
+    assert not nodes[0].core.isolated(now_ms=link.now_ms)
+    assert link.run(4 * SECOND_MS, lambda: nodes[0].core.isolated(now_ms=link.now_ms))
+    link.run(60 * SECOND_MS)
+    assert nodes[0].core.isolated(now_ms=link.now_ms)  # Also when it has given up on all of them.
+    assert not nodes[1].core.isolated(now_ms=link.now_ms)
+    link.cut = lambda source, to: False
+    assert link.run(15 * SECOND_MS, lambda: not nodes[0].core.isolated(now_ms=link.now_ms))
+    assert link.run(20 * SECOND_MS, lambda: all_alive(nodes))
+    for node in nodes[1:]:
+        node.core.leave(now_ms=link.now_ms)
+        link.settle(node)
+    link.run(SECOND_MS)
+    for node in nodes[1:]:
+        link.kill(node)
+    link.run(20 * SECOND_MS)
+    assert not nodes[0].core.isolated(now_ms=link.now_ms)

@@ -1,0 +1,145 @@
+"""How long a suspected member has, and who can shorten that."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.gossip.member import State
+from gossipkv.gossip.membership.suspicion import Suspicion
+from gossipkv.gossip.profile import LAN, PROFILES
+from tests.unit.gossip.membership.believing import Believer, member
+
+ALIVE, SUSPECT, DEAD, LEFT = State
+
+
+@pytest.mark.parametrize(
+    ("members", "seconds"),
+    [(4, [24, 11.3, 4]), (10, [24, 11.3, 4]), (100, [48, 22.7, 8]), (1000, [72, 34.1, 12])],
+)
+def test_the_published_times(members, seconds):
+    """Without confirmation six times the least; with one about half of that; with two the least."""
+    suspicion = Suspicion(b"0", LAN, members, 0)
+    times = [suspicion.deadline_ms]
+    for accuser in (b"1", b"2"):
+        assert suspicion.confirm(accuser)
+        times.append(suspicion.deadline_ms)
+    assert [time / 1000 for time in times] == pytest.approx(seconds, rel=0.03)
+    assert not suspicion.confirm(b"3")
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_too_few_to_confirm(members):
+    """Where nobody is left to confirm, the least time is all there is."""
+    suspicion = Suspicion(b"0", LAN, members, 0)
+    assert suspicion.deadline_ms == LAN.suspicion_least_ms(members) == 4000
+    assert not suspicion.confirm(b"1")
+
+
+def test_the_same_accuser_counts_once():
+    """Who said it already adds nothing by saying it again."""
+    suspicion = Suspicion(b"0", LAN, 50, 0)
+    before = suspicion.deadline_ms
+    assert not suspicion.confirm(b"0")
+    assert suspicion.deadline_ms == before
+
+
+@given(
+    members=st.integers(1, 3000),
+    profile=st.sampled_from(sorted(PROFILES)),
+    accusers=st.lists(st.binary(min_size=8, max_size=8), max_size=12),
+)
+def test_a_deadline_never_moves_out(members, profile, accusers):
+    """Whoever accuses, in whatever order: the deadline only moves in, and never below the least."""
+    constants = PROFILES[profile]
+    suspicion = Suspicion(b"first---", constants, members, 1000)
+    deadlines = [suspicion.deadline_ms]
+    for accuser in accusers:
+        suspicion.confirm(accuser)
+        deadlines.append(suspicion.deadline_ms)
+    assert deadlines == sorted(deadlines, reverse=True)
+    assert deadlines[-1] >= 1000 + constants.suspicion_least_ms(members)
+    assert deadlines[0] <= 1000 + constants.suspicion_most_ms(members)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d", "record"]), st.integers(0, 9000)), max_size=12))
+def test_a_verdict_never_comes_later_than_was_said(events):
+    """Accusations, by record or verdict, at any time: once a deadline stands, the verdict is there by then."""
+    believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
+    believer.unanswered("x")
+    started, deadline = believer.now_ms, math.inf
+    for accuser, after_ms in events:
+        suspicion = believer.beliefs._suspicions.get(member("x").id)
+        if suspicion is None:
+            break
+        assert suspicion.deadline_ms <= deadline
+        deadline = max(suspicion.deadline_ms, believer.now_ms)
+        believer.wait(after_ms)
+        if accuser == "record":
+            believer.record(member("x", SUSPECT))
+        else:
+            believer.verdict(member("x", SUSPECT), accuser=accuser)
+    suspicion = believer.beliefs._suspicions.get(member("x").id)
+    deadline = deadline if suspicion is None else max(suspicion.deadline_ms, believer.now_ms)
+    believer.wait(200_000)
+    assert believer.state("x") is DEAD
+    assert believer.members.peers[member("x").id].since_ms <= deadline
+    assert believer.members.peers[member("x").id].since_ms >= started + LAN.suspicion_least_ms(21)
+
+
+def test_without_lifeguard_nobody_is_waited_for():
+    """Plain SWIM, for comparison: the least time from the start."""
+    suspicion = Suspicion(b"0", replace(LAN, lifeguard=False), 100, 0)
+    assert suspicion.deadline_ms == LAN.suspicion_least_ms(100)
+
+
+def test_a_record_confirms_nothing():
+    """An exchange repeats a suspicion without saying whose; it must not count as one more accuser."""
+    believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
+    believer.unanswered("x")
+    suspicion = believer.beliefs._suspicions[member("x").id]
+    before = suspicion.deadline_ms
+    for _ in range(5):
+        believer.record(member("x", SUSPECT))
+        believer.record(member("x", DEAD))
+    assert believer.beliefs._suspicions[member("x").id].deadline_ms == before
+    assert believer.state("x") is SUSPECT
+
+
+def test_a_new_confirmation_is_told_on():
+    """Each accuser that shortened the time is passed on, so that it shortens the time of others too."""
+    believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
+    believer.unanswered("x")
+    for accuser, is_news in (("a", True), ("a", False), ("b", True), ("c", False)):
+        believer.rumours.remove(member("x").id)
+        believer.verdict(member("x", SUSPECT), accuser=accuser)
+        assert (member("x").id in believer.rumours) is is_news
+
+
+def test_grace_after_a_stall():
+    """A suspicion that ran out while this node stood still waits until what was sent meanwhile has been read."""
+    believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
+    believer.unanswered("x")
+    believer.now_ms += 200_000
+    believer.beliefs.grace_until_ms = believer.now_ms + 1000
+    believer.timers.run(believer.now_ms)
+    assert believer.state("x") is SUSPECT
+    believer.verdict(member("x", ALIVE, incarnation=1), accuser="x")
+    believer.wait(10_000)
+    assert believer.state("x") is ALIVE
+
+
+def test_an_old_timer_kills_nobody():
+    """The timer of a suspicion that was refuted does nothing to the next suspicion of the same member."""
+    believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
+    believer.unanswered("x")
+    deadline = believer.beliefs._suspicions[member("x").id].deadline_ms
+    believer.verdict(member("x", ALIVE, incarnation=1), accuser="x")
+    believer.wait(deadline - believer.now_ms - 10)
+    believer.unanswered("x")
+    believer.wait(1000)
+    assert believer.state("x") is SUSPECT
