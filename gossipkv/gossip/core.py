@@ -320,9 +320,9 @@ class Gossip:
         else:
             self._beliefs.told(record, now_ms=now_ms)
 
-    def on_age(self, known: Known, *, now_ms: int) -> None:
+    def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone."""
-        self._beliefs.aged(known, now_ms=now_ms)
+        self._beliefs.aged(known, first=first, now_ms=now_ms)
 
     # Requests
 

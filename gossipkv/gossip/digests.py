@@ -100,6 +100,17 @@ class Knowledge:
                     self._compare(known, found, now_ms)
         return found
 
+    def disbelieved(self, records: Iterable[Member]) -> Iterator[Member]:
+        """What this node says instead of these.
+
+        Digests do not show who is meant: a node that lost its disk may be in the very epoch of its past, and must hear
+        of that.
+        """
+        for record in records:
+            mine = self._members.get(record.id)
+            if mine is not None and mine.uuid != record.uuid:
+                yield mine
+
     def newer(self, wanted: Iterable[Known], now_ms: int) -> Differences:
         """What a sender of these wants lacks."""
         found = Differences([], [], [])

@@ -62,7 +62,7 @@ PAUSE_MS: Final = 1000  # Between two exchanges that this node begins.
 LONGEST_PAUSE_MS: Final = 8000  # When they change nothing here, as while a suspicion runs.
 LONGEST_WAIT_MS: Final = 5000  # For being still, where something always changes.
 MOST_ASKED: Final = 3  # Requests at once.
-KNOWN_BYTES: Final = 25  # Of one member in a digest, as a rule, and at most:
+KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule, and at most:
 MOST_KNOWN_BYTES: Final = 40
 MOST_TOLD_BYTES: Final = MAX_UNPACKED_BYTES // 2  # In one reply; the asker comes again for the rest.
 
@@ -73,8 +73,8 @@ class Hearer(Protocol):
     def on_record(self, record: Member, *, now_ms: int) -> None:
         """A statement about a member, this node perhaps."""
 
-    def on_age(self, known: Known, *, now_ms: int) -> None:
-        """For how long a member was not heard, or has been dead or gone."""
+    def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
+        """For how long a member was not heard, or has been dead or gone; `first`: nothing was known of it before."""
 
 
 @final
@@ -109,7 +109,7 @@ class Exchange:
         self.hash = StateHash(members, tree)
         self._seen = b""  # The hash when it was last looked at, and since when it is that.
         self._still_since_ms = 0
-        self._last_ms = 0
+        self._last_ms: int | None = None
         self._next_ms = 0
         self._pause_ms = PAUSE_MS
         self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
@@ -143,6 +143,8 @@ class Exchange:
             self._seen = self.hash.value
             self._still_since_ms = now_ms
             self._pause_ms = PAUSE_MS
+        if self._last_ms is None:
+            self._last_ms = now_ms
         still_ms = now_ms - self._still_since_ms
         if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:
             self._begin(source, now_ms)
@@ -208,6 +210,7 @@ class Exchange:
             found = self._newer(parts, now_ms)
         else:
             found = self._knowledge.compare((part for part in parts if isinstance(part, Digest)), now_ms)
+            found.records.extend(self._knowledge.disbelieved(part for part in parts if isinstance(part, Member)))
         told, more = self._told(found, now_ms)
         told += _wants(found.wanted, MAX_PART_BYTES)
         return pack(self._own, self.state_hash, flags | REPLY | (MORE if more else 0), b"".join(told))
@@ -255,14 +258,17 @@ class Exchange:
     def _hear(self, parts: Iterable[Part], now_ms: int) -> None:
         """Believe what is new among the parts of an exchange: records before what hangs on them."""
         parts = tuple(parts)
+        first: set[bytes] = set()
         for part in parts:
             if isinstance(part, Member):
+                if self._members.get(part.id) is None:
+                    first.add(part.id)
                 self._hearer.on_record(part, now_ms=now_ms)
         for part in parts:
             if isinstance(part, Digest):
                 for known in part.known:
                     if known.id != self._own and self._members.get(known.id) is not None:
-                        self._hearer.on_age(known, now_ms=now_ms)
+                        self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
             elif isinstance(part, Delta):
                 self._tree.apply(part, fresh=False)
 

@@ -1,9 +1,9 @@
 """Eight bytes that are equal where the same is known.
 
-The exclusive or, over the members, of a hash of what is known of each: its epoch, incarnation, whether it is dead or
-has left, and how far its branch is here.  A suspicion does not count: it is each node's own.  Of a dead member only
-that counts, and only for a while: what some have forgotten already and others not must not look like a difference.
-Kept up to date by what changes, so that a ping costs nothing.
+The exclusive or, over the members, of a hash of what is known of each: its uuid, epoch, incarnation, whether it is
+dead or has left, and how far its branch is here.  A suspicion does not count: it is each node's own.  Of a dead member
+no branch counts, and it does for a while only: what some have forgotten already and others not must not look like a
+difference.  Kept up to date by what changes, so that a ping costs nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEAD_COUNTS_MS: Final = 600_000  # Long after everybody has heard of it, and much shorter than it is remembered.
 
-_KNOWN: Final = struct.Struct(">8sQIBQ")
+_KNOWN: Final = struct.Struct(">8s16sQIBQ")
 _GONE: Final = frozenset({State.DEAD, State.LEFT})
 
 
@@ -48,11 +48,6 @@ class StateHash:
         if self._dirty:
             self._fold()
         return self._hash
-
-    @property
-    def fades_at_ms(self) -> int | None:
-        """When `pass_time` is to be called."""
-        return self._fades[0][0] if self._fades else None
 
     def touch(self, id_: bytes) -> None:
         """Something is known of this member in another way."""
@@ -86,5 +81,5 @@ class StateHash:
             if fades_ms <= self._now_ms:
                 return 0
             heapq.heappush(self._fades, (fades_ms, id_))
-        known = _KNOWN.pack(id_, member.epoch, member.incarnation, member.state if gone else 0, version)
+        known = _KNOWN.pack(id_, member.uuid, member.epoch, member.incarnation, member.state if gone else 0, version)
         return int.from_bytes(blake2b(known, digest_size=HASH_BYTES).digest(), "big")

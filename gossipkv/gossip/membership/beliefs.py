@@ -181,17 +181,18 @@ class Beliefs:
         self._rumours.remove(member.id)
         self._watcher.on_forgotten(member, now_ms=now_ms)
 
-    def aged(self, known: Known, *, now_ms: int) -> None:
+    def aged(self, known: Known, *, first: bool, now_ms: int) -> None:
         """Hear how old the last word of a peer is, or for how long it has been dead or gone.
 
-        Of a live one the latest that anybody heard is true; of a dead one the longest, so that all forget together.
+        Of a live one the latest that anybody heard is true, and for the `first` word of it the teller's; of a dead one
+        the longest, so that all forget together.
         """
         peer = self._members.peers.get(known.id)
         if peer is None or peer.member.epoch != known.epoch:
             return
         then_ms = now_ms - known.age_s * 1000
         if known.state not in {DEAD, LEFT}:
-            peer.heard_ms = max(peer.heard_ms, then_ms)
+            peer.heard_ms = then_ms if first else max(peer.heard_ms, then_ms)
         elif peer.member.state is known.state:
             peer.since_ms = min(peer.since_ms, then_ms)
             forgets_ms = peer.since_ms + self._profile.dead_retention_ms

@@ -156,8 +156,9 @@ class Joining:
             again_ms = self._profile.gossip_interval_ms
         if address in self._seeds:
             self._timers.at(self._ground.later(now_ms, again_ms), partial(self._again, address, seed))
-        if outcome is Outcome.SAME or not any(seed.asking for seed in self._seeds.values()):
-            self._introduce(now_ms)
+        nobody_asked = not any(seed.asking for seed in self._seeds.values())
+        if outcome is Outcome.SAME or (outcome is Outcome.REFUSED and nobody_asked):
+            self._introduce(now_ms)  # Not where ids met only: what they know of my name I hear at the next answer.
 
     def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
         if self._seeds.get(address) is not seed or seed.asking:

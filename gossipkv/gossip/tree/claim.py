@@ -5,6 +5,10 @@ time, then *confirmed*.  Where two nodes claim one number, all see the same two 
 beats provisional, then the smaller (count, uuid), the count being how often its owner has picked.  The loser picks
 again at once; whatever else it publishes stays, since ids steer who builds, and what is published is the truth.
 
+When many start together, all claim 1 and all but one lose.  So a loser does not take the next free number, which all
+would, but the one that falls to it when all losers it knows of take theirs in order; and it does not do so twice before
+the others' picks can have arrived.
+
 An id from the settings is *configured*: it may be shared by several nodes, it is never given up, and automatic claims
 make way for it.
 """
@@ -12,6 +16,7 @@ make way for it.
 from __future__ import annotations
 
 import enum
+from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
@@ -32,6 +37,8 @@ class Standing(enum.StrEnum):
     CONFIRMED = "confirmed"
     PROVISIONAL = "provisional"
 
+
+PICKS_IN_SETTLING: Final = 8  # So many times a node may pick in one convergence time, beside the first two.
 
 _FIRMNESS: Final = {standing: at for at, standing in enumerate(Standing)}
 
@@ -65,6 +72,8 @@ class Claim:
         self._wished = configured or remembered
         self._settle_ms = settle_ms
         self._since_ms = 0  # When this claim began to stand.
+        self._picks_at_ms = 0  # Not again before.
+        self._lost = False
         self._count = 0
         self._isolated = False
         self.shard_id: str | None = None
@@ -73,6 +82,8 @@ class Claim:
     @property
     def wakes_at_ms(self) -> int | None:
         """When to call `step`, besides after each change below `nodes`."""
+        if self._lost:
+            return self._picks_at_ms
         if self.shard_id is None or self.standing is not Standing.PROVISIONAL or self._isolated:
             return None
         return self._since_ms + self._settle_ms
@@ -85,18 +96,22 @@ class Claim:
                 return self.shard_id
             return None
         others = self._others()
+        self._lost = False
         if self.shard_id is None:
             wished = self._wished
             if wished is None or any(other.firmness < self._mine.firmness for other in others.get(wished, [])):
-                wished, self._count = _free(others, 1), 1  # What is remembered has count 0: it goes before fresh picks.
+                wished, self._count = (
+                    _free(set(others)),
+                    1,
+                )  # What is remembered has count 0: it goes before fresh picks.
             self._pick(wished, now_ms)
         else:
-            contenders = sorted(others.get(self.shard_id, []))
-            ahead = sum(other < self._mine for other in contenders)
-            if ahead:
-                # The others that lose here pick at the same time: each passes over as many numbers as lose before it.
+            self._lost = any(other < self._mine for other in others.get(self.shard_id, []))
+            if self._lost and now_ms >= self._picks_at_ms:
+                self._picks_at_ms = now_ms + self._settle_ms // PICKS_IN_SETTLING
+                shard_id = _share(others, self.shard_id, self._mine)
                 self._count += 1
-                self._pick(_free(others, ahead), now_ms)
+                self._pick(shard_id, now_ms)
         if isolated or self._isolated:
             self._since_ms = now_ms  # It has not stood before those who might object.
         self._isolated = isolated
@@ -113,6 +128,7 @@ class Claim:
     def _pick(self, shard_id: str, now_ms: int) -> None:
         self.standing = Standing.PROVISIONAL
         self._since_ms = now_ms
+        self._lost = False
         self._take(shard_id)
 
     def _take(self, shard_id: str) -> None:
@@ -143,13 +159,24 @@ class Claim:
         return found
 
 
-def _free(taken: dict[str, list[Claimant]], which: int) -> str:
-    """The `which`-th smallest number that nobody has."""
-    number = 0
-    while which:
-        number += 1
-        which -= str(number) not in taken
-    return str(number)
+def _free(taken: set[str]) -> str:
+    """The smallest number that is not taken."""
+    return next(str(number) for number in count(1) if str(number) not in taken)
+
+
+def _share(others: dict[str, list[Claimant]], mine: str, me: Claimant) -> str:
+    """What falls to a loser when all losers take the smallest free numbers, the firmer and earlier first."""
+    losers = [me]
+    for shard_id, claimants in others.items():
+        best = min([*claimants, me] if shard_id == mine else claimants, default=None)
+        losers += [loser for loser in claimants if loser != best and loser.firmness]
+    taken = set(others)
+    for loser in sorted(losers):
+        shard_id = _free(taken)
+        if loser == me:
+            break
+        taken.add(shard_id)
+    return shard_id
 
 
 def _read(value: bytes) -> Claimant | None:

@@ -150,9 +150,9 @@ class Tree:
         self._members[id_] = member
         branch = self._branches.get(id_)
         if branch is None:
-            branch = self._branches[id_] = Branch(member.epoch)
+            self._branches[id_] = Branch(member.epoch)
         elif branch.epoch < member.epoch and id_ != self.own:
-            branch = self._replace(id_, member.epoch)
+            self._replace(id_, member.epoch)
         if member.state in (State.DEAD, State.LEFT):
             self._dead.setdefault(id_)
             self._acknowledge(id_)
@@ -162,7 +162,7 @@ class Tree:
             self._dead.pop(id_, None)
         moved = self._show(id_)
         if moved or before is None or before.state is not member.state:
-            self._watches.step(branch.live)
+            self._watches.step(self._branches[id_].live)
 
     def forget(self, id_: bytes) -> None:
         """A dead member is remembered no more."""
@@ -230,6 +230,8 @@ class Tree:
             head = Head(delta.owner, delta.epoch, delta.target)
             self._refused[delta.owner] = max(head, self._refused.get(delta.owner, head))
             self.on_step(delta.owner)
+        elif outcome is Outcome.GAP and self._refused.pop(delta.owner, None) is not None:
+            self.on_step(delta.owner)  # It goes on behind what did not fit: perhaps there is less of it now.
         return outcome
 
     def tell_head(self, owner: bytes) -> None:
@@ -277,9 +279,7 @@ class Tree:
         if not self._room_for(sum(item_bytes(path, value) for _, path, value in delta.changes)):
             return Outcome.REFUSED, 0
         if delta.epoch > branch.epoch:
-            live = branch.live
             branch = self._replace(owner, delta.epoch)
-            self._watches.step(live)
         before, size = branch.version, branch.size_bytes + branch.staged_bytes
         outcome, step = branch.apply(delta, self.limits)
         if step is not None:
@@ -310,6 +310,7 @@ class Tree:
         self._refused.pop(owner, None)
         self._hot.forget(owner)
         branch = self._branches[owner] = Branch(epoch)
+        self._watches.step(before.live)
         return branch
 
     def _show(self, owner: bytes) -> bool:

@@ -136,8 +136,8 @@ def test_a_name_given_twice_across_a_partition():
     link.run(60 * SECOND_MS)
     link.cut = lambda source, to: False
     assert link.run(60 * SECOND_MS, lambda: younger.stopped is not None)
+    assert link.run(30 * SECOND_MS, lambda: {where for _, _, where in epochs(nodes, "x")} == {elder.address})
     assert link.run(30 * SECOND_MS, lambda: all_alive([*nodes, elder]))
-    assert {where for _, _, where in epochs(nodes, "x")} == {elder.address}
     assert elder.stopped is None
 
 

@@ -85,14 +85,14 @@ class Node:
             self.tree.on_member(record)
             self.exchange.touch(record.id, now_ms=now_ms)
 
-    def on_age(self, known: Known, *, now_ms: int) -> None:
+    def on_age(self, known: Known, *, first: bool = False, now_ms: int) -> None:
         """As membership does."""
         peer = self.members.peers[known.id]
         if peer.member.epoch == known.epoch:
             if peer.member.state in (State.DEAD, State.LEFT):
                 peer.since_ms = min(peer.since_ms, now_ms - known.age_s * 1000)
             else:
-                peer.heard_ms = max(peer.heard_ms, now_ms - known.age_s * 1000)
+                peer.heard_ms = max(0 if first else peer.heard_ms, now_ms - known.age_s * 1000)
 
     # Driving
 
@@ -132,11 +132,11 @@ class Node:
 
     def view(self, path: str = "") -> list[tuple[str, str, bytes]]:
         """All that a reader finds at and below a path, as (path, owner, value)."""
-        found = []
-        for entry in self.tree.entries(path, now_ms=self.link.now_ms):
-            found.append((f"{path}/{entry.name}" if path else entry.name, entry.owner, entry.value))
+        prefix = f"{path}/" if path else ""
+        entries = self.tree.entries(path, now_ms=self.link.now_ms)
+        found = [(prefix + entry.name, entry.owner, entry.value) for entry in entries]
         for name in self.tree.children(path):
-            found += self.view(f"{path}/{name}" if path else name)
+            found += self.view(prefix + name)
         return sorted(found)
 
 
@@ -198,9 +198,9 @@ class Link:
         """Later."""
         self.now_ms += ms
 
-    def settle(self, rounds: int = 30) -> None:
+    def settle(self, some: Iterable[Node] | None = None, rounds: int = 30) -> None:
         """Pings at random, as time passes, until all are equal."""
-        everyone = list(self.nodes.values())
+        everyone = list(self.nodes.values() if some is None else some)
         for _ in range(rounds):
             self.pass_time(2000)
             for node in everyone:

@@ -104,7 +104,9 @@ def test_a_newer_epoch_takes_the_old_branch_away_at_once() -> None:
     """Before anything of the new one has come; and the old one never comes back."""
     made = tree()
     publish(made, "ann", "k/old")
+    watch = made.watch("k")
     made.on_member(member("ann", epoch=2))
+    assert watch.changed
     assert (made.children("k"), names(made, "k", hidden=True)) == ([], [])
     assert publish(made, "ann", "k/old", "k/older") is Outcome.NOTHING
     assert made.children("k") == []
@@ -200,7 +202,7 @@ def test_what_is_no_path(path: str) -> None:
     with pytest.raises(BadRequest):
         made.publish(path)
     if path.isascii() and len(path) <= packets.MAX_PATH_BYTES:
-        delta = Delta(ANN, 1, 0, 0, 1, 1, False, (packets.Change(1, path, b""),))
+        delta = Delta(ANN, 1, 0, 0, 1, 1, reset=False, changes=(packets.Change(1, path, b""),))
         assert made.apply(delta) is Outcome.REFUSED
         assert made.counters["branch_refused"] == 1
     if path:
@@ -269,7 +271,7 @@ def test_memory_is_bounded_by_the_whole() -> None:
             publish(made, name, *(f"k/{key}" for key in range(4)))
         else:
             change = packets.Change(1, "k/1", bytes(500))
-            made.apply(Delta(member_id(name), 1, 0, 0, 1, 9, False, (change,)))  # Never goes on.
+            made.apply(Delta(member_id(name), 1, 0, 0, 1, 9, reset=False, changes=(change,)))  # Never goes on.
         assert made.size_bytes <= limits.max_tree_bytes
     assert made.counters["branch_refused"]
 

@@ -1,0 +1,280 @@
+"""Shard ids claimed in the tree."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.member import State
+from gossipkv.gossip.tree.claim import Claim, Standing
+from tests.unit.gossip.tree.linked import Link, Node, address_of, member
+
+SETTLE_MS = 10_000
+
+
+class Claimer:
+    """A node that claims."""
+
+    def __init__(self, link: Link, name: str, *, configured: str | None = None, remembered: str | None = None) -> None:
+        self.node = link.node(name, epoch=2 if remembered else 1)
+        self.claim = Claim(
+            self.node.tree,
+            uuid=name.encode(),
+            address=address_of(name),
+            configured=configured,
+            remembered=remembered,
+            settle_ms=SETTLE_MS,
+        )
+        self.remembered = remembered
+        self.watch = self.node.tree.watch("nodes")
+
+    def step(self, *, isolated: bool = False) -> None:
+        """As the node does after each change and when time is up."""
+        firm = self.claim.step(now_ms=self.node.link.now_ms, isolated=isolated)
+        if firm is not None:
+            self.remembered = firm
+
+
+def cluster(link: Link, *names: str) -> list[Claimer]:
+    """Nodes that know each other and have not claimed."""
+    made = [Claimer(link, name) for name in names]
+    meet(*made)
+    return made
+
+
+def meet(*claimers: Claimer) -> None:
+    """Make them know each other."""
+    for one in claimers:
+        one.node.knows(*(other.node for other in claimers if other is not one))
+
+
+def spread(claimers: list[Claimer], ms: int = SETTLE_MS + 8000) -> None:
+    """Let news and time pass, in steps of 200 ms, each node acting as soon as it hears."""
+    link = claimers[0].node.link
+    for _ in range(ms // 200):
+        link.pass_time(200)
+        for one in claimers:
+            for other in link.random.sample(claimers, min(3, len(claimers))):
+                if other is not one:
+                    one.node.tell(other.node)
+        link.run()
+        for one in claimers:
+            due = one.claim.wakes_at_ms
+            if one.watch.changed or (due is not None and due <= link.now_ms):
+                one.watch.look()
+                one.step()
+
+
+def ids(claimers: list[Claimer]) -> list[str]:
+    """What they claim."""
+    return sorted((one.claim.shard_id or "" for one in claimers), key=int)
+
+
+def put(reader: Node, name: str, shard_id: str, state: State = State.ALIVE, **value: object) -> None:
+    """Another's claim, as it stands at a reader."""
+    other = Link().node(name)
+    other.tree.publish(f"nodes/{shard_id}@{address_of(name)}", msgpack.packb(value))
+    reader.on_record(member(name), now_ms=0)
+    for part in other.tree.rumours.take(1000, 1):
+        for delta in packets.read_parts(part, 0):
+            assert isinstance(delta, packets.Delta)
+            reader.tree.apply(delta)
+    reader.on_record(member(name, state=state), now_ms=0)
+
+
+def test_the_smallest_free_number() -> None:
+    """Of [1, 1, 2] that is 3: shared ids are legal, and counted once."""
+    link = Link()
+    me = Claimer(link, "me")
+    for name, shard_id in (("a", "1"), ("b", "1"), ("c", "2"), ("d", "5"), ("e", "rack-7")):
+        put(me.node, name, shard_id, claim="configured", count=0, uuid=name.encode())
+    me.step()
+    assert (me.claim.shard_id, me.claim.standing) == ("3", Standing.PROVISIONAL)
+    assert me.node.tree.children("nodes").count(f"3@{address_of('me')}") == 1
+    (entry,) = [found for found in me.node.tree.entries("nodes", now_ms=0) if found.owner == "me"]
+    assert msgpack.unpackb(entry.value) == {"claim": "provisional", "count": 1, "uuid": b"me"}
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
+def test_ids_of_the_absent_are_not_free(state: State) -> None:
+    """They may come back with their data; not before they are forgotten."""
+    me = Claimer(Link(), "me")
+    put(me.node, "a", "1", state, claim="confirmed", count=1, uuid=b"a")
+    me.step()
+    assert me.claim.shard_id == "2"
+    fresh = Claimer(Link(), "me")
+    put(fresh.node, "a", "1", State.DEAD, claim="confirmed", count=1, uuid=b"a")
+    fresh.node.tree.forget(member("a").id)
+    fresh.step()
+    assert fresh.claim.shard_id == "1"
+
+
+def test_a_claim_is_firm_when_it_has_stood() -> None:
+    """For the convergence time, and not before others that might object: isolation does not count."""
+    link = Link()
+    me = Claimer(link, "me")
+    me.step()
+    assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
+    link.pass_time(SETTLE_MS - 1)
+    me.step()
+    assert me.claim.standing is Standing.PROVISIONAL
+    me.step(isolated=True)
+    assert me.claim.wakes_at_ms is None
+    link.pass_time(5 * SETTLE_MS)
+    me.step(isolated=True)
+    assert me.remembered is None
+    me.step()
+    assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
+    link.pass_time(SETTLE_MS)
+    me.step()
+    assert (me.claim.standing, me.remembered, me.claim.wakes_at_ms) == (Standing.CONFIRMED, "1", None)
+    me.step()
+    assert me.node.tree.children("nodes") == [f"1@{address_of('me')}"]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "keeps"),
+    [
+        ("provisional", ("provisional", 1, b"a"), False),
+        ("provisional", ("provisional", 1, b"z"), True),
+        ("provisional", ("provisional", 2, b"a"), True),
+        ("provisional", ("provisional", 0, b"z"), False),
+        ("provisional", ("confirmed", 9, b"z"), False),
+        ("confirmed", ("provisional", 0, b"a"), True),
+        ("confirmed", ("confirmed", 1, b"a"), False),
+        ("confirmed", ("confirmed", 1, b"z"), True),
+        ("confirmed", ("configured", 0, b"z"), False),
+    ],
+)
+def test_who_keeps_an_id(mine: str, theirs: tuple[str, int, bytes], keeps: bool) -> None:
+    """Configured, confirmed, provisional; then the smaller (count, uuid)."""
+    link = Link()
+    me = Claimer(link, "me")
+    me.step()
+    if mine == "confirmed":
+        link.pass_time(SETTLE_MS)
+        me.step()
+    claim, count, uuid = theirs
+    put(me.node, "other", "1", claim=claim, count=count, uuid=uuid)
+    me.step()
+    assert (me.claim.shard_id == "1") is keeps
+    if not keeps:
+        assert (me.claim.shard_id, me.claim.standing) == ("2", Standing.PROVISIONAL)
+        (entry,) = [found for found in me.node.tree.entries("nodes", now_ms=0) if found.owner == "me"]
+        assert msgpack.unpackb(entry.value)["count"] == 2
+
+
+def test_the_loser_goes_on_publishing() -> None:
+    """Everything but the id: the winner may have nothing yet (hazard 24)."""
+    link = Link()
+    me = Claimer(link, "me")
+    me.step()
+    me.node.tree.publish("partitions/geo/1/00001@me", b"x")
+    watch = me.node.tree.watch("partitions")
+    put(me.node, "other", "1", claim="confirmed", count=1, uuid=b"a")
+    me.step()
+    assert me.claim.shard_id == "2"
+    assert me.node.tree.children("partitions/geo/1") == ["00001@me"]
+    assert not watch.changed
+
+
+def test_what_a_newer_version_says_takes_its_id() -> None:
+    """A claim that cannot be read is no reason to take its number, nor to give up one's own."""
+    me = Claimer(Link(), "me")
+    put(me.node, "a", "1", claim="whatever", count=1, uuid=b"a")
+    put(me.node, "b", "2")
+    me.step()
+    assert me.claim.shard_id == "3"
+    put(me.node, "c", "3", claim=[1], count="x")
+    me.step()
+    assert me.claim.shard_id == "3"
+
+
+def test_configured_ids_are_shared_and_never_given_up() -> None:
+    """Two nodes of one id; both are firm at once."""
+    link = Link()
+    claimers = [Claimer(link, name, configured="west-1") for name in ("a", "b")]
+    meet(*claimers)
+    for one in claimers:
+        one.step()
+    spread(claimers)
+    assert [one.claim.shard_id for one in claimers] == ["west-1", "west-1"]
+    assert [one.remembered for one in claimers] == ["west-1", "west-1"]
+    assert len(claimers[0].node.tree.children("nodes")) == 2
+
+
+def test_a_restart_claims_what_it_remembers() -> None:
+    """Before those that pick at the same instant, but not from under one that has become firm meanwhile."""
+    link = Link()
+    old, new = Claimer(link, "z-old", remembered="1"), Claimer(link, "a-new")
+    meet(old, new)
+    new.step()
+    old.step()
+    assert (new.claim.shard_id, old.claim.shard_id) == ("1", "1")
+    spread([old, new])
+    assert (new.remembered, old.remembered) == ("2", "1")
+    late = Claimer(link, "late", remembered="2")
+    meet(old, new, late)
+    link.settle()
+    late.step()
+    assert late.claim.shard_id == "3"
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_two_at_the_same_instant(first: int) -> None:
+    """Two hundred times: one id each, the two smallest, soon and for good."""
+    for seed in range(first, first + 50):
+        link = Link(seed)
+        link.shuffled = True
+        link.loss = 0.1
+        claimers = cluster(link, f"x{seed}", f"y{seed * 7}")
+        for one in claimers:
+            one.step()
+        spread(claimers)
+        assert ids(claimers) == ["1", "2"]
+        assert all(one.claim.standing is Standing.CONFIRMED for one in claimers)
+
+
+@pytest.mark.parametrize(("size", "seeds"), [(3, 20), (8, 5), (40, 1)])
+def test_many_at_the_same_instant(size: int, seeds: int) -> None:
+    """The first numbers and no others, without a round for each of them."""
+    for seed in range(seeds):
+        link = Link(seed)
+        claimers = cluster(link, *(f"n{seed}-{number}" for number in range(size)))
+        for one in claimers:
+            one.step()
+        spread(claimers, 6000)
+        assert ids(claimers) == [str(number) for number in range(1, size + 1)]
+        spread(claimers, SETTLE_MS)
+        assert all(one.claim.standing is Standing.CONFIRMED for one in claimers)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_across_a_partition(seed: int) -> None:
+    """Both sides pick and confirm; after it heals exactly one of two equal claims moves, and nobody else does."""
+    link = Link(seed)
+    old = cluster(link, *(f"old{number}" for number in range(4)))
+    for one in old:
+        one.step()
+    spread(old)
+    sides = old[:2], old[2:]
+    halves = [[*side, Claimer(link, f"new{seed}{at}")] for at, side in enumerate(sides)]
+    for half in halves:
+        meet(*half)
+    link.passes = lambda one, two: any({one, two} <= {claimer.node for claimer in half} for half in halves)
+    for half in halves:
+        link.settle([claimer.node for claimer in half])
+        half[-1].step()
+        spread(half)
+    everyone = [*halves[0], *halves[1]]
+    assert ids(everyone) == ["1", "2", "3", "4", "5", "5"]
+    before = {one: one.claim.shard_id for one in everyone}
+    link.passes = lambda one, two: True
+    meet(*everyone)
+    spread(everyone)
+    link.settle()
+    spread(everyone)
+    assert ids(everyone) == ["1", "2", "3", "4", "5", "6"]
+    moved = [one for one in everyone if before[one] != one.claim.shard_id]
+    assert moved == [max(halves[0][-1], halves[1][-1], key=lambda one: one.node.me.name.encode())]

@@ -1,0 +1,141 @@
+"""Watchers: woken once, and never left with an old state."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.tree.tree import Tree
+from gossipkv.gossip.tree.watch import Watch, Watches
+from tests.unit.gossip.tree.linked import member
+from tests.unit.gossip.tree.test_tree import publish, tree
+
+
+def test_a_watcher_hears_of_what_is_below_it() -> None:
+    """At its path and below, not beside it; the root hears everything."""
+    watches = Watches()
+    below, root, beside = Watch("a/b"), Watch(""), Watch("a/bc")
+    for watch in (below, root, beside):
+        watches.add(watch)
+    for path in ("a/b", "a/b/c", "a/b/c/d"):
+        watches.step([path])
+    watches.step(["a/x"])
+    assert (below.revision, root.revision, beside.revision) == (3, 4, 0)
+
+
+def test_one_step_is_one_revision() -> None:
+    """However many keys it changes."""
+    watches = Watches()
+    watch = Watch("a")
+    watches.add(watch)
+    watches.step([f"a/{number}" for number in range(100)])
+    assert watch.revision == 1
+
+
+def test_a_watcher_is_woken_once_until_its_reader_looks() -> None:
+    """Steps meanwhile are one; nothing piles up for a slow reader."""
+    woken = []
+    made = tree()
+    watch = made.watch("k", lambda: woken.append(watch.revision))
+    for number in range(50):
+        made.publish(f"k/{number}")
+    assert woken == [1]
+    assert watch.changed
+    assert watch.look() == 50
+    assert not watch.changed
+    made.withdraw("k/7")
+    assert woken == [1, 51]
+
+
+def test_same_value_wakes_nobody() -> None:
+    """Publishing what is there already is no change: not here, not at a reader's."""
+    made = tree()
+    made.publish("k/1", b"x")
+    watch = made.watch("k")
+    made.publish("k/1", b"x")
+    assert not watch.changed
+    assert made.head(made.own).version == 1
+
+
+def test_withdrawals_and_values_wake_too() -> None:
+    """Not only what is added."""
+    made = tree()
+    watch = made.watch("k")
+    publish(made, "ann", "k/1")
+    assert watch.look() == 1
+    publish(made, "ann", "k/0", "k/1", value=b"new")
+    assert watch.look() == 2
+    publish(made, "ann", "z", "z2", "z3", "k/1")  # Of a larger version, with k/0 still there: one altered.
+    assert watch.look() == 3
+
+
+def test_who_let_go_hears_no_more() -> None:
+    """Twice does no harm, in the wake of another neither."""
+    made = tree()
+    watch = made.watch("k")
+    other = made.watch("k", lambda: made.unwatch(watch))
+    made.publish("k/1")
+    made.unwatch(watch)
+    made.publish("k/2")
+    assert other.revision == 2
+    assert watch.revision <= 1
+
+
+def test_states_wake_who_reads_all() -> None:
+    """From suspect to dead nothing changes for most readers, but it does for one that asks for all."""
+    made = tree()
+    publish(made, "ann", "k/1")
+    watch = made.watch("k")
+    for state in (State.SUSPECT, State.DEAD):
+        made.on_member(member("ann", state=state))
+    assert watch.look() == 2
+    made.forget(member_id("ann"))
+    assert watch.changed
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_the_last_state_is_never_missed(first: int) -> None:
+    """A reader that lists only when woken ends with what is there; its revisions only grow."""
+    for seed in range(first, first + 50):
+        random = Random(seed)
+        made, writer = tree(), Tree(member_id("ann"), 1)
+        seen: dict[str, tuple[int, object]] = {}
+        watches = [made.watch(path) for path in ("", "a", "a/b")]
+        for _ in range(60):
+            _happen(random, writer, made)
+            _carry(writer, made)
+            for watch in watches:
+                if watch.changed and random.random() < 0.5:
+                    before = seen.get(watch.path, (0, None))[0]
+                    seen[watch.path] = (watch.look(), _listing(made, watch.path))
+                    assert seen[watch.path][0] > before
+        for watch in watches:
+            if not watch.changed:
+                assert seen.get(watch.path, (0, _listing(tree(), watch.path)))[1] == _listing(made, watch.path)
+
+
+def _happen(random: Random, writer: Tree, made: Tree) -> None:
+    path = random.choice(["a/b/1", "a/b/2", "a/c", "d"])
+    draw = random.random()
+    if draw < 0.4:
+        writer.publish(path, bytes([random.randrange(9)]))
+    elif draw < 0.6:
+        writer.withdraw(path)
+    elif draw < 0.8:
+        made.on_member(member("ann", state=random.choice([State.ALIVE, State.SUSPECT, State.DEAD])))
+
+
+def _carry(writer: Tree, reader: Tree) -> None:
+    head = reader.head(writer.own)
+    for part in writer.deltas(writer.own, head.epoch, head.version, part_bytes=1400):
+        for delta in packets.read_parts(part, 0):
+            assert isinstance(delta, packets.Delta)
+            reader.apply(delta)
+
+
+def _listing(made: Tree, path: str) -> object:
+    entries = [(entry.name, entry.owner, entry.value) for entry in made.entries(path, now_ms=0, all=True)]
+    return made.children(path), entries
