@@ -119,7 +119,10 @@ class Checkers:
             self.found("only_real_places", machine, f"shows {member}, which was {said}")
 
     def _look_at_ranks(self, machine: Machine, members: list[Member]) -> None:
-        """What is believed about a member only gets newer; only the dead and those who left are forgotten."""
+        """What is believed about a member only gets newer; only the dead and those who left are forgotten.
+
+        Whoever was forgotten and is shown again must not be older: no dead epoch comes back.
+        """
         shown = self._ranks.setdefault((machine.name, machine.life), {})
         ranks = {member.name: member.rank for member in members}
         for name, before in shown.items():
@@ -127,6 +130,7 @@ class Checkers:
             if now is None:
                 if before.state in {State.ALIVE, State.SUSPECT}:
                     self.found("nobody_vanishes", machine, f"no longer shows {name}, which was {before}")
+                ranks[name] = before
             elif now < before:
                 self.found("ranks_never_fall", machine, f"shows {name} as {now} after {before}")
         self._ranks[machine.name, machine.life] = ranks
@@ -160,7 +164,7 @@ class Checkers:
             return  # Or nothing of this epoch is here yet.
         had = any(state.epoch == member.epoch and state.entries == entries for state in states)
         checker = "branches_never_go_back" if had else "only_real_states"
-        wrong = sorted(entries ^ states[least].entries)[:4]
+        wrong = [f"{path}={value[:8]!r}" for path, value in sorted(entries ^ states[least].entries)[:4]]
         self.found(checker, machine, f"shows of {member.name} in epoch {member.epoch} after state {least}: {wrong}")
 
     def _look_at_children(self, machine: Machine, visible: View) -> None:

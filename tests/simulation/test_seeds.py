@@ -34,7 +34,7 @@ STRUCK_AS = {
     "refused_write": {"disk_error", "disk_full"},
 }
 
-# Nobody is forgotten in minutes: `test_scenarios.py` takes these.
+# Nobody is forgotten in minutes, and nobody asks the table for it; the scenario `remembered` is about these.
 RARE = {"DEAD + FORGOTTEN", "LEFT + FORGOTTEN"}
 
 
