@@ -304,6 +304,58 @@ def wrap_sealed(
     return before + AESGCM(session_key(secret, session)).encrypt(counter.to_bytes(12, "big"), message, before)
 
 
+class Gate:
+    """Which packets a node lets in, and why not the others; it counts counters in a set and forgets none."""
+
+    def __init__(
+        self, cluster: str, cluster_id: bytes, *, secret: bytes | None = None, plain: bool = True, session: bytes = b""
+    ) -> None:
+        self.cluster, self.cluster_id = cluster, cluster_id
+        self.secret, self.plain, self.session = secret, plain, session
+        self.opened: dict[bytes, set[int]] = {}
+
+    def reason(self, packet: bytes, *, any_cluster: bool = False) -> str | None:
+        """None: let in."""
+        expected = prefix(0, self.cluster, self.cluster_id)
+        checks = (
+            (len(packet) >= 19, "short"),
+            (packet[:1] == b"G", "foreign"),
+            (packet[1:2] == b"\x01", "protocol_version"),
+            (packet[3:7] == expected[3:7], "cluster_name"),
+            (packet[2:3] in {b"\x00", b"\x01"}, "form"),
+            (any_cluster or packet[7:15] == expected[7:], "cluster_id"),
+        )
+        for holds, why in checks:
+            if not holds:
+                return why
+        if packet[2] == 1:
+            return self._sealed(packet)
+        if not self.plain:
+            return "not_sealed"
+        return None if zlib.crc32(packet[:15] + packet[19:]) == int.from_bytes(packet[15:19], "big") else "checksum"
+
+    def _sealed(self, packet: bytes) -> str | None:
+        if self.secret is None:
+            return "no_keys"
+        sender, counter = packet[15:35], int.from_bytes(packet[35:43], "big")
+        opened = self.opened.get(sender, set())
+        checks = (
+            (len(packet) >= 59, "short"),
+            (sender[4:] != self.session, "own"),
+            (sender[:4] == key_id(self.secret), "unknown_key"),
+            (counter not in opened and counter > max(opened, default=0) - 4096, "replayed"),
+        )
+        for holds, why in checks:
+            if not holds:
+                return why
+        try:
+            unwrap(packet, self.cluster, packet[7:15], self.secret)
+        except Broken:
+            return "not_authentic"
+        self.opened.setdefault(sender, set()).add(counter)
+        return None
+
+
 def unwrap(packet: bytes, cluster: str, cluster_id: bytes, secret: bytes | None = None) -> bytes:
     """The message of either form."""
     if packet[:15] == prefix(0, cluster, cluster_id):

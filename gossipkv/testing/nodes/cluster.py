@@ -49,6 +49,10 @@ class Defect(Exception):
     """A node has logged that it has a defect."""
 
 
+class Violation(AssertionError):
+    """A node has shown what must not be."""
+
+
 class Run(NamedTuple):
     """What came of a run."""
 
@@ -81,7 +85,7 @@ class Cluster:
         """
         return await client.ask(self.network, CLIENT, machine.address, method, *params, timeout_s=timeout_s)
 
-    async def until(self, holds: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.1) -> float:
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.25) -> float:
         """Returns when it holds: after how many seconds.
 
         Raises:
@@ -126,7 +130,29 @@ def simulate(
         return Run(trace.digest, list(trace.lines), cluster.struck, trio.current_time())
 
     with _lines_to(trace):
-        return scheduling.run(main, seed, limit_s=limit_s)
+        try:
+            return scheduling.run(main, seed, limit_s=limit_s)
+        except BaseExceptionGroup as group:
+            raise gravest(group) from None
+
+
+def gravest(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one of several errors that says most: a defect, what a check said, anything else; the others are noted."""
+    errors = sorted(_leaves(group), key=_gravity)
+    for other in errors[1:]:
+        errors[0].add_note(f"and {other!r}")
+    return errors[0]
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _gravity(error: BaseException) -> int:
+    kinds = (Defect, Violation, AssertionError)
+    return next((number for number, kind in enumerate(kinds) if isinstance(error, kind)), len(kinds))
 
 
 @contextmanager

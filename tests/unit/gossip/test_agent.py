@@ -180,6 +180,20 @@ async def test_few_requests_at_once(autojump_clock, nursery):
     assert [now_ms for now_ms, *_ in world.core.of("answered")] == [1000] * (3 * shell.MOST_ASKS)
 
 
+async def test_no_more_requests_wait_than_memory_is_for(autojump_clock, nursery):
+    """Those beyond have failed at once, each told once."""
+    world = World()
+    world.sockets.scripts[PEER] = [None]
+    most = shell.MOST_ASKS + shell.MOST_ASKS_WAITING
+    world.core.on["start"] = [Ask(PEER, b"question", token, 1000) for token in range(most + 5)]
+    await nursery.start(world.agent.run)
+    await trio.sleep(5)
+    answered = world.core.of("answered")
+    assert [now_ms for now_ms, *_ in answered] == [0] * 5 + [1000] * most
+    assert {token for _, _, token, _ in answered} == set(range(most + 5))
+    assert world.counted("asks_dropped") == 5
+
+
 async def test_what_must_be_durable(autojump_clock, nursery):
     """The core is told when it is, and not before; in order."""
     world = World()
