@@ -118,6 +118,11 @@ class Branch:
         """What its paths and values take at least when they are told."""
         return self.size_bytes - ITEM_OVERHEAD_BYTES * (len(self.live) + len(self.gone))
 
+    @property
+    def reach(self) -> int:
+        """Up to which version something is here, visible or staged: a transfer goes on from there."""
+        return self.version if self._staged is None else max(self.version, self._staged.reach)
+
     # The owner's side
 
     def put(self, path: str, value: bytes) -> None:

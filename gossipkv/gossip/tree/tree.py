@@ -203,6 +203,11 @@ class Tree:
         branch = self._branches.get(owner)
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.version)
 
+    def reach(self, owner: bytes) -> Head:
+        """Where what comes of a branch should go on: behind what is staged."""
+        branch = self._branches.get(owner)
+        return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.reach)
+
     def claims(self, owner: bytes) -> Head:
         """Where a branch is for all that others should care: also where it did not fit."""
         return max(self.head(owner), self._refused.get(owner, Head(owner, 0, 0)))
@@ -274,8 +279,8 @@ class Tree:
         owner, member = delta.owner, self._members.get(delta.owner)
         if owner == self.own:
             return Outcome.NOTHING, 0  # Nobody knows that better.
-        if member is None:
-            return Outcome.GAP, 0  # Its record is on the way, or was lost.
+        if member is None or member.epoch < delta.epoch:
+            return Outcome.GAP, 0  # Its record is on the way, or was lost; only the owner's record ends an epoch.
         branch = self._branches[owner]
         if delta.epoch < branch.epoch:
             return Outcome.NOTHING, 0
