@@ -20,19 +20,17 @@ What is learned is told on, as news of members and as HEADs of branches.
 from __future__ import annotations
 
 import math
-from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.gossip import packets
+from gossipkv.gossip.answers import DATAGRAMS, Answers, wants
 from gossipkv.gossip.digests import Knowledge
 from gossipkv.gossip.fields import Malformed
-from gossipkv.gossip.letters import Letters
 from gossipkv.gossip.member import Member
 from gossipkv.gossip.packets import (
     MAX_PART_BYTES,
     MORE,
     PACKED,
-    PART_HEAD_BYTES,
     REPLY,
     SYNC_BYTES,
     Delta,
@@ -41,12 +39,12 @@ from gossipkv.gossip.packets import (
     Known,
     Want,
 )
-from gossipkv.gossip.packing import MAX_UNPACKED_BYTES, pack, unpack
+from gossipkv.gossip.packing import pack, unpack
 from gossipkv.gossip.state_hash import StateHash
 from gossipkv.gossip.tree.branch import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.address import Address
     from gossipkv.gossip.chance import Random
@@ -57,14 +55,11 @@ if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
     from gossipkv.gossip.tree.tree import Tree
 
-DATAGRAMS: Final = 4  # So many make a digest, or an answer; more is faster and surer over TCP.
 PAUSE_MS: Final = 1000  # Between two exchanges that this node begins.
 LONGEST_PAUSE_MS: Final = 8000  # When they change nothing here, as while a suspicion runs.
 LONGEST_WAIT_MS: Final = 5000  # For being still, where something always changes.
 MOST_ASKED: Final = 3  # Requests at once.
-KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule, and at most:
-MOST_KNOWN_BYTES: Final = 40
-MOST_TOLD_BYTES: Final = MAX_UNPACKED_BYTES // 2  # In one reply; the asker comes again for the rest.
+KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule.
 
 
 class Hearer(Protocol):
@@ -109,6 +104,7 @@ class Exchange:
         self._ask = ask
         self._own = members.own.id
         self._knowledge = Knowledge(members, tree, profile)
+        self._answers = Answers(self._knowledge, tree, self._room)
         self.hash = StateHash(members, tree)
         self._seen = b""  # The hash when it was last looked at, and since when it is that.
         self._still_since_ms = 0
@@ -117,6 +113,7 @@ class Exchange:
         self._pause_ms = PAUSE_MS
         self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
         self._asked: set[Address] = set()
+        self._unfinished: dict[Address, bytes] = {}  # Who had more to tell than one reply takes; the hash since then.
         self._wanted_ms: dict[bytes, int] = {}
         tree.on_step = self.hash.touch
         self.hash.touch(self._own)
@@ -197,7 +194,8 @@ class Exchange:
             if state_hash != self.state_hash and now_ms >= self._next_ms:
                 self._begin(source, now_ms)
             return
-        self._answer(found, source, now_ms)
+        for reply_flags, body in self._answers.datagrams(found, now_ms):
+            self._sync(source, reply_flags, (body,))
 
     # SYNC over TCP
 
@@ -220,8 +218,8 @@ class Exchange:
         else:
             found = self._knowledge.compare((part for part in parts if isinstance(part, Digest)), now_ms)
             found.records.extend(self._knowledge.disbelieved(part for part in parts if isinstance(part, Member)))
-        told, more = self._told(found, now_ms)
-        told += _wants(found.wanted, MAX_PART_BYTES)
+        told, more = self._answers.told(found, now_ms)
+        told += wants(found.wanted, MAX_PART_BYTES)
         return pack(self._own, self.state_hash, flags | REPLY | (MORE if more else 0), b"".join(told))
 
     def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
@@ -233,19 +231,23 @@ class Exchange:
         self._asked.discard(source)
         if message is None:
             self._over_tcp[source] = False
+            self._unfinished.pop(source, None)
             return
         self._over_tcp.pop(source, None)
         _, flags = packets.read_sync(message)
         parts = list(packets.read_parts(unpack(message), 0))
         before = self.state_hash
         staged = self._hear(parts, now_ms)
-        told, _ = self._told(self._newer(parts, now_ms), now_ms)
+        if flags & MORE:
+            self._unfinished.setdefault(source, before)
+        told, _ = self._answers.told(self._newer(parts, now_ms), now_ms)
+        if flags & MORE and staged:
+            wanted = [self._knowledge.want(owner, now_ms) for owner in staged]
+            told += wants(wanted, MAX_PART_BYTES)
         if told:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(told)))
-        elif flags & MORE and staged:
-            wanted = [self._knowledge.want(owner, now_ms) for owner in staged]
-            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(_wants(wanted, MAX_PART_BYTES))))
-        elif flags & MORE and self.state_hash != before:
+        elif self._unfinished.pop(source, self.state_hash) != self.state_hash:  # It came on: ask for what is left.
+            self._unfinished[source] = self.state_hash
             self._request(source, self.request(now_ms=now_ms))
 
     # Inside
@@ -273,27 +275,28 @@ class Exchange:
         Returns whose branches came on and are not whole.
         """
         parts = tuple(parts)
-        first: set[bytes] = set()
+        self._hear_of_members(parts, now_ms)
         staged: set[bytes] = set()
         for part in parts:
-            if isinstance(part, Member):
-                if self._members.get(part.id) is None:
-                    first.add(part.id)
-                self._hearer.on_record(part, now_ms=now_ms)
-        for part in parts:
-            if isinstance(part, Digest):
-                for known in part.known:
-                    if known.id == self._own:
-                        self._look_at_own(known.epoch, known.version)
-                    elif self._members.get(known.id) is not None:
-                        self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
-            elif isinstance(part, Delta):
+            if isinstance(part, Delta):
                 outcome = self._tree.apply(part, fresh=False)
                 if outcome is Outcome.STAGED:
                     staged.add(part.owner)
                 elif outcome is not Outcome.NOTHING:
                     staged.discard(part.owner)
         return staged
+
+    def _hear_of_members(self, parts: Iterable[Part], now_ms: int) -> None:
+        parts = tuple(parts)
+        records = [part for part in parts if isinstance(part, Member)]
+        first = {record.id for record in records if self._members.get(record.id) is None}
+        for record in records:
+            self._hearer.on_record(record, now_ms=now_ms)
+        for known in (known for part in parts if isinstance(part, Digest) for known in part.known):
+            if known.id == self._own:
+                self._look_at_own(known.epoch, known.version)
+            elif self._members.get(known.id) is not None:
+                self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
 
     def _look_at_own(self, epoch: int, version: int) -> None:
         """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""
@@ -304,41 +307,6 @@ class Exchange:
     def _newer(self, parts: Iterable[Part], now_ms: int) -> Differences:
         wanted = [known for part in parts if isinstance(part, Want) for known in part.known]
         return self._knowledge.newer(wanted, now_ms)
-
-    def _answer(self, found: Differences, address: Address, now_ms: int) -> None:
-        """Tell in a few datagrams what another lacks, and what is wanted."""
-        letters = Letters(self._room, DATAGRAMS)
-        ages = self._knowledge.ages(found.records, now_ms)
-        fit = all(letters.add((packets.record(member), age)) for member, age in zip(found.records, ages, strict=True))
-        heads = []
-        for owner, epoch, version in found.branches:
-            deltas = self._tree.deltas(owner, epoch, version, part_bytes=self._room)
-            too_large = self._tree.is_large(owner, epoch, version, DATAGRAMS * self._room)
-            if too_large or not letters.add(tuple(islice(deltas, DATAGRAMS + 1))):
-                heads.append(packets.head(self._tree.head(owner)))
-        self._sync(address, REPLY, letters.bodies)
-        if heads or not fit:
-            by_name = fit and sum(map(len, heads)) <= self._room
-            self._sync(address, REPLY | MORE, (heads if by_name else [],))
-        self._sync(address, REPLY, ([part] for part in _wants(found.wanted, self._room)))
-
-    def _told(self, found: Differences, now_ms: int) -> tuple[list[bytes], bool]:
-        """What another lacks, for TCP; and whether there is more."""
-        told: list[bytes] = []
-        size = 0
-        for part in self._lacking(found, now_ms):
-            size += len(part)
-            if size > MOST_TOLD_BYTES:
-                return told, True
-            told.append(part)
-        return told, False
-
-    def _lacking(self, found: Differences, now_ms: int) -> Iterator[bytes]:
-        for member in found.records:
-            yield packets.record(member)
-        yield from self._knowledge.ages(found.records, now_ms)
-        for owner, epoch, version in found.branches:
-            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES)
 
     def _want(self, owner: bytes, source: Address, now_ms: int) -> None:
         """Ask who spoke of a branch for what is missing here, unless somebody was just asked."""
@@ -359,7 +327,7 @@ class Exchange:
             return
         wanted = [self._knowledge.want(head.owner, now_ms) for head in heads if head > self._tree.claims(head.owner)]
         if wanted:
-            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(_wants(wanted, MAX_PART_BYTES))))
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(wants(wanted, MAX_PART_BYTES))))
 
     def _request(self, address: Address, message: bytes) -> None:
         if len(self._asked) < MOST_ASKED and address not in self._asked:
@@ -383,12 +351,3 @@ class Exchange:
         """Longer in large clusters, so that the whole of them exchanges no more."""
         grown = max(0, math.ceil(math.log2(self._members.reachable)) - 5)
         return self._profile.exchange_interval_ms * (grown + 1)
-
-
-def _wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:
-    """These as parts."""
-    each = max(1, (most_bytes - PART_HEAD_BYTES) // MOST_KNOWN_BYTES)
-    return [
-        packets.want([packets.known(known) for known in wanted[begin : begin + each]])
-        for begin in range(0, len(wanted), each)
-    ]
