@@ -249,7 +249,8 @@ class Gossip:
             return
         self._send(source, self._answer_ping(message, source, peer, now_ms))
         if message[PING_HASH] != self._state.value:
-            self._exchange.differs(source, now_ms=now_ms)
+            if peer is not None:
+                self._exchange.differs(peer.member.address, now_ms=now_ms)
         elif self.tree.collecting:
             self.tree.acknowledged(message[SENDER])
 
@@ -258,10 +259,13 @@ class Gossip:
             packets.read_ping(message)  # It is whole.
             self._read(message, packets.PING_BYTES, source, now_ms)
         answer = self._ack_head + message[SEQUENCE] + self._state.value
-        if peer is not None and not (peer.alive and (source is None or source == peer.member.address)):
+        if peer is None:
+            return answer  # Anybody at all: no more than was sent, and no news that members should have.
+        is_there = source is None or source == peer.member.address
+        if not (peer.alive and is_there):
             # It must hear what is said of it; or that there is another of its name, at the address in the record.
             answer += packets.record(peer.member)
-        if self._rumours.size or self._tree_rumours.size:
+        if is_there and (self._rumours.size or self._tree_rumours.size):
             answer = self._spreading.laden(answer)
         return answer
 
@@ -274,7 +278,9 @@ class Gossip:
             self._read(message, packets.ACK_BYTES, source, now_ms)
         self._detector.acknowledged(message[SEQUENCE], now_ms)
         if message[ACK_HASH] != self._state.value:
-            self._exchange.differs(source, now_ms=now_ms)
+            peer = self._peers.get(message[SENDER])
+            if peer is not None:
+                self._exchange.differs(peer.member.address, now_ms=now_ms)
         elif self.tree.collecting:
             self.tree.acknowledged(message[SENDER])
 
@@ -282,7 +288,9 @@ class Gossip:
         if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
             self._read(message, packets.GOSSIP_BYTES, source, now_ms)
         elif kind == _SYNC:
-            self._exchange.receive(message, source, now_ms=now_ms)
+            peer = self._peers.get(message[SENDER])
+            at = source if peer is None else peer.member.address
+            self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
         elif kind == _NACK:
             packets.read_nack(message)  # It is whole.
             self._detector.missed(message[SEQUENCE])
@@ -320,6 +328,11 @@ class Gossip:
             self._naming.told(record, now_ms)
         else:
             self._beliefs.told(record, now_ms=now_ms)
+
+    def on_invented(self, epoch: int) -> None:
+        """What others have of this node's branch is not its own doing: it goes on in a new epoch."""
+        self.counters["branch_invented"] += 1
+        self._naming.outlive(epoch)
 
     def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone."""
