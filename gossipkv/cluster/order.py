@@ -20,7 +20,7 @@ class Place:
 
     host: str = HOST
     port: int = 0  # Any free one.
-    wrapper: list[str] = field(default_factory=list)  # A command that runs the node's, as `nsenter` does.
+    wrapper: list[str] = field(default_factory=list)  # A command that becomes the node's, as `nsenter` does.
 
 
 @final

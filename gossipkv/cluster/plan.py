@@ -47,7 +47,7 @@ class NodePlan:
     port: int
     host: str = HOST
     settings: dict[str, str] = field(default_factory=dict)  # Besides those of the cluster, and before them.
-    wrapper: list[str] = field(default_factory=list)  # A command that runs the node's, as `nsenter` does.
+    wrapper: list[str] = field(default_factory=list)  # A command that becomes the node's, as `nsenter` does.
 
     called: str = ""  # By the other nodes, when that is not its own name.
 

@@ -12,27 +12,26 @@ through one task to a worker thread.  Nothing here decides anything about the pr
 from __future__ import annotations
 
 import errno
-import math
 from collections import Counter
-from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 import trio
 
 from gossipkv.environment import MOST_DATAGRAM_BYTES
-from gossipkv.errors import GossipKVError, StorageError
+from gossipkv.errors import GossipKVError
 from gossipkv.gossip.asking import ask
 from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
+from gossipkv.gossip.keeping import Keeping
 from gossipkv.gossip.seeds import Seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gossipkv.address import Address
     from gossipkv.environment import Datagrams, Environment
-    from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.member import Member, State
+    from gossipkv.gossip.ports import Core, Keeper, Place
 
 # Handed over before Trio's other tasks have a turn: about two milliseconds.
 BATCH: Final = 100
@@ -43,57 +42,14 @@ MOST_WAITING: Final = 16_384
 # Requests over TCP at once; an answer may take some MiB.
 MOST_ASKS: Final = 8
 
+# And so many wait for their turn; a further one has failed.
+MOST_ASKS_WAITING: Final = 256
+
+# Defects that peers' bytes meet and that are logged; further ones are only counted.
+MOST_DEFECTS_TOLD: Final = 20
+
 # Refusals by others that are told of; further ones are only counted.
 MOST_REFUSALS: Final = 100
-
-# Between two attempts to write what must be durable.
-FIRST_PAUSE_S: Final = 0.5
-LAST_PAUSE_S: Final = 30.0
-
-
-class Members(Protocol):
-    """The part of `membership.members.Members` that a shell looks at."""
-
-    @property
-    def reachable(self) -> int: ...
-    def live(self) -> Sequence[Member]: ...
-
-
-class Core(Protocol):
-    """The part of `core.Gossip` that a shell drives."""
-
-    counters: Counter[str]
-
-    @property
-    def members(self) -> Members: ...
-    @property
-    def wakes_at_ms(self) -> int: ...
-    def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], lone: bool, now_ms: int) -> None: ...
-    def join(self, addresses: Sequence[Address], *, now_ms: int) -> None: ...
-    def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None: ...
-    def reply(self, request: bytes, *, now_ms: int) -> bytes | None: ...
-    def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None: ...
-    def stored(self, token: int, *, now_ms: int) -> None: ...
-    def wake(self, *, now_ms: int) -> None: ...
-    def leave(self, *, now_ms: int) -> None: ...
-    def take(self) -> list[Effect]: ...
-
-
-class Keeper(Protocol):
-    """Where a node keeps what must survive it; each may raise `StorageError`, and blocks."""
-
-    def keep(self, *, epoch: int | None = None, cluster_id: str | None = None, shard_id: int | None = None) -> None: ...
-    def remember(self, peers: Sequence[Address]) -> None: ...
-    def peers(self) -> list[Address]: ...
-
-
-class Place(Protocol):
-    """A node's claim of a place in the ring: a second thing that has a time of its own."""
-
-    @property
-    def wakes_at_ms(self) -> int | None: ...
-    def start(self, *, now_ms: int) -> None: ...
-    def step(self, *, now_ms: int) -> int | None: ...
 
 
 @final
@@ -113,19 +69,17 @@ class Agent:
         """`joins`: names or addresses of some members; without any this node is alone until others join it."""
         self._core = core
         self._place = place
-        self._seeds = Seeds(joins, environment.sockets)
+        self._seeds = Seeds(joins, environment.sockets, datagrams.reaches)
         self._datagrams = datagrams
         self._sockets = environment.sockets
-        self._threads = environment.threads
         self._clock = environment.clock
-        self._keeper = keeper
+        self._keeping = Keeping(keeper, environment.threads)
         self._log = structlog.get_logger("gossipkv.gossip")
         self._counters: Counter[str] = Counter()
         self._refusals: set[str] = set()
         self._asking = trio.CapacityLimiter(MOST_ASKS)
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
-        self._put, self._to_keep = trio.open_memory_channel[Store | Remember | int](math.inf)  # int: a shard id.
         self._stop: GossipKVError | None = None
         self._stopped = trio.Event()
 
@@ -141,7 +95,7 @@ class Agent:
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            remembered = await self._threads.run(self._keeper.peers)
+            remembered = await self._keeping.peers()
             await self._seeds.look_up()
             self._core.start(
                 joins=self._seeds.addresses,
@@ -151,7 +105,7 @@ class Agent:
             )
             if self._place is not None:
                 self._place.start(now_ms=self.now_ms())
-            nursery.start_soon(self._keep_all)
+            nursery.start_soon(self._keeping.run, self._stored)
             nursery.start_soon(self._serve)
             nursery.start_soon(self._seeds.watch, self._join, self._has_joined)
             self.act()
@@ -192,6 +146,10 @@ class Agent:
     def _has_joined(self) -> bool:
         return any(member.address in self._seeds.addresses for member in self._core.members.live())
 
+    def _stored(self, token: int) -> None:
+        self._core.stored(token, now_ms=self.now_ms())
+        self.act()
+
     # The task that hears
 
     async def _serve(self) -> None:
@@ -223,6 +181,8 @@ class Agent:
                 return
             except OSError as error:  # Of a datagram that was sent before; it says nothing about those that wait.
                 self._counters[f"receive_failed_{_name(error)}"] += 1
+            except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.
+                self._confess(defect)
             self.act()
             await trio.lowlevel.checkpoint()
 
@@ -242,7 +202,8 @@ class Agent:
             if due_ms is not None and due_ms <= now_ms:
                 shard_id = self._place.step(now_ms=now_ms)
                 if shard_id is not None:
-                    self._put.send_nowait(shard_id)
+                    self._log.info("place", shard_id=shard_id)
+                    self._keeping.put(shard_id)
                 self._perform()
         self._set_alarm()
 
@@ -255,7 +216,7 @@ class Agent:
                     assert self._nursery is not None
                     self._nursery.start_soon(self._ask, effect)
                 case Store() | Remember():
-                    self._put.send_nowait(effect)
+                    self._keeping.put(effect)
                 case Changed(member, before):
                     self._say(member, before)
                 case Complain(error):
@@ -272,19 +233,35 @@ class Agent:
 
     async def _ask(self, effect: Ask) -> None:
         reply = None
-        with trio.move_on_after(effect.timeout_ms / 1000) as limit:
+        if self._asking.statistics().tasks_waiting < MOST_ASKS_WAITING:
+            reply = await self._reply_of(effect)
+        else:
+            self._counters["asks_dropped"] += 1
+        try:
+            self._core.answered(effect.token, reply, now_ms=self.now_ms())
+        except Exception as defect:  # noqa: BLE001  # Nor must one reply.
+            self._confess(defect)
+        self.act()
+
+    def _confess(self, defect: Exception) -> None:
+        """What a peer sent met a defect of ours: told, the first few times with the traceback, and the node goes on."""
+        self._counters["defects"] += 1
+        if self._counters["defects"] <= MOST_DEFECTS_TOLD:
+            self._log.error("defect", exc_info=defect)
+
+    async def _reply_of(self, effect: Ask) -> bytes | None:
+        with trio.move_on_after(effect.timeout_ms / 1000):
             async with self._asking:
                 try:
-                    reply = await ask(self._sockets, effect.to, effect.request)
+                    return await ask(self._sockets, effect.to, effect.request)
                 except GossipKVError as error:
                     self._counters["asks_refused"] += 1
                     self._tell(f"{effect.to}: {error.message}")
                 except OSError as error:
                     self._counters[f"asks_failed_{_name(error)}"] += 1
-        if limit.cancelled_caught:
-            self._counters["asks_timed_out"] += 1
-        self._core.answered(effect.token, reply, now_ms=self.now_ms())
-        self.act()
+                return None
+        self._counters["asks_timed_out"] += 1
+        return None
 
     def _tell(self, refusal: str) -> None:
         """Once: that another node refuses us is for an operator to mend, and every attempt hears it again."""
@@ -302,37 +279,6 @@ class Agent:
             epoch=member.epoch,
             incarnation=member.incarnation,
         )
-
-    async def _keep_all(self) -> None:
-        """What must be durable, in order; it is tried until the disk takes it, since the core waits."""
-        async for what in self._to_keep:
-            match what:
-                case Store(epoch, cluster_id, token):
-                    await self._store(partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex()))
-                    self._core.stored(token, now_ms=self.now_ms())
-                    self.act()
-                case Remember(peers):
-                    await self._remember(peers)
-                case int(shard_id):
-                    await self._store(partial(self._keeper.keep, shard_id=shard_id))
-
-    async def _store(self, keep: Callable[[], None]) -> None:
-        pause_s = FIRST_PAUSE_S
-        while True:
-            try:
-                await self._threads.run(keep)
-            except StorageError as error:
-                self._log.error("cannot_store", error=error.message)
-                await trio.sleep(pause_s)
-                pause_s = min(2 * pause_s, LAST_PAUSE_S)
-            else:
-                return
-
-    async def _remember(self, peers: Sequence[Address]) -> None:
-        try:
-            await self._threads.run(self._keeper.remember, peers)
-        except StorageError as error:
-            self._log.warning("cannot_remember", error=error.message)
 
 
 def _name(error: OSError) -> str:

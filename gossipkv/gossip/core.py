@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.effects import Changed, Remember
-from gossipkv.gossip.envelope import Dropped, Envelope, cluster_id_of
+from gossipkv.gossip.envelope import NO_CLUSTER, Dropped, Envelope, cluster_id_of
 from gossipkv.gossip.exchange import Exchange
 from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.member import ID_BYTES, Member, State, member_id
@@ -23,7 +23,6 @@ from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.detector import Detector
 from gossipkv.gossip.membership.ground import Ground
 from gossipkv.gossip.membership.joining import Joining
-from gossipkv.gossip.membership.meeting import Outcome
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.naming import Naming
 from gossipkv.gossip.membership.outbox import Outbox
@@ -31,6 +30,7 @@ from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
 from gossipkv.gossip.packets import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
+from gossipkv.gossip.packing import unpack
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 
@@ -108,6 +108,7 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
+            part=self._beliefs.forget_all,
         )
         self._exchange = Exchange(
             self.members,
@@ -354,11 +355,15 @@ class Gossip:
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
         flags = packets.read_sync(message)[1]
-        mine = self._joining.flags(asked=True)
-        if self._joining.asked(cluster_id, flags) is not Outcome.SAME:
-            return packets.sync(self._id, self._state.value, mine | packets.REPLY)
-        self._heard_ms = now_ms
-        return self._exchange.reply(message, mine, now_ms=now_ms)
+        if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
+            self._heard_ms = now_ms
+            return self._exchange.reply(message, now_ms=now_ms)
+        address = next(
+            (part.address for part in packets.read_parts(unpack(message), 0) if isinstance(part, Member)), None
+        )
+        mine = self._joining.flags(asked=True, asker=address)
+        self._joining.asked(cluster_id, flags, message[SENDER], address, now_ms)
+        return packets.sync(self._id, self._state.value, mine | packets.REPLY)
 
     def _join_request(self, now_ms: int) -> bytes:
         flags = self._joining.flags(asked=False)

@@ -316,7 +316,8 @@ class Exchange:
         heads = []
         for owner, epoch, version in found.branches:
             deltas = self._tree.deltas(owner, epoch, version, part_bytes=self._room)
-            if not letters.add(tuple(islice(deltas, DATAGRAMS + 1))):
+            too_large = self._tree.is_large(owner, epoch, version, DATAGRAMS * self._room)
+            if too_large or not letters.add(tuple(islice(deltas, DATAGRAMS + 1))):
                 heads.append(packets.head(self._tree.head(owner)))
         self._sync(address, REPLY, letters.bodies)
         if heads or not fit:

@@ -7,6 +7,7 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 import structlog
+import trio
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
@@ -21,6 +22,9 @@ BACKLOG = 4096
 
 # The system chooses a number that is free for TCP; of so many one is free for UDP, too.
 MOST_ATTEMPTS = 64
+
+# For the names that the own address depends on; a start takes no longer because of them.
+RESOLVE_TIMEOUT_S = 5.0
 
 
 def bind(environment: Environment, address: Address) -> tuple[Listener, Datagrams]:
@@ -73,10 +77,12 @@ async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None
     """
     if wanted is not None:
         try:
-            host = (await sockets.resolve(wanted))[0].host
-        except OSError as error:
+            with trio.fail_after(RESOLVE_TIMEOUT_S):
+                host = (await sockets.resolve(wanted))[0].host
+        except (OSError, trio.TooSlowError) as error:
+            reason = (error.strerror or str(error)) if isinstance(error, OSError) else "the name service is silent"
             raise LocalError(
-                f"the address to advertise, {wanted}, is not known: {error.strerror or error}; see --advertise",
+                f"the address to advertise, {wanted}, is not known: {reason}; see --advertise",
                 {"address": str(wanted)},
             ) from error
         return Address(host, wanted.port or bound.port)
@@ -95,10 +101,11 @@ async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None
 
 async def _way(sockets: Sockets, joins: Sequence[Address]) -> str | None:
     """From where the first of them is reached that can be."""
-    for name in joins:
-        try:
-            for address in await sockets.resolve(name):
-                return sockets.source_towards(address)
-        except OSError:
-            continue
+    with trio.move_on_after(RESOLVE_TIMEOUT_S):
+        for name in joins:
+            try:
+                for address in await sockets.resolve(name):
+                    return sockets.source_towards(address)
+            except OSError:
+                continue
     return None

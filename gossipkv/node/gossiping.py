@@ -11,7 +11,7 @@ from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.envelope import NO_CLUSTER, Envelope, Seal
 from gossipkv.gossip.keyring import SESSION_BYTES
 from gossipkv.gossip.profile import PROFILES
-from gossipkv.gossip.tree.claim import NODES, Claim
+from gossipkv.gossip.tree.claim import NODES, Claim, Standing
 from gossipkv.gossip.tree.limits import TreeLimits
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 LEAVE_ROUNDS: Final = 3
 LEAVE_MOST_MS: Final = 1000
 
-# Who joins looks around before it claims a place: what it would take blindly, everybody else has.
+# Who joins looks around before it claims a place: what it would take blindly, everybody else has.  And who hears from
+# nobody looks so often whether that is over, for its claim has to stand before those who might object.
 LOOK_MS: Final = 1000
 
 
@@ -135,7 +136,7 @@ class Gossiping:
 
     def counters(self) -> dict[str, int]:
         """By name."""
-        return self.agent.counters()
+        return self.agent.counters() | {f"gossip_{name}": count for name, count in self._tree.counters.items()}
 
     def reply(self, request: bytes) -> bytes:
         """To another node.
@@ -191,6 +192,7 @@ class Place:
         self._watch = core.tree.watch(NODES)
         self._waits = waits
         self._begins_ms: int | None = None
+        self._looked_ms = 0
 
     @property
     def shard_id(self) -> str | None:
@@ -206,11 +208,17 @@ class Place:
         """When to call `step`; None: when something has happened."""
         if self._claim.shard_id is None:
             return self._begins_ms
-        return 0 if self._watch.changed else self._claim.wakes_at_ms
+        if self._watch.changed:
+            return 0
+        due_ms = self._claim.wakes_at_ms
+        if due_ms is None and self._claim.standing is Standing.PROVISIONAL:
+            return self._looked_ms + LOOK_MS
+        return due_ms
 
     def step(self, *, now_ms: int) -> int | None:
         """Claim, make way or confirm; a place to be remembered."""
         self._watch.look()
+        self._looked_ms = now_ms
         shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))
         return None if shard_id is None else int(shard_id)
 

@@ -93,7 +93,7 @@ async def run(
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        node = _Node(config, environment, directory, gossiping, reload, build)
+        node = _Node(config, environment, directory, gossiping, reload=reload, build=build)
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -147,6 +147,7 @@ class _Node:
         environment: Environment,
         directory: DataDirectory,
         gossiping: Gossiping,
+        *,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
         build: Build,
     ) -> None:

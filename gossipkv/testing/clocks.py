@@ -16,6 +16,8 @@ _WALL_AT_ZERO_MS = 1_700_000_000_000
 class Clocks:
     """What time it is on one machine; `environment.Clock`."""
 
+    __slots__ = ("_asleep_at_us", "_rate_from_us", "_scheduler", "offset_us", "rate", "wall_offset_ms")
+
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.offset_us = 0  # Of the monotonic clock; changed only by a sleep and when the machine is made.

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SOCKET_BUFFER_BYTES = 212_992  # Linux' default; what does not fit is lost.
 DATAGRAM_OVERHEAD_BYTES = 700  # What the kernel charges for one beside its content.
+NEVER_MS = 1 << 60  # A core that waits for nothing says so or later.
 START_US = 20 * MS
 WRITE_US = 4 * MS
 
@@ -72,8 +73,45 @@ class Boot(NamedTuple):
 class Machine:
     """One machine of a world."""
 
+    __slots__ = (
+        "_addresses",
+        "_free",
+        "_held",
+        "_inbox",
+        "_inbox_bytes",
+        "_missed_wake",
+        "_network",
+        "_outbox",
+        "_scheduler",
+        "_waiting",
+        "_wakes_at_ms",
+        "_wakes_at_us",
+        "address",
+        "clocks",
+        "core",
+        "crash_after_sends",
+        "disk",
+        "error",
+        "heard_ms",
+        "is_leaving",
+        "is_paused",
+        "is_starved",
+        "joins",
+        "kept",
+        "life",
+        "name",
+        "number",
+        "program",
+        "restarts",
+        "source",
+        "starts",
+        "timer_lag_us",
+        "world",
+    )
+
     def __init__(self, world: World, name: str, address: Address, program: Callable[[Boot], Core]) -> None:
         self.world = world
+        self._scheduler, self._network, self._addresses = world.scheduler, world.network, world.network.addresses
         self.number = len(world.machines)
         self.name = name
         self.address = address
@@ -114,7 +152,7 @@ class Machine:
         self.clocks.set_rate(rate)
         self._set_free()
         if self.core is not None:
-            self._set_wake(self.core)
+            self._set_wake(self.core.wakes_at_ms)
 
     # The process
 
@@ -145,7 +183,7 @@ class Machine:
             if self.life == life:
                 do()
 
-        self.world.scheduler.after(delay_us, unless_ended)
+        self._scheduler.after(delay_us, unless_ended)
 
     def _boot(self) -> None:
         kept = self.disk.read()
@@ -210,9 +248,9 @@ class Machine:
     def move(self, address: Address) -> None:
         """Have another address from the next start on."""
         assert self.core is None
-        self.world.network.unbind(self.address)
+        self._network.unbind(self.address)
         self.address = address
-        self.source = self.world.network.bind(address, self)
+        self.source = self._network.bind(address, self)
 
     # Pauses
 
@@ -232,7 +270,7 @@ class Machine:
         self._set_free()
         self._catch_up()
         if self.core is not None:
-            self._set_wake(self.core)  # The clock may have stood still.
+            self._set_wake(self.core.wakes_at_ms)  # The clock may have stood still.
 
     def starve(self) -> Callable[[], None]:
         """Nothing is sent or received, the process and its timers run; returns what ends this."""
@@ -247,7 +285,7 @@ class Machine:
         self._set_free()
         outbox, self._outbox = self._outbox, []
         for sent in outbox:
-            self.world.network.send(self, sent.to, sent.packet)
+            self._network.send(self, sent.to, sent.packet)
         self._catch_up()
 
     def _unless_over(self, end: Callable[[], None]) -> Callable[[], None]:
@@ -304,15 +342,15 @@ class Machine:
         """A datagram reached this machine."""
         core = self.core
         if self._free and core is not None:
-            world = self.world
-            now_ms = (world.scheduler.now_us + self.clocks.offset_us) // 1000
+            now_ms = (self._scheduler.now_us + self.clocks.offset_us) // 1000
             self.heard_ms = now_ms
-            core.receive(packet, world.network.addresses[source], now_ms=now_ms)
+            core.receive(packet, self._addresses[source], now_ms=now_ms)
             effects = core.take()
             if effects:
                 self._perform(core, effects)
-            if core.wakes_at_ms < self._wakes_at_ms:
-                self._set_wake(core)
+            wakes_at_ms = core.wakes_at_ms
+            if wakes_at_ms < self._wakes_at_ms and self.core is core:
+                self._set_wake(wakes_at_ms)
             return
         if core is None:
             return
@@ -331,26 +369,31 @@ class Machine:
         if core is None:
             return
         self.heard_ms = self.now_ms
-        core.receive(packet, self.world.network.addresses[source], now_ms=self.heard_ms)
+        core.receive(packet, self._network.addresses[source], now_ms=self.heard_ms)
         self._after(core)
 
     def on_wake(self, _data: bytes, at_us: int) -> None:
         """The timer set for then ran out."""
         if at_us != self._wakes_at_us:
             return  # Another one was set meanwhile, or in another life.
+        core = self.core
         self._wakes_at_us = self._wakes_at_ms = NEVER
         if self.is_paused:
             self._missed_wake = True
-        else:
-            self._wake()
+        elif core is not None:
+            wakes_at_ms = core.wakes_at_ms
+            if wakes_at_ms * 1000 <= at_us + self.clocks.offset_us or not self._free:
+                self._wake()
+            elif wakes_at_ms < NEVER_MS:  # What it was set for is no longer due: one in four events of members at rest.
+                at_us = wakes_at_ms * 1000 - self.clocks.offset_us
+                self._wakes_at_ms, self._wakes_at_us = wakes_at_ms, at_us
+                heappush(self._scheduler.events, (at_us, self._scheduler.next_number(), self.on_wake, b"", at_us))
 
     def _wake(self) -> None:
         core = self.core
         if core is None:
             return
-        now_ms = self.now_ms
-        if core.wakes_at_ms <= now_ms:
-            core.wake(now_ms=now_ms)
+        core.wake(now_ms=self.now_ms)
         self._after(core)
 
     def poke(self) -> None:
@@ -369,14 +412,14 @@ class Machine:
         effects = core.take()
         if effects:
             self._perform(core, effects)
-        if core.wakes_at_ms < self._wakes_at_ms and self.core is core:
-            self._set_wake(core)
-
-    def _set_wake(self, core: Core) -> None:
         wakes_at_ms = core.wakes_at_ms
-        if wakes_at_ms >= NEVER // MS:
+        if wakes_at_ms < self._wakes_at_ms and self.core is core:
+            self._set_wake(wakes_at_ms)
+
+    def _set_wake(self, wakes_at_ms: int) -> None:
+        if wakes_at_ms >= NEVER_MS:
             return
-        scheduler = self.world.scheduler
+        scheduler = self._scheduler
         at_us = max(self.clocks.world_us(wakes_at_ms), scheduler.now_us)
         if self.timer_lag_us is not None:
             at_us += self.timer_lag_us()
@@ -386,11 +429,11 @@ class Machine:
     # Effects
 
     def _perform(self, core: Core, effects: list[Effect]) -> None:
-        free = self._free
+        free, send = self._free, self._network.send
         for effect in effects:
             if type(effect) is Send:
                 if free:
-                    self.world.network.send(self, effect.to, effect.packet)
+                    send(self, effect.to, effect.packet)
                 else:
                     self._send(effect)
             else:
@@ -402,7 +445,7 @@ class Machine:
         if self.is_starved:
             self._outbox.append(effect)
             return
-        self.world.network.send(self, effect.to, effect.packet)
+        self._network.send(self, effect.to, effect.packet)
         if self.crash_after_sends is not None:
             self.crash_after_sends -= 1
             if self.crash_after_sends <= 0:

@@ -336,8 +336,10 @@ def test_a_forked_child_does_not_hold_the_leash(tmp_path):
             os.kill(fork, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("ignoring", [False, True])
+@pytest.mark.parametrize(
+    ("number", "ignoring"),
+    [(signal.SIGINT, False), (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False)],
+)
 def test_interrupted_it_ends_all(tmp_path, number, ignoring):
     """Ctrl-C, SIGTERM and SIGHUP let every node end well, also where a shell has interrupts ignored."""
     with up(tmp_path, ignoring_interrupts=ignoring) as process:

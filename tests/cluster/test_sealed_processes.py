@@ -57,7 +57,7 @@ def test_a_wrong_key(tmp_path):
 
 
 def test_keys_change_while_nodes_run(tmp_path):
-    """Install, use, remove, each told by SIGHUP: nobody is declared dead on the way, and the old one is no use after."""
+    """Install, use, remove, each told by SIGHUP: nobody is declared dead, and the old one is useless after."""
     ring, old = tmp_path / "keys", tmp_path / "old"
     first = keys("new", ring)
     shutil.copy(ring, old)

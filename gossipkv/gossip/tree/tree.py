@@ -14,7 +14,7 @@ from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import Head
 from gossipkv.gossip.tree.branch import Branch, Item, Outcome
-from gossipkv.gossip.tree.chunks import chunks
+from gossipkv.gossip.tree.chunks import chunks, least_bytes
 from gossipkv.gossip.tree.hot import Hot
 from gossipkv.gossip.tree.index import Index
 from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
@@ -218,6 +218,11 @@ class Tree:
         if branch is None or branch.epoch < epoch:
             return iter(())
         return chunks(owner, branch, version if epoch == branch.epoch else 0, part_bytes)
+
+    def is_large(self, owner: bytes, epoch: int, version: int, most_bytes: int) -> bool:
+        """Whether what is newer here than that is known to take more."""
+        branch = self._branches[owner]
+        return least_bytes(branch, version if epoch == branch.epoch else 0) > most_bytes
 
     def apply(self, delta: Delta, *, fresh: bool = True) -> Outcome:
         """Take what another node knows of a branch; `fresh`: it is news, to be told on as it is."""

@@ -271,6 +271,16 @@ def test_status_for_people(run, database):
     assert "\x1b" not in text
 
 
+def test_status_of_a_node_that_is_alone(run):
+    """It is said that what it knows of others is stale; and its place in the ring."""
+    for isolated in (True, False):
+        info = {**INFO, "isolated": isolated, "shard_id": "7"}
+        with FakeNode(answering(("status", of_one_or_all), ("info", info))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        assert ("isolated: it hears from no other node" in text) is isolated
+        assert "cluster c, shard 7, up" in text
+
+
 def test_status_for_programs(run):
     """--json is what the node told, of one database or all."""
     with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:

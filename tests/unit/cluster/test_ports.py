@@ -65,7 +65,7 @@ def test_a_port_in_use(kind):
         assert reserve(HOST, second) is None
         assert second not in choose_and_close(2)
         with pytest.raises(LocalError, match=f"{second} is in use"):
-            choose(HOST, second - first + 1, base_port=first, taken=set())
+            choose(HOST, 1, base_port=second, taken=set())
     assert first in choose_and_close(2)
 
 

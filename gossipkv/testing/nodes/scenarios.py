@@ -1,0 +1,25 @@
+"""What whole nodes go through, by name; each scenario draws its details from the seed, and ends when all is well again.
+
+A scenario that fails raises `Violation`, or an `AssertionError` when something did not come about in time.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.testing.nodes.comings import blackout, crashes, join, leave, restarts
+from gossipkv.testing.nodes.mistakes import strangers, twins
+from gossipkv.testing.nodes.storms import partition, storm, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from gossipkv.testing.nodes.cluster import Cluster
+
+SCENARIOS: Final[Mapping[str, Callable[[Cluster], Awaitable[None]]]] = MappingProxyType(
+    {
+        function.__name__: function
+        for function in (join, leave, restarts, blackout, crashes, partition, storm, tree, twins, strangers)
+    }
+)

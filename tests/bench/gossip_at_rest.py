@@ -1,0 +1,172 @@
+"""What a node among many costs while nothing happens: its CPU time and its wake-ups, Trio and UDP real.
+
+    python -m tests.bench.gossip_at_rest [--members 64] [--seconds 60] [--profile lan]
+
+One node is `gossipkv serve`, as people run it.  The others are cores with their agents in one process, each with
+its own UDP socket and TCP port.  Measured is the one process, after everybody knows everybody and a while has passed.
+For comparison the same node is measured alone.  Goal: at most 1 % of a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.address import Address
+from gossipkv.cli import logs
+from gossipkv.client import blocking
+from gossipkv.gossip.agent import Agent
+from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.profile import PROFILES
+from gossipkv.reality import real
+from gossipkv.wire.frames import FrameReader
+from gossipkv.wire.rpc import decode_request, response
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TICKS = os.sysconf("SC_CLK_TCK")
+SETTLE_S = 30  # After everybody is known: rumours end, claims settle, exchanges run.
+
+
+class NoDisk:
+    """What others would keep."""
+
+    def keep(self, *, epoch: int | None = None, cluster_id: str | None = None, shard_id: int | None = None) -> None:
+        """Nothing."""
+
+    def remember(self, peers: Sequence[Address]) -> None:
+        """Nothing."""
+
+    def peers(self) -> list[Address]:
+        """None."""
+        return []
+
+
+def make_peer(name: str, profile: str, seed: Address) -> tuple[Agent, trio.SocketListener]:
+    """One of the others, with its TCP port."""
+    environment = real()
+    listener = environment.sockets.listen("127.0.0.1", 0, 128)
+    address = Address(*listener.getsockname()[:2])
+    core = Gossip(
+        Me(name, random.randbytes(16), 1, address, "gossipkv", NO_CLUSTER, pinned=False),
+        PROFILES[profile],
+        random.Random(name),
+        limits=Limits(),
+        envelope=Envelope("gossipkv"),
+    )
+    core.tree.publish(f"nodes/{name}@{address}", b"a value of the usual length")
+    agent = Agent(core, environment.sockets.datagrams(*address), environment, NoDisk(), [seed])
+    return agent, trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+
+
+async def answer(agent: Agent, stream: trio.SocketStream) -> None:
+    """Requests over TCP."""
+    reader = FrameReader()
+    async for received in stream:
+        reader.feed(received)
+        for frame in reader:
+            request = decode_request(frame)
+            found = request.params[0]
+            assert isinstance(found, bytes)
+            await stream.send_all(response(request.msgid, agent.reply(found)))
+
+
+async def run_peers(count: int, profile: str, seed: Address) -> None:
+    """All the others, until the process is ended."""
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            agent, listener = make_peer(f"peer-{number:04}", profile, seed)
+
+            async def serve(stream: trio.SocketStream, agent: Agent = agent) -> None:
+                async with stream:
+                    await answer(agent, stream)
+
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            await nursery.start(agent.run)
+            await trio.sleep(0.05)
+
+
+def cpu_s(process: int) -> float:
+    """User and system time of a process."""
+    found = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(found[11]) + int(found[12])) / TICKS
+
+
+def switches(process: int) -> int:
+    """How often it went to sleep of its own will."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("voluntary_ctxt_switches")))
+
+
+def measure(process: int, seconds: float) -> str:
+    """CPU and wake-ups over a while."""
+    before, slept = cpu_s(process), switches(process)
+    began_s = time.monotonic()
+    time.sleep(seconds)
+    took_s = time.monotonic() - began_s
+    return (
+        f"{100 * (cpu_s(process) - before) / took_s:.2f} % of a core, "
+        f"{(switches(process) - slept) / took_s:.1f} wake-ups a second, over {took_s:.0f} s"
+    )
+
+
+def run_node(stack: ExitStack, profile: str) -> tuple[subprocess.Popen[bytes], str]:
+    """The node that is measured, and its address."""
+    place = stack.enter_context(tempfile.TemporaryDirectory())
+    line = [sys.executable, "-m", "gossipkv", "serve", "--data", place, "--listen", "127.0.0.1:0", "--profile", profile]
+    process = subprocess.Popen([*line, "--log-level", "error"], stdout=subprocess.PIPE)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    assert process.stdout is not None
+    return process, process.stdout.readline().split()[1].decode()
+
+
+def alive(address: str) -> int:
+    """How many the node knows to live."""
+    with blocking.connect(address) as client:
+        return sum(member["state"] == "alive" for member in client.members())
+
+
+def main() -> None:
+    """Measure, and say so."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--profile", default="lan", choices=[*PROFILES])
+    parser.add_argument("--peers-of", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.peers_of:
+        logs.configure("error", "text")
+        host, _, port = chosen.peers_of.rpartition(":")
+        trio.run(run_peers, chosen.members - 1, chosen.profile, Address(host, int(port)))
+        return
+    with ExitStack() as stack:
+        node, address = run_node(stack, chosen.profile)
+        print(f"alone:    {measure(node.pid, min(20, chosen.seconds))}")
+        line = [sys.executable, "-m", "tests.bench.gossip_at_rest", "--peers-of", address]
+        peers = subprocess.Popen([*line, "--members", str(chosen.members), "--profile", chosen.profile])
+        stack.callback(peers.wait)
+        stack.callback(peers.kill)
+        while alive(address) < chosen.members:
+            assert peers.poll() is None
+            time.sleep(1)
+        time.sleep(SETTLE_S)
+        print(f"among {chosen.members}: {measure(node.pid, chosen.seconds)}")
+        print(f"the others together: {measure(peers.pid, 10)}")
+        assert alive(address) == chosen.members, "not at rest: somebody was lost"
+
+
+if __name__ == "__main__":
+    main()

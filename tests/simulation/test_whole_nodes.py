@@ -1,0 +1,44 @@
+"""Whole nodes that find, miss and find each other again: each scenario with many seeds, each seed twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from gossipkv.testing.nodes.cluster import Cluster, Violation, simulate
+from gossipkv.testing.nodes.replay import Plan, run
+from gossipkv.testing.nodes.scenarios import SCENARIOS
+
+SEEDS = {3: range(6), 5: range(4), 9: range(2)}
+PLANS = [Plan(name, members, seed) for name in sorted(SCENARIOS) for members, seeds in SEEDS.items() for seed in seeds]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")
+def test_a_scenario(plan: Plan) -> None:
+    """It comes to a good end, and twice to the same."""
+    first = run(plan)
+    assert run(plan).trace == first.trace, plan.command
+
+
+def test_every_fault_strikes() -> None:
+    """In the storms of this file; a fault that never strikes is tested by nobody."""
+    struck: Counter[str] = Counter()
+    for seed in SEEDS[3]:
+        struck += run(Plan("storm", 3, seed)).struck
+    expected = {"kill", "power", "crash", "cut", "clog", "heal", "leave", "loss", "duplicate", "reorder", "corrupt"}
+    assert {fault for fault in expected if struck[fault] == 0} == set()
+
+
+def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command names the scenario, how many nodes, and the seed."""
+
+    async def broken(cluster: Cluster) -> None:
+        await cluster.machines[0].start()
+        raise Violation("as planted")
+
+    monkeypatch.setattr("gossipkv.testing.nodes.replay.SCENARIOS", {"join": broken})
+    with pytest.raises(Violation, match="as planted") as caught:
+        run(Plan("join", 3, 5))
+    assert caught.value.__notes__ == ["to replay: gossipkv simulate --whole join --members 3 --seed 5"]
+    assert simulate(SCENARIOS["join"], 5, machines=3).virtual_s > 60

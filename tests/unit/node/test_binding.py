@@ -1,0 +1,102 @@
+"""One number for TCP and UDP, and the address that a node tells others."""
+
+from __future__ import annotations
+
+import errno
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from gossipkv.address import Address
+from gossipkv.errors import LocalError
+from gossipkv.node.binding import MOST_ATTEMPTS, advertised, bind
+
+SEED = Address("seed", 7070)
+
+
+class Sockets:
+    """Gives the numbers of `free` in turn for TCP; for UDP those of `taken` are in use; names by `names`."""
+
+    def __init__(self, *free, taken=(), names=None, refusal=errno.EADDRINUSE):
+        self.free = list(free)
+        self.taken = set(taken)
+        self.names = names or {}
+        self.refusal = refusal
+        self.open = set()
+
+    def listen(self, host, port, _backlog):
+        """The next free number, unless one is asked for."""
+        port = port or self.free.pop(0)
+        self.open.add(port)
+        return SimpleNamespace(getsockname=lambda: (host, port, 0, 0), close=lambda: self.open.discard(port))
+
+    def datagrams(self, host, port):
+        """Where it is bound."""
+        if port in self.taken:
+            raise OSError(self.refusal, "refused")
+        return host, port
+
+    async def resolve(self, name):
+        """By the book; one name is never answered."""
+        if name.host == "silent":
+            await trio.sleep_forever()
+        if name.host not in self.names:
+            raise OSError(errno.ENOENT, "nobody knows")
+        return [Address(host, name.port) for host in self.names[name.host]]
+
+    def source_towards(self, to):
+        """From the same network."""
+        if to.host.startswith("203."):
+            raise OSError(errno.ENETUNREACH, "no way")
+        return to.host.rpartition(".")[0] + ".1"
+
+
+def test_a_number_that_is_free_for_both():
+    """Those that datagrams cannot have are passed over, and given back."""
+    sockets = Sockets(1, 2, 3, 4, taken={1, 2})
+    listener, datagrams = bind(SimpleNamespace(sockets=sockets), Address("127.0.0.1", 0))
+    assert listener.getsockname()[:2] == datagrams == ("127.0.0.1", 3)
+    assert sockets.open == {3}
+
+
+@pytest.mark.parametrize(("port", "refusal"), [(0, errno.EADDRINUSE), (0, errno.EACCES), (1, errno.EADDRINUSE)])
+def test_no_number_for_datagrams(port, refusal):
+    """Said with the address and how to choose another; a number that was asked for is not replaced by another."""
+    sockets = Sockets(*range(1, MOST_ATTEMPTS + 2), taken=range(MOST_ATTEMPTS + 2), refusal=refusal)
+    with pytest.raises(LocalError, match=r"cannot listen on 127.0.0.1:\d+ over UDP: refused; .*--listen"):
+        bind(SimpleNamespace(sockets=sockets), Address("127.0.0.1", port))
+    assert sockets.open == set()
+
+
+@pytest.mark.parametrize(("bound", "wanted", "joins", "expected"), [
+    (Address("10.0.0.5", 7), None, [SEED], Address("10.0.0.5", 7)),
+    (Address("10.0.0.5", 7), Address("198.51.100.1", 70), [], Address("198.51.100.1", 70)),
+    (Address("0.0.0.0", 7), Address("public", 0), [], Address("198.51.100.2", 7)),
+    (Address("0.0.0.0", 7), None, [SEED], Address("10.1.0.1", 7)),
+    (Address("0.0.0.0", 7), None, [Address("far", 1), Address("nobody", 1), SEED], Address("10.1.0.1", 7)),
+    (Address("0.0.0.0", 7), None, [], Address("127.0.0.1", 7)),
+    (Address("::", 7), None, [Address("nobody", 1)], Address("::1", 7)),
+])  # fmt: skip
+async def test_the_address_that_others_are_told(bound, wanted, joins, expected):
+    """What was said, else where it listens, else the way to those it joins, else this machine's own."""
+    names = {"seed": ["10.1.0.9", "10.2.0.9"], "far": ["203.0.113.1"], "public": ["198.51.100.2"]}
+    names["198.51.100.1"] = ["198.51.100.1"]
+    assert await advertised(Sockets(names=names), bound, wanted=wanted, joins=joins) == expected
+
+
+async def test_an_address_to_advertise_that_nobody_knows():
+    """Is an error at the start, not a node that nobody finds."""
+    with pytest.raises(LocalError, match="the address to advertise, public:7, is not known: nobody knows"):
+        await advertised(Sockets(), Address("0.0.0.0", 7), wanted=Address("public", 7), joins=[])
+
+
+async def test_a_silent_name_service(autojump_clock):
+    """Holds up a start for seconds only."""
+    began_s = trio.current_time()
+    silent = Address("silent", 7)
+    with pytest.raises(LocalError, match="not known: the name service is silent"):
+        await advertised(Sockets(), Address("0.0.0.0", 7), wanted=silent, joins=[])
+    found = await advertised(Sockets(), Address("0.0.0.0", 7), wanted=None, joins=[silent])
+    assert found == Address("127.0.0.1", 7)
+    assert trio.current_time() - began_s == pytest.approx(10)

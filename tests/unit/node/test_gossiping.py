@@ -1,0 +1,103 @@
+"""A node's place in the ring as a timer: when it is due, and what it passes on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.packets import Change, Delta
+from gossipkv.gossip.profile import LAN
+from gossipkv.gossip.tree.claim import Claim
+from gossipkv.node.gossiping import LOOK_MS, Place
+
+SETTLE_MS = 10_000
+ADDRESS = Address("10.0.0.1", 7070)
+OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, State.ALIVE)
+
+
+@pytest.fixture
+def core() -> Gossip:
+    """Alone."""
+    me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
+    return Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"))
+
+
+def place_of(core: Gossip, *, configured: str | None = None, remembered: str | None = None, waits: bool) -> Place:
+    """Its claim."""
+    claim = Claim(
+        core.tree, uuid=b"u" * 16, address=ADDRESS, configured=configured, remembered=remembered, settle_ms=SETTLE_MS
+    )
+    return Place(core, claim, waits=waits)
+
+
+def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:
+    """1 is free; it is passed on to be remembered when it has stood for the convergence time."""
+    place = place_of(core, waits=False)
+    assert place.wakes_at_ms is None
+    place.start(now_ms=1000)
+    assert place.wakes_at_ms == 1000
+    assert place.step(now_ms=1000) is None
+    assert place.shard_id == "1"
+    assert place.step(now_ms=1001) is None  # What it published itself is a change, too.
+    assert place.wakes_at_ms == 1000 + SETTLE_MS
+    assert place.step(now_ms=1000 + SETTLE_MS) == 1
+    place.step(now_ms=1000 + SETTLE_MS)
+    assert place.wakes_at_ms is None
+
+
+def test_who_joins_looks_around_first(core: Gossip) -> None:
+    """For a second; by then it knows what the others have."""
+    place = place_of(core, waits=True)
+    place.start(now_ms=0)
+    assert place.wakes_at_ms == LOOK_MS
+    core.tree.on_member(OTHER)
+    core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=(Change(1, f"nodes/1@{OTHER.address}", b"?"),)))
+    assert place.wakes_at_ms == LOOK_MS
+    place.step(now_ms=LOOK_MS)
+    assert place.shard_id == "2"
+
+
+def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
+    """Whenever it comes."""
+    place = place_of(core, waits=False)
+    place.start(now_ms=0)
+    for now_ms in (0, 1):
+        place.step(now_ms=now_ms)
+    core.tree.on_member(OTHER)
+    core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=(Change(1, f"nodes/9@{OTHER.address}", b"?"),)))
+    assert place.wakes_at_ms == 0
+    place.step(now_ms=2)
+    assert place.wakes_at_ms == SETTLE_MS
+
+
+def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
+    """And never contested."""
+    place = place_of(core, configured="7", waits=False)
+    place.start(now_ms=0)
+    assert place.step(now_ms=0) == 7
+    place.step(now_ms=1)
+    assert place.wakes_at_ms is None
+    assert core.tree.children("nodes") == [f"7@{ADDRESS}"]
+
+
+def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it hears from nobody it looks every second whether that is over, and counts from there."""
+    alone = True
+    monkeypatch.setattr(Gossip, "isolated", lambda _self, *, now_ms: alone and now_ms > 0)
+    place = place_of(core, waits=False)
+    place.start(now_ms=0)
+    place.step(now_ms=0)
+    now_ms = 5000
+    for _ in range(20):
+        assert place.step(now_ms=now_ms) is None
+        assert place.wakes_at_ms == now_ms + LOOK_MS
+        now_ms += LOOK_MS
+    alone = False
+    assert place.step(now_ms=now_ms) is None
+    assert place.wakes_at_ms == now_ms + SETTLE_MS
+    assert place.step(now_ms=now_ms + SETTLE_MS) == 1
