@@ -45,8 +45,7 @@ class Seeds:
         async with trio.open_nursery() as nursery:
             for name in self.names:
                 nursery.start_soon(self._resolve, name, found)
-        every = dict.fromkeys(one for name in self.names for one in found.get(name, ()))
-        addresses = tuple(filter(self._reaches, every))[:MOST_ADDRESSES]
+        addresses = tuple(dict.fromkeys(one for name in self.names for one in found.get(name, ())))[:MOST_ADDRESSES]
         if not addresses or addresses == self.addresses:
             return False
         self.addresses = addresses
@@ -68,10 +67,13 @@ class Seeds:
         reason = f"no answer within {RESOLVE_TIMEOUT_S:g} s"
         with trio.move_on_after(RESOLVE_TIMEOUT_S):
             try:
-                found[name] = await self._sockets.resolve(name)
+                known = await self._sockets.resolve(name)
             except OSError as error:
                 reason = error.strerror or str(error)
-        if name in found:
+            else:
+                reason = f"only of the other address family: {', '.join(one.host for one in known)}"
+                found[name] = list(filter(self._reaches, known))
+        if found.get(name):
             self._unknown.discard(name)
         elif name not in self._unknown:
             self._unknown.add(name)

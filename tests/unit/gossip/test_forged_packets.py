@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gossipkv.address import Address
 from gossipkv.gossip import packets
+from gossipkv.gossip.effects import Send
 from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State, member_id
-from gossipkv.gossip.packets import Change, Delta, Head, Verdict
+from gossipkv.gossip.packets import Change, Delta, Head, Known, Verdict, Who
 from tests.unit.gossip.links import Link, Node, all_alive
 
 LIED_ABOUT = member_id("n01")
@@ -121,3 +123,40 @@ def test_an_invented_member_dies() -> None:
     lie(link, nodes[0], packets.record(ghost))
     expected = {node.me.name: "ALIVE" for node in nodes} | {"ghost": "DEAD"}
     assert link.run(35_000, lambda: all(node.states() == expected for node in nodes))
+
+
+# Strangers: packets that may come from anywhere, their source invented
+
+STRANGER = Address("192.0.2.1", 9)
+WHOLE = packets.digest(bytes(8), b"\xff" * 8, ())
+FROM_STRANGERS = {
+    "ping": packets.ping(member_id("liar"), 1, member_id("n00"), b"\xff" * 8),
+    "ping_of_a_member": packets.ping(member_id("n01"), 1, member_id("n00"), b"\xff" * 8),
+    "ack": packets.ack(member_id("liar"), 1, b"\xff" * 8),
+    "ack_of_a_member": packets.ack(member_id("n01"), 1, b"\xff" * 8),
+    "sync": packets.sync(member_id("liar"), b"\xff" * 8, 0),
+    "sync_of_a_member": packets.sync(member_id("n01"), b"\xff" * 8, 0),
+    "digest": packets.sync(member_id("liar"), b"\xff" * 8, 0) + WHOLE,
+    "digest_of_a_member": packets.sync(member_id("n01"), b"\xff" * 8, 0) + WHOLE,
+    "want": packets.sync(member_id("liar"), b"\xff" * 8, packets.REPLY)
+    + packets.want([packets.known(Known(member_id("n01"), State.ALIVE, 0, 0, 0, 0))]),
+    "head": packets.gossip(member_id("liar")) + packets.head(Head(LIED_ABOUT, 1, FAR)),
+    "gap": packets.gossip(member_id("liar")) + delta(epoch=9),
+    "who": packets.who(packets.WHO, member_id("n00"), Who(1, bytes(16), 1, 1)),
+}
+
+
+@pytest.mark.parametrize("message", FROM_STRANGERS.values(), ids=FROM_STRANGERS)
+def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
+    """Whoever invents a source cannot have a node flood it, nor use up what it has to tell its members."""
+    link, nodes = cluster(8)
+    link.run(20_000)
+    for number in range(40):
+        nodes[0].core.tree.publish(f"more/{number}", bytes(200))
+    nodes[0].core.take()
+    packet = nodes[0].envelope.wrap(message)
+    for _ in range(3):
+        link.now_ms += 5000
+        nodes[0].core.receive(packet, STRANGER, now_ms=link.now_ms)
+        drawn = [one for one in nodes[0].core.take() if isinstance(one, Send) and one.to == STRANGER]
+        assert sum(len(one.packet) for one in drawn) <= 2 * len(packet)
