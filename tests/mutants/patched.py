@@ -5,6 +5,7 @@ The patch is laid over the module's text as it is imported; nothing is written a
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import sys
@@ -12,6 +13,8 @@ import traceback
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import PathFinder
 from pathlib import Path
+
+import pytest
 
 from tests.mutants.table import MUTANTS
 
@@ -43,10 +46,12 @@ class Patching(MetaPathFinder, Loader):
 
 def patched_text(mutant, text):
     """The text of a module with the patch on it."""
-    count = text.count(mutant.old)
-    if count != 1:
-        raise ValueError(f"{mutant.name}: its text stands {count} times in {mutant.module}")
-    return text.replace(mutant.old, mutant.new)
+    for old, new in ((mutant.old, mutant.new), *mutant.also):
+        count = text.count(old)
+        if count != 1:
+            raise ValueError(f"{mutant.name}: {old!r} stands {count} times in {mutant.module}")
+        text = text.replace(old, new)
+    return text
 
 
 def broken(aims):
@@ -57,7 +62,10 @@ def broken(aims):
     said = {}
     for aim in aims:
         try:
-            if aim.isdigit():
+            if aim.endswith(".py"):
+                failed = pytest.main(["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", aim])
+                found = {"property": aim} if failed == pytest.ExitCode.TESTS_FAILED else {}
+            elif aim.isdigit():
                 found = {violation.checker: str(violation) for violation in run(Plan(int(aim))).violations}
             else:
                 found = SCENARIOS[aim]()
@@ -75,7 +83,8 @@ def main():
     mutant = next(mutant for mutant in MUTANTS if mutant.name == sys.argv[1])
     patching = Patching(mutant)
     sys.meta_path.insert(0, patching)
-    said = broken(mutant.aims)
+    with contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
+        said = broken(mutant.aims)
     assert patching.is_loaded, f"{mutant.module} was never imported"
     print(json.dumps(said))
 

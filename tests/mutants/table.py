@@ -20,8 +20,9 @@ class Mutant:
     module: str
     old: str  # Stands in the module exactly once.
     new: str
-    aims: tuple[str, ...]  # Scenarios by name; numbers are seeds.  One that sees it is enough.
+    aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path.  One is enough.
     by: str  # The checker that is expected to speak.
+    also: tuple[tuple[str, str], ...] = ()  # Further places of the same patch: what stands there, what then does.
 
 
 MUTANTS = (
@@ -80,6 +81,12 @@ MUTANTS = (
         "        retention = 1000\n",
         ("remembered",),
         "the_dead_are_remembered",
+        (
+            (
+                "            self._forgets_ms = now_ms + self._profile.dead_retention_ms\n",
+                "            self._forgets_ms = now_ms + 1000\n",
+            ),
+        ),
     ),
     Mutant(
         "nobody speaks to the dead",
@@ -94,24 +101,15 @@ MUTANTS = (
         f"{GOSSIP}.membership.detector",
         "helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)",
         "helpers = self._members.draw(self._random, 0, member.id)",
-        ("cut_pairs", "lossy"),
-        "the_healthy_live",
+        ("cut_pairs",),
+        "the_healthy_are_not_suspected",
     ),
     Mutant(
         "no TCP fallback",
         f"{GOSSIP}.membership.detector",
-        "self.acknowledged(sequence, now_ms)\n",
-        "",
+        "            self._prober.read_ack(self._outbox.envelope.unwrap(reply), target.member.address, now_ms)\n",
+        "            pass\n",
         ("only_connections",),
-        "the_healthy_live",
-    ),
-    Mutant(
-        "who stood still accuses the others",
-        f"{GOSSIP}.core",
-        "        self._beliefs.grace_until_ms = now_ms + self._profile.probe_interval_ms\n"
-        "        self._detector.stalled(now_ms)\n",
-        "",
-        ("paused",),
         "the_healthy_live",
     ),
     Mutant(
@@ -125,7 +123,7 @@ MUTANTS = (
     Mutant(
         "a wrong checksum is no matter",
         f"{GOSSIP}.envelope",
-        'raise Dropped("checksum")',
+        'raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")',
         "pass",
         ("corrupted",),
         "only_real_epochs",
@@ -133,7 +131,7 @@ MUTANTS = (
     Mutant(
         "any cluster will do",
         f"{GOSSIP}.envelope",
-        "if packet[3:7] != self._mark:",
+        "if packet[3:_ID_AT] != self._mark:",
         "if False:",
         ("two_clusters",),
         "clusters_never_mix",
@@ -144,7 +142,7 @@ MUTANTS = (
         "self._storing = new = epoch + 1",
         "self._storing = new = epoch",
         ("restarts",),
-        "only_real_states",
+        "healed_in_time",
     ),
     Mutant(
         "rumours are told once",
@@ -191,8 +189,8 @@ MUTANTS = (
         f"{GOSSIP}.tree.branch",
         "delta.since <= self.reach and delta.target >= self.target and delta.floor <= max(delta.since, self.oldest)",
         "delta.since <= self.reach and delta.target >= self.target",
-        ("third_party",),
-        "only_real_states",
+        ("tests/unit/gossip/tree/test_branch_properties.py",),
+        "property",
     ),
     Mutant(
         "a whole branch is laid over the old one",
@@ -200,15 +198,15 @@ MUTANTS = (
         "step = self._swap(staged.changes.values()) if staged.reset else self._overlay(staged.changes.values())",
         "step = self._overlay(staged.changes.values())",
         ("withdrawn",),
-        "only_real_states",
+        "healed_in_time",
     ),
     Mutant(
-        "the floor is not told",
+        "collected tombstones do not matter",
         f"{GOSSIP}.tree.chunks",
-        "reset = since < branch.floor",
-        "reset = False",
-        ("withdrawn", "large_branches"),
-        "only_real_states",
+        "    reset = since < floor\n",
+        "    reset, floor = False, min(since, floor)\n",
+        ("withdrawn",),
+        "healed_in_time",
     ),
     Mutant(
         "a gap is jumped",
@@ -217,14 +215,6 @@ MUTANTS = (
         "        if False:\n",
         ("large_branches", "withdrawn"),
         "only_real_states",
-    ),
-    Mutant(
-        "an older state is shown again",
-        f"{GOSSIP}.tree.branch",
-        "        if delta.target <= self.version or delta.target < self.seen:\n",
-        "        if delta.target == self.version:\n",
-        ("large_branches",),
-        "branches_never_go_back",
     ),
     Mutant(
         "the dead are shown",
