@@ -331,6 +331,10 @@ class Datagrams(Protocol):
         """Datagrams that the system threw away because nobody had room for them, so far."""
         ...
 
+    def reaches(self, to: Address) -> bool:
+        """Whether it can send to addresses of that family."""
+        ...
+
     def send(self, packet: bytes, to: Address) -> None:
         """Away with it.  Raises `OSError` when the system refuses it, `BlockingIOError` when it has no room now."""
         ...

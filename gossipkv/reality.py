@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import socket
 import struct
@@ -38,6 +39,7 @@ class RealDatagrams:
 
     def __init__(self, host: str, port: int) -> None:
         self._has_ipv6 = ":" in host
+        self._families = (not self._has_ipv6 or ipaddress.ip_address(host).is_unspecified, self._has_ipv6)  # IPv4, 6.
         self._socket = socket.socket(socket.AF_INET6 if self._has_ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._enlarge()
@@ -60,6 +62,9 @@ class RealDatagrams:
     def lost(self) -> int:
         found: tuple[int, ...] = _MEMINFO.unpack(self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
         return found[-1]
+
+    def reaches(self, to: Address) -> bool:
+        return self._families[":" in to.host]
 
     def send(self, packet: bytes, to: Address) -> None:
         self._socket.sendto(packet, (_MAPPED + to.host if self._has_ipv6 and ":" not in to.host else to.host, to.port))

@@ -10,7 +10,9 @@ import click
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
+from gossipkv.cli.simulate_whole import WHOLE_MEMBERS, simulate_whole
 from gossipkv.testing.faults import FAULTS
+from gossipkv.testing.nodes.scenarios import SCENARIOS
 from gossipkv.testing.shrink import shrink
 from gossipkv.testing.swarm import Outcome, Plan, run
 
@@ -34,15 +36,25 @@ def _faults(text: str) -> frozenset[str]:
 @click.option("--members", type=click.IntRange(min=2, max=1024), help="How many.  [default: the seed says]")
 @click.option("--without", type=_faults, default="", metavar="FAULT,...", help="Faults to switch off.")
 @click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
+@click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
 @JSON
 def simulate(
-    *, seed: int, runs: int, members: int | None, without: frozenset[str], is_shrunk: bool, as_json: bool
+    *,
+    seed: int,
+    runs: int,
+    members: int | None,
+    without: frozenset[str],
+    is_shrunk: bool,
+    whole: str | None,
+    as_json: bool,
 ) -> int:
     """Run simulated members under simulated faults, and check what they show.
 
     The same seed is the same run, to the last datagram.  Exit status 3 if a promise was broken; the line that replays
     the run is printed with it.
     """
+    if whole is not None:
+        return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, as_json=as_json)
     failed = 0
     for number in range(seed, seed + runs):
         outcome = run(Plan(number, without, members))

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, final
 
 from gossipkv.cluster import ports
-from gossipkv.cluster.child import ENDED, Child
+from gossipkv.cluster.child import ENDED, STARTING, Child
 from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
 from gossipkv.errors import LocalError
 
@@ -28,6 +28,7 @@ class Fleet:
         self._reservations: dict[int, socket.socket] = {}
         self._children: dict[int, Child] = {}
         self._choose_ports(base_port)
+        self._waiting = [node.index for node in self._plan.nodes]
         self._plan.save(directory)
 
     @property
@@ -35,9 +36,14 @@ class Fleet:
         """Whether any has not ended yet."""
         return any(child.runs for child in self._children.values())
 
-    def start_all(self) -> list[Child]:
-        """Every node."""
-        return [self._start(node) for node in self._plan.nodes]
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a node of the plan has not been started yet."""
+        return bool(self._waiting)
+
+    def start_next(self) -> Child:
+        """The next node of the plan: one at a time, since each takes a busy machine a fraction of a second."""
+        return self._start(self._plan.node(self._waiting.pop(0)))
 
     def start(self, index: int, *, settings: Mapping[str, str], port: int | None) -> Child:
         """A node that has ended; with other settings or another port (0: any free one) from now on.
@@ -46,6 +52,8 @@ class Fleet:
             LocalError: it runs, there is no such node, or the port is in use.
         """
         node = self._plan.node(index)
+        if index in self._waiting:
+            raise LocalError(f"{node.name} is about to start")
         if index in self._children and self._children[index].runs:
             raise LocalError(f"{node.name} runs already (process {self._children[index].process})")
         check_settings(settings)
@@ -79,7 +87,8 @@ class Fleet:
             self._children[index].send(number)
 
     def send_all(self, number: int) -> None:
-        """A signal to every node."""
+        """A signal to every node; those that have not been started are not."""
+        self._waiting.clear()
         for child in self._children.values():
             child.send(number)
 
@@ -99,11 +108,12 @@ class Fleet:
     def _status(self, node: NodePlan) -> Message:
         child = self._children.get(node.index)
         runs = child is not None and child.runs
+        absent = STARTING if node.index in self._waiting else ENDED
         return {
             "index": node.index,
             "name": node.name,
             "address": str(node.address),
-            "state": ENDED if child is None else child.state,
+            "state": absent if child is None else child.state,
             "process": child.process if child is not None and runs else None,
             "uptime_s": round(child.uptime_s, 3) if child is not None and runs else None,
             "exit_status": None if child is None else child.ended,

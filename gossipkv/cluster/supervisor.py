@@ -74,16 +74,20 @@ class Supervisor:
 
     def run(self) -> None:
         """Start the nodes, and go on until they are to end and have."""
-        for child in self._fleet.start_all():
-            self._attend(child)
         while not self._ends or self._fleet.runs:
-            wait_s = None if self._kill_at_s == math.inf else max(0.0, self._kill_at_s - time.monotonic())
-            for key, _ in self._selector.select(wait_s):
+            if self._fleet.has_waiting:
+                self._attend(self._fleet.start_next())
+            for key, _ in self._selector.select(self._wait_s()):
                 key.data()
             self._fleet.look()
             if time.monotonic() >= self._kill_at_s:
                 self._kill_at_s = math.inf
                 self._fleet.send_all(signal.SIGKILL)
+
+    def _wait_s(self) -> float | None:
+        if self._fleet.has_waiting:
+            return 0.0
+        return None if self._kill_at_s == math.inf else max(0.0, self._kill_at_s - time.monotonic())
 
     def close(self) -> None:
         """Answer those who wait for the end."""

@@ -45,6 +45,9 @@ MOST_ASKS: Final = 8
 # And so many wait for their turn; a further one has failed.
 MOST_ASKS_WAITING: Final = 256
 
+# Defects that peers' bytes meet and that are logged; further ones are only counted.
+MOST_DEFECTS_TOLD: Final = 20
+
 # Refusals by others that are told of; further ones are only counted.
 MOST_REFUSALS: Final = 100
 
@@ -66,7 +69,7 @@ class Agent:
         """`joins`: names or addresses of some members; without any this node is alone until others join it."""
         self._core = core
         self._place = place
-        self._seeds = Seeds(joins, environment.sockets)
+        self._seeds = Seeds(joins, environment.sockets, datagrams.reaches)
         self._datagrams = datagrams
         self._sockets = environment.sockets
         self._clock = environment.clock
@@ -178,6 +181,8 @@ class Agent:
                 return
             except OSError as error:  # Of a datagram that was sent before; it says nothing about those that wait.
                 self._counters[f"receive_failed_{_name(error)}"] += 1
+            except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.
+                self._confess(defect)
             self.act()
             await trio.lowlevel.checkpoint()
 
@@ -232,8 +237,17 @@ class Agent:
             reply = await self._reply_of(effect)
         else:
             self._counters["asks_dropped"] += 1
-        self._core.answered(effect.token, reply, now_ms=self.now_ms())
+        try:
+            self._core.answered(effect.token, reply, now_ms=self.now_ms())
+        except Exception as defect:  # noqa: BLE001  # Nor must one reply.
+            self._confess(defect)
         self.act()
+
+    def _confess(self, defect: Exception) -> None:
+        """What a peer sent met a defect of ours: told, the first few times with the traceback, and the node goes on."""
+        self._counters["defects"] += 1
+        if self._counters["defects"] <= MOST_DEFECTS_TOLD:
+            self._log.error("defect", exc_info=defect)
 
     async def _reply_of(self, effect: Ask) -> bytes | None:
         with trio.move_on_after(effect.timeout_ms / 1000):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.effects import Changed, Remember
-from gossipkv.gossip.envelope import Dropped, Envelope, cluster_id_of
+from gossipkv.gossip.envelope import NO_CLUSTER, Dropped, Envelope, cluster_id_of
 from gossipkv.gossip.exchange import Exchange
 from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.member import ID_BYTES, Member, State, member_id
@@ -23,7 +23,6 @@ from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.detector import Detector
 from gossipkv.gossip.membership.ground import Ground
 from gossipkv.gossip.membership.joining import Joining
-from gossipkv.gossip.membership.meeting import Outcome
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.naming import Naming
 from gossipkv.gossip.membership.outbox import Outbox
@@ -31,6 +30,7 @@ from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
 from gossipkv.gossip.packets import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
+from gossipkv.gossip.packing import unpack
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 
@@ -108,6 +108,7 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
+            part=self._beliefs.forget_all,
         )
         self._exchange = Exchange(
             self.members,
@@ -248,7 +249,8 @@ class Gossip:
             return
         self._send(source, self._answer_ping(message, source, peer, now_ms))
         if message[PING_HASH] != self._state.value:
-            self._exchange.differs(source, now_ms=now_ms)
+            if peer is not None:
+                self._exchange.differs(peer.member.address, now_ms=now_ms)
         elif self.tree.collecting:
             self.tree.acknowledged(message[SENDER])
 
@@ -257,10 +259,13 @@ class Gossip:
             packets.read_ping(message)  # It is whole.
             self._read(message, packets.PING_BYTES, source, now_ms)
         answer = self._ack_head + message[SEQUENCE] + self._state.value
-        if peer is not None and not (peer.alive and (source is None or source == peer.member.address)):
+        if peer is None:
+            return answer  # Anybody at all: no more than was sent, and no news that members should have.
+        is_there = source is None or source == peer.member.address
+        if not (peer.alive and is_there):
             # It must hear what is said of it; or that there is another of its name, at the address in the record.
             answer += packets.record(peer.member)
-        if self._rumours.size or self._tree_rumours.size:
+        if is_there and (self._rumours.size or self._tree_rumours.size):
             answer = self._spreading.laden(answer)
         return answer
 
@@ -273,7 +278,9 @@ class Gossip:
             self._read(message, packets.ACK_BYTES, source, now_ms)
         self._detector.acknowledged(message[SEQUENCE], now_ms)
         if message[ACK_HASH] != self._state.value:
-            self._exchange.differs(source, now_ms=now_ms)
+            peer = self._peers.get(message[SENDER])
+            if peer is not None:
+                self._exchange.differs(peer.member.address, now_ms=now_ms)
         elif self.tree.collecting:
             self.tree.acknowledged(message[SENDER])
 
@@ -281,7 +288,9 @@ class Gossip:
         if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
             self._read(message, packets.GOSSIP_BYTES, source, now_ms)
         elif kind == _SYNC:
-            self._exchange.receive(message, source, now_ms=now_ms)
+            peer = self._peers.get(message[SENDER])
+            at = source if peer is None else peer.member.address
+            self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
         elif kind == _NACK:
             packets.read_nack(message)  # It is whole.
             self._detector.missed(message[SEQUENCE])
@@ -320,6 +329,11 @@ class Gossip:
         else:
             self._beliefs.told(record, now_ms=now_ms)
 
+    def on_invented(self, epoch: int) -> None:
+        """What others have of this node's branch is not its own doing: it goes on in a new epoch."""
+        self.counters["branch_invented"] += 1
+        self._naming.outlive(epoch)
+
     def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone."""
         self._beliefs.aged(known, first=first, now_ms=now_ms)
@@ -341,11 +355,15 @@ class Gossip:
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
         flags = packets.read_sync(message)[1]
-        mine = self._joining.flags(asked=True)
-        if self._joining.asked(cluster_id, flags) is not Outcome.SAME:
-            return packets.sync(self._id, self._state.value, mine | packets.REPLY)
-        self._heard_ms = now_ms
-        return self._exchange.reply(message, mine, now_ms=now_ms)
+        if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
+            self._heard_ms = now_ms
+            return self._exchange.reply(message, now_ms=now_ms)
+        address = next(
+            (part.address for part in packets.read_parts(unpack(message), 0) if isinstance(part, Member)), None
+        )
+        mine = self._joining.flags(asked=True, asker=address)
+        self._joining.asked(cluster_id, flags, message[SENDER], address, now_ms)
+        return packets.sync(self._id, self._state.value, mine | packets.REPLY)
 
     def _join_request(self, now_ms: int) -> bytes:
         flags = self._joining.flags(asked=False)

@@ -55,7 +55,7 @@ class Knowledge:
 
     def want(self, id_: bytes, now_ms: int) -> Known:
         """What is here of one member, so that what comes goes on from there."""
-        return self._known(id_, self._tree.head(id_), now_ms)
+        return self._known(id_, self._tree.reach(id_), now_ms)
 
     def _known(self, id_: bytes, head: Head, now_ms: int) -> Known:
         member = self._members.get(id_)

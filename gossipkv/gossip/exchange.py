@@ -73,6 +73,9 @@ class Hearer(Protocol):
     def on_record(self, record: Member, *, now_ms: int) -> None:
         """A statement about a member, this node perhaps."""
 
+    def on_invented(self, epoch: int) -> None:
+        """This node's branch is somewhere at a version that it never had."""
+
     def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone; `first`: nothing was known of it before."""
 
@@ -159,13 +162,15 @@ class Exchange:
     def on_head(self, head: Head, source: Address, *, now_ms: int) -> None:
         """Where a branch is, as a rumour."""
         claims = self._tree.claims(head.owner)
-        if head.owner != self._own and (head.epoch, head.version) > (claims.epoch, claims.version):
+        if head.owner == self._own:
+            self._look_at_own(head.epoch, head.version)
+        elif (head.epoch, head.version) > (claims.epoch, claims.version):
             self._want(head.owner, source, now_ms)
 
     # SYNC as a datagram
 
-    def receive(self, message: bytes, source: Address, *, now_ms: int) -> None:
-        """Part of an exchange.
+    def receive(self, message: bytes, source: Address, *, stranger: bool = False, now_ms: int) -> None:
+        """Part of an exchange; a stranger, who may have invented its address, is answered at length over TCP alone.
 
         Raises:
             Malformed: it is none.
@@ -175,6 +180,10 @@ class Exchange:
             raise Malformed("a datagram is packed")
         parts = list(packets.read_parts(message, SYNC_BYTES))
         self._hear(parts, now_ms)
+        if stranger:
+            if not flags & MORE:
+                self._sync(source, REPLY | MORE, ([],))
+            return
         if flags & MORE:
             self._fetch(parts, source, now_ms)
             return
@@ -229,10 +238,13 @@ class Exchange:
         _, flags = packets.read_sync(message)
         parts = list(packets.read_parts(unpack(message), 0))
         before = self.state_hash
-        self._hear(parts, now_ms)
+        staged = self._hear(parts, now_ms)
         told, _ = self._told(self._newer(parts, now_ms), now_ms)
         if told:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(told)))
+        elif flags & MORE and staged:
+            wanted = [self._knowledge.want(owner, now_ms) for owner in staged]
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(_wants(wanted, MAX_PART_BYTES))))
         elif flags & MORE and self.state_hash != before:
             self._request(source, self.request(now_ms=now_ms))
 
@@ -255,10 +267,14 @@ class Exchange:
         for peer in self._members.draw(self._random, 1):
             self._sync(peer.member.address, 0, ([],))
 
-    def _hear(self, parts: Iterable[Part], now_ms: int) -> None:
-        """Believe what is new among the parts of an exchange: records before what hangs on them."""
+    def _hear(self, parts: Iterable[Part], now_ms: int) -> set[bytes]:
+        """Believe what is new among the parts of an exchange: records before what hangs on them.
+
+        Returns whose branches came on and are not whole.
+        """
         parts = tuple(parts)
         first: set[bytes] = set()
+        staged: set[bytes] = set()
         for part in parts:
             if isinstance(part, Member):
                 if self._members.get(part.id) is None:
@@ -267,10 +283,23 @@ class Exchange:
         for part in parts:
             if isinstance(part, Digest):
                 for known in part.known:
-                    if known.id != self._own and self._members.get(known.id) is not None:
+                    if known.id == self._own:
+                        self._look_at_own(known.epoch, known.version)
+                    elif self._members.get(known.id) is not None:
                         self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
             elif isinstance(part, Delta):
-                self._tree.apply(part, fresh=False)
+                outcome = self._tree.apply(part, fresh=False)
+                if outcome is Outcome.STAGED:
+                    staged.add(part.owner)
+                elif outcome is not Outcome.NOTHING:
+                    staged.discard(part.owner)
+        return staged
+
+    def _look_at_own(self, epoch: int, version: int) -> None:
+        """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""
+        head = self._tree.head(self._own)
+        if epoch == head.epoch and version > head.version:
+            self._hearer.on_invented(epoch)
 
     def _newer(self, parts: Iterable[Part], now_ms: int) -> Differences:
         wanted = [known for part in parts if isinstance(part, Want) for known in part.known]
@@ -284,7 +313,8 @@ class Exchange:
         heads = []
         for owner, epoch, version in found.branches:
             deltas = self._tree.deltas(owner, epoch, version, part_bytes=self._room)
-            if not letters.add(tuple(islice(deltas, DATAGRAMS + 1))):
+            too_large = self._tree.is_large(owner, epoch, version, DATAGRAMS * self._room)
+            if too_large or not letters.add(tuple(islice(deltas, DATAGRAMS + 1))):
                 heads.append(packets.head(self._tree.head(owner)))
         self._sync(address, REPLY, letters.bodies)
         if heads or not fit:

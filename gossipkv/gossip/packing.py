@@ -11,7 +11,8 @@ from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.packets import PACKED, SYNC_BYTES
 
 PACK_BYTES: Final = 1024  # Less fits a segment or two as it is.
-MAX_UNPACKED_BYTES: Final = 16 << 20  # What a peer may make this node hold at once.
+# What a peer may make this node hold and look at in one go: the smallest parts of so many bytes take half a second.
+MAX_UNPACKED_BYTES: Final = 2 << 20
 _SIZE_BYTES: Final = 4
 
 

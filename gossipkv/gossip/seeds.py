@@ -30,7 +30,9 @@ MOST_ADDRESSES: Final = 64
 class Seeds:
     """What was said with `join`."""
 
-    def __init__(self, names: Sequence[Address], sockets: Sockets) -> None:
+    def __init__(self, names: Sequence[Address], sockets: Sockets, reaches: Callable[[Address], bool]) -> None:
+        """`reaches`: whether this node can speak with such an address; what else a name stands for is passed over."""
+        self._reaches = reaches
         self.names = tuple(names)
         self.addresses: tuple[Address, ...] = ()
         self._sockets = sockets
@@ -65,10 +67,13 @@ class Seeds:
         reason = f"no answer within {RESOLVE_TIMEOUT_S:g} s"
         with trio.move_on_after(RESOLVE_TIMEOUT_S):
             try:
-                found[name] = await self._sockets.resolve(name)
+                known = await self._sockets.resolve(name)
             except OSError as error:
                 reason = error.strerror or str(error)
-        if name in found:
+            else:
+                reason = f"only of the other address family: {', '.join(one.host for one in known)}"
+                found[name] = list(filter(self._reaches, known))
+        if found.get(name):
             self._unknown.discard(name)
         elif name not in self._unknown:
             self._unknown.add(name)

@@ -36,6 +36,9 @@ class Violation(NamedTuple):
 
 MOST_VIOLATIONS = 100
 
+View = dict[str, dict[str, bytes]]  # By owner: path and value.
+Read = tuple[int, dict[tuple[str, str], bytes]]  # At which revision of a watch, and what was listed then.
+
 
 @final
 class Checkers:
@@ -49,7 +52,7 @@ class Checkers:
         # What each machine showed, for as long as its process lives.
         self._ranks: dict[tuple[str, int], dict[str, Rank]] = {}
         self._states: dict[tuple[str, int], dict[str, int]] = {}
-        self._watches: dict[tuple[str, int], tuple[list[Watch], list[int], list[Entries]]] = {}
+        self._watches: dict[tuple[str, int], tuple[list[Watch], list[Read]]] = {}
         world.on_changed.append(lambda machine, _: self.look(machine))
         world.on_ended.append(self.forget)
 
@@ -65,8 +68,10 @@ class Checkers:
         for member in members:
             self._look_at_member(machine, member)
         self._look_at_ranks(machine, members)
-        self._look_at_branches(machine, {member.name: member for member in members})
-        self._look_at_watches(machine)
+        visible = view(machine, everything=False)
+        self._look_at_branches(machine, {member.name: member for member in members}, visible)
+        self._look_at_children(machine, visible)
+        self._look_at_watches(machine, visible)
         self._look_at_isolation(machine, members)
 
     def look_at_all(self) -> None:
@@ -114,7 +119,10 @@ class Checkers:
             self.found("only_real_places", machine, f"shows {member}, which was {said}")
 
     def _look_at_ranks(self, machine: Machine, members: list[Member]) -> None:
-        """What is believed about a member only gets newer; only the dead and those who left are forgotten."""
+        """What is believed about a member only gets newer; only the dead and those who left are forgotten.
+
+        Whoever was forgotten and is shown again must not be older: no dead epoch comes back.
+        """
         shown = self._ranks.setdefault((machine.name, machine.life), {})
         ranks = {member.name: member.rank for member in members}
         for name, before in shown.items():
@@ -122,15 +130,15 @@ class Checkers:
             if now is None:
                 if before.state in {State.ALIVE, State.SUSPECT}:
                     self.found("nobody_vanishes", machine, f"no longer shows {name}, which was {before}")
+                ranks[name] = before
             elif now < before:
                 self.found("ranks_never_fall", machine, f"shows {name} as {now} after {before}")
         self._ranks[machine.name, machine.life] = ranks
 
     # Branches
 
-    def _look_at_branches(self, machine: Machine, members: dict[str, Member]) -> None:
+    def _look_at_branches(self, machine: Machine, members: dict[str, Member], visible: View) -> None:
         everything = view(machine, everything=True)
-        visible = view(machine, everything=False)
         for owner in sorted(everything.keys() | members.keys()):
             member = members.get(owner)
             if member is None:
@@ -141,7 +149,6 @@ class Checkers:
             expected = entries if member.state is State.ALIVE else NOTHING
             if frozenset(visible.get(owner, {}).items()) != expected:
                 self.found("only_the_live_are_shown", machine, f"{owner} is {member.state.name}: {visible.get(owner)}")
-        self._look_at_children(machine, visible)
 
     def _look_at_branch(self, machine: Machine, member: Member, entries: Entries) -> None:
         """A branch is shown only at states that its owner had in that epoch, and never goes back."""
@@ -157,36 +164,41 @@ class Checkers:
             return  # Or nothing of this epoch is here yet.
         had = any(state.epoch == member.epoch and state.entries == entries for state in states)
         checker = "branches_never_go_back" if had else "only_real_states"
-        wrong = sorted(entries ^ states[least].entries)[:4]
+        wrong = [f"{path}={value[:8]!r}" for path, value in sorted(entries ^ states[least].entries)[:4]]
         self.found(checker, machine, f"shows of {member.name} in epoch {member.epoch} after state {least}: {wrong}")
 
-    def _look_at_children(self, machine: Machine, visible: dict[str, dict[str, bytes]]) -> None:
+    def _look_at_children(self, machine: Machine, visible: View) -> None:
         """The children are the names of what is visible, sorted, each once."""
         core = core_of(machine)
         assert core is not None
-        paths = [path for entries in visible.values() for path in entries]
         for place in PLACES:
-            expected = sorted({path.rpartition("/")[2] for path in paths if path.rpartition("/")[0] == place})
-            if core.tree.children(place) != expected:
-                self.found("children_are_the_visible", machine, f"{place}: {core.tree.children(place)}, {expected}")
+            begin, end = f"{place}/", len(place) + 1
+            names = {path[end:] for entries in visible.values() for path in entries if path.startswith(begin)}
+            if core.tree.children(place) != sorted(names):
+                self.found("children_are_the_visible", machine, f"{place}: {core.tree.children(place)}, {names}")
 
-    def _look_at_watches(self, machine: Machine) -> None:
+    def _look_at_watches(self, machine: Machine, visible: View) -> None:
         """A reader that lists after each growth of its watch's revision never misses the last state."""
         core = core_of(machine)
         assert core is not None
         key = machine.name, machine.life
         if key not in self._watches:
-            watches = [core.tree.watch(place) for place in PLACES]
-            self._watches[key] = watches, [-1] * len(PLACES), [NOTHING] * len(PLACES)
-        watches, revisions, listed = self._watches[key]
+            self._watches[key] = [core.tree.watch(place) for place in PLACES], [(-1, {})] * len(PLACES)
+        watches, read = self._watches[key]
         for at, place in enumerate(PLACES):
-            entries = core.tree.entries(place, now_ms=machine.now_ms)
-            now = frozenset((f"{entry.owner}/{entry.name}", entry.value) for entry in entries)
-            if watches[at].revision == revisions[at] and now != listed[at]:
+            revision, before = read[at]
+            begin, watch = f"{place}/", watches[at]
+            now = {
+                (owner, path): value
+                for owner, entries in visible.items()
+                for path, value in entries.items()
+                if path.startswith(begin)
+            }
+            if watch.revision == revision and now != before:
                 self.found("watchers_miss_nothing", machine, f"{place} changed and the watch did not")
-            if watches[at].revision < revisions[at]:
+            if watch.revision < revision:
                 self.found("watchers_miss_nothing", machine, f"the revision of {place} fell")
-            revisions[at], listed[at] = watches[at].revision, now
+            read[at] = watch.revision, now
 
     # Isolation
 

@@ -122,11 +122,9 @@ def view(machine: Machine, *, everything: bool) -> dict[str, dict[str, bytes]]:
     """What a user of this machine sees published, by owner; `everything`: suspects' and dead owners', too."""
     core = core_of(machine)
     assert core is not None
+    now_ms = machine.now_ms
     seen: dict[str, dict[str, bytes]] = {}
     for place in PLACES:
-        for entry in core.tree.entries(place, now_ms=machine.now_ms, all=everything):
-            path = f"{place}/{entry.name}"
-            mine = seen.setdefault(entry.owner, {})
-            assert path not in mine, f"{entry.owner} shows {path} twice"
-            mine[path] = entry.value
+        for entry in core.tree.entries(place, now_ms=now_ms, all=everything):
+            seen.setdefault(entry.owner, {})[f"{place}/{entry.name}"] = entry.value
     return seen

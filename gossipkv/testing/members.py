@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.envelope import Envelope
-from gossipkv.gossip.member import State
 from gossipkv.testing.history import core_of
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
@@ -14,6 +13,7 @@ from gossipkv.testing.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gossipkv.gossip.member import State
     from gossipkv.gossip.profile import Profile
     from gossipkv.testing.machine import Boot, Core, Machine
 
@@ -40,7 +40,8 @@ def formed(seed: int, members: int, profile: Profile, *, settle_us: int = 10 * S
     for number in range(members):
         machine = world.add(f"m{number}", start)
         machine.joins += [other.address for other in world.machines[: min(number, 3)]]
-        world.scheduler.at(int(chance.random() * 2 * SECOND) * (number > 0), machine.start)
+        # The first has its cluster id before the others come.
+        world.scheduler.at(int((0.1 + 2 * chance.random()) * SECOND) * (number > 0), machine.start)
     while not all(knows(machine, members) for machine in world.machines):
         assert world.now_us < MOST_FORMING_US, f"{members} members do not come together"
         world.run(200 * MS)

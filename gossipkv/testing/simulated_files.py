@@ -114,6 +114,13 @@ class SimulatedFiles:
         self._dead = True
         return restarted
 
+    def copied(self) -> SimulatedFiles:
+        """A disk that holds durably what this one holds; this one goes on."""
+        copy = SimulatedFiles(self.capacity_bytes)
+        copy._time_ns = self._time_ns
+        copy._root = _copy(self._root)
+        return copy
+
     def close_all(self) -> None:
         """The process that had files open is gone: none is open, none locked."""
         for descriptor in tuple(self._open):
@@ -333,5 +340,16 @@ def _survivor(root: _Directory, chance: random.Random) -> _Directory:
     for name in sorted(root.durable):
         node = root.durable[name]
         copy.durable[name] = _survivor(node, chance) if isinstance(node, _Directory) else node.after_loss(chance)
+    copy.live = dict(copy.durable)
+    return copy
+
+
+def _copy(directory: _Directory) -> _Directory:
+    copy = _Directory(modified_ns=directory.modified_ns)
+    for name, node in directory.live.items():
+        if isinstance(node, _Directory):
+            copy.durable[name] = _copy(node)
+        else:
+            copy.durable[name] = _File(bytearray(node.live), bytes(node.live), modified_ns=node.modified_ns)
     copy.live = dict(copy.durable)
     return copy

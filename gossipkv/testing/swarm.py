@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gossipkv.testing.checkers import Violation
 
-LOOK_US = 250 * MS
+LOOK_US = 400 * MS
 SETTLED_US = 15 * SECOND  # How long nothing may change once everybody showed the truth.
 HEALED_US: Final[Mapping[str, int]] = {"lan": 35 * SECOND, "local": 35 * SECOND}
 PROFILES: Final[Mapping[str, Profile]] = {"lan": LAN, "local": LOCAL}

@@ -54,7 +54,7 @@ class Workload:
             return
         if what == "burst":
             for number in range(BURST):
-                self._publish(machine, f"{path}{number}", b"")
+                self._publish(machine, f"{PLACES[0]}/burst{number}", b"")
         elif what == "clear":
             for old in self._history.published(machine):
                 self._history.withdraw(machine, old)

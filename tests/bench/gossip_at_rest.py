@@ -133,6 +133,12 @@ def run_node(stack: ExitStack, profile: str) -> tuple[subprocess.Popen[bytes], s
     return process, process.stdout.readline().split()[1].decode()
 
 
+def alive(address: str) -> int:
+    """How many the node knows to live."""
+    with blocking.connect(address) as client:
+        return sum(member["state"] == "alive" for member in client.members())
+
+
 def main() -> None:
     """Measure, and say so."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -153,13 +159,13 @@ def main() -> None:
         peers = subprocess.Popen([*line, "--members", str(chosen.members), "--profile", chosen.profile])
         stack.callback(peers.wait)
         stack.callback(peers.kill)
-        with blocking.connect(address) as client:
-            while sum(member["state"] == "alive" for member in client.members()) < chosen.members:
-                assert peers.poll() is None
-                time.sleep(1)
+        while alive(address) < chosen.members:
+            assert peers.poll() is None
+            time.sleep(1)
         time.sleep(SETTLE_S)
         print(f"among {chosen.members}: {measure(node.pid, chosen.seconds)}")
         print(f"the others together: {measure(peers.pid, 10)}")
+        assert alive(address) == chosen.members, "not at rest: somebody was lost"
 
 
 if __name__ == "__main__":

@@ -212,6 +212,18 @@ def test_everywhere_is_told_as_the_way_to_the_others(start):
     assert "advertised" in beta.said()
 
 
+@pytest.mark.parametrize(("host", "name"), [("127.0.0.1", "localhost"), ("[::1]", "[::1]")])
+def test_members_are_joined_by_name_and_over_either_family(start, host, name):
+    """`localhost` often stands for an address of each family; only that is asked which this node can speak with."""
+    alpha = start("alpha", "--listen", f"{host}:0")
+    port = alpha.address.rpartition(":")[2]
+    beta = start("beta", "--listen", f"{host}:0", "--join", f"{name}:{port}")
+    for node in (alpha, beta):
+        eventually(lambda node=node: states(node), {"alpha": "alive", "beta": "alive"}, node)
+    counters = ask(beta, "info")["counters"]
+    assert not [name for name in counters if name.startswith(("gossip_asks_failed", "gossip_send_failed"))]
+
+
 def test_a_port_that_is_taken_for_datagrams(start, tmp_path):
     """Said in one line, before anything else happens."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:

@@ -189,7 +189,7 @@ def forged(link: Flooded, packets: int) -> dict[str, object]:
         assert len(node.core.members) <= LIMITS.max_members
     begin_ms = link.now_ms
     assert all(node.stopped is None for node in link.cluster_nodes)
-    assert link.run(120_000, link.agree), [node.states() for node in link.cluster_nodes]
+    assert link.run(600_000, link.agree), [node.states() for node in link.cluster_nodes]
     return {"agreed_after_ms": link.now_ms - begin_ms}
 
 

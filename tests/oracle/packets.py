@@ -235,7 +235,7 @@ def unpack(message: bytes) -> bytes:
     if not message[17] & 16:
         return message[18:]
     size, at = read_octets(message, 18, 4)
-    demand(int.from_bytes(size, "big") <= 16 << 20, "too large")
+    demand(int.from_bytes(size, "big") <= 2 << 20, "too large")
     try:
         parts = lz4.block.decompress(message[at:], uncompressed_size=int.from_bytes(size, "big"))
     except lz4.block.LZ4BlockError:

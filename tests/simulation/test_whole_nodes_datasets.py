@@ -95,6 +95,10 @@ async def upgrades(cluster: Cluster) -> None:
                 cluster.struck["crash"] += 1
                 await machine.start()
             await serves(cluster, machine, version)
+            await trio.sleep(5)
+            if cluster.chance.random() < 0.5:
+                machine.lose_power()
+                await machine.start()
         await trio.sleep(5)
         nursery.cancel_scope.cancel()
     assert answers[-1] == versions[-1]

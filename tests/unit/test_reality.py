@@ -114,6 +114,16 @@ def test_a_number_is_taken_once():
             one.send(b"x" * 70_000, Address("127.0.0.1", port))
 
 
+@pytest.mark.parametrize(
+    ("host", "four", "six"), [("127.0.0.1", True, False), ("::1", False, True), ("::", True, True)]
+)
+def test_the_families_that_a_socket_reaches(host, four, six):
+    """An IPv4 address reaches IPv4; one of IPv6 both only where it stands for all."""
+    with closing(RealSockets().datagrams(host, 0)) as datagrams:
+        assert datagrams.reaches(Address("10.0.0.1", 1)) is four
+        assert datagrams.reaches(Address("fd00::1", 1)) is six
+
+
 def test_what_the_system_has_no_room_for_is_counted():
     """A receive buffer holds a burst of thousands, and no more."""
     sockets = RealSockets()

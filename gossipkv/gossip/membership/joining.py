@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.address import Address
 from gossipkv.errors import LocalError
 from gossipkv.gossip import packets
 from gossipkv.gossip.effects import Complain
@@ -23,13 +24,14 @@ from gossipkv.gossip.membership.meeting import Outcome, Side, meet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gossipkv.address import Address
     from gossipkv.errors import Detail
     from gossipkv.gossip.membership.ground import Ground
 
     Merge = Callable[[bytes, Address, int], None]  # A reply of a node of my cluster, from where, now_ms.
 
+NOWHERE: Final = Address("", 0)
 MAX_SEEDS: Final = 256
+PATIENCE_INTERVALS: Final = 2  # In which a node that was told to join others waits for theirs before it draws an id.
 PATIENCE: Final = 2  # Refusals before anybody is told: the other may come to ask by itself.
 MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still there.
 
@@ -59,11 +61,13 @@ class Joining:
         "_members",
         "_merge",
         "_outbox",
+        "_part",
         "_pinned",
         "_profile",
         "_random",
         "_request",
         "_seeds",
+        "_started_ms",
         "_taking",
         "_timers",
     )
@@ -77,6 +81,7 @@ class Joining:
         request: Callable[[int], bytes],
         merge: Merge,
         introduce: Callable[[int], None],
+        part: Callable[[int], None],
     ) -> None:
         self._ground = ground
         self._members = ground.members
@@ -89,12 +94,15 @@ class Joining:
         self._request = request
         self._merge = merge
         self._introduce = introduce
+        self._part = part
         self._seeds: dict[Address, Seed] = {}
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
         self._complained: set[Address] = set()
+        self._started_ms = 0
 
     def start(self, joins: Iterable[Address], remembered: Iterable[Address], *, lone: bool, now_ms: int) -> None:
         """Ask all of them; `lone`: nobody ever told this node to join anything, so it may form a cluster."""
+        self._started_ms = now_ms
         self.join(joins, now_ms)
         others = [address for address in dict.fromkeys(remembered) if address not in self._seeds]
         for _ in range(min(MAX_REMEMBERED, len(others))):
@@ -129,12 +137,27 @@ class Joining:
             return False
         return not asked or (len(self._members) == 1 and not any(seed.remembered for seed in self._seeds.values()))
 
-    def flags(self, *, asked: bool) -> int:
+    def flags(self, *, asked: bool, asker: Address | None = None) -> int:
         """What a meeting must know of me."""
-        return packets.LONE * self.lone(asked=asked) | packets.PINNED * self._pinned
+        mine = self._side(asked=asked, asker=asker)
+        return (
+            packets.LONE * mine.lone
+            | packets.PINNED * mine.pinned
+            | packets.TOLD * mine.told
+            | packets.FREE * mine.free
+        )
 
-    def _side(self, *, asked: bool) -> Side:
-        return Side(self._outbox.envelope.cluster_id, self.lone(asked=asked), self._pinned)
+    def _is_told(self, asker: Address | None) -> bool:
+        """Whether I was told to join whoever asks me."""
+        seed = None if asker is None else self._seeds.get(asker)
+        return seed is not None and not seed.remembered
+
+    def _side(self, *, asked: bool, asker: Address | None = None) -> Side:
+        told, free = asked and self._is_told(asker), not asked and not self._has_seed()
+        return Side(self._outbox.envelope.cluster_id, self.lone(asked=asked), self._pinned, told, free)
+
+    def _has_seed(self) -> bool:
+        return any(self._is_reached(address, seed) for address, seed in self._seeds.items() if not seed.remembered)
 
     def _answered(self, address: Address, seed: Seed, reply: bytes | None, now_ms: int) -> None:
         seed.asking = False
@@ -189,14 +212,14 @@ class Joining:
         flags = packets.read_sync(message)[1]
         theirs = cluster_id_of(reply)
         mine = self._side(asked=False)
-        outcome = meet(mine, Side(theirs, bool(flags & packets.LONE), bool(flags & packets.PINNED)))
+        outcome = meet(mine, _side(theirs, flags))
         if outcome is Outcome.SAME:
             self._merge(message, address, now_ms)
         elif outcome is Outcome.ASKER_TAKES:
             if seed.remembered and mine.cluster_id != NO_CLUSTER:
                 outcome = Outcome.REFUSED  # Nobody told me to join whoever is there now.
             else:
-                self._take(theirs)
+                self._take(theirs, seed, address)
         if outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
         if outcome is Outcome.REFUSED and seed.failures >= PATIENCE:
@@ -207,34 +230,41 @@ class Joining:
             )
         return outcome
 
-    def asked(self, theirs: bytes, flags: int) -> Outcome:
+    def asked(self, theirs: bytes, flags: int, asker: bytes, address: Address | None, now_ms: int) -> Outcome:
         """Be asked by a node of another cluster id; what comes of it."""
-        asker = Side(theirs, bool(flags & packets.LONE), bool(flags & packets.PINNED))
-        outcome = meet(asker, self._side(asked=True))
+        outcome = meet(_side(theirs, flags), self._side(asked=True, asker=address))
         if outcome is Outcome.DRAW:
-            self._draw()
+            self._draw_for(asker, now_ms)
         elif outcome is Outcome.ASKED_TAKES:
             self._take(theirs)
         elif outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
         return outcome
 
+    def _draw_for(self, asker: bytes, now_ms: int) -> None:
+        """Draw an id if nobody who was told nothing comes up with one; of many who wait not all do at once."""
+        waited_ms = now_ms - self._started_ms
+        patience_ms = PATIENCE_INTERVALS * self._profile.probe_interval_ms * bool(self._seeds)
+        if waited_ms >= (1 if self._members.own.id < asker else 2) * patience_ms:
+            self._draw()
+
     def _draw(self) -> None:
         self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)))
 
-    def _take(self, cluster_id: bytes) -> None:
+    def _take(self, cluster_id: bytes, seed: Seed | None = None, address: Address = NOWHERE) -> None:
         if self._taking != NO_CLUSTER or cluster_id == NO_CLUSTER:
             return
         self._taking = cluster_id
 
         def kept(now_ms: int) -> None:
             self._taking = NO_CLUSTER
+            if self._outbox.envelope.cluster_id != NO_CLUSTER:
+                self._part(now_ms)
             self._outbox.envelope.adopt(cluster_id)
             if not self._seeds:
                 self._introduce(now_ms)
-            for address, seed in self._seeds.items():
-                if not seed.asking:
-                    self._ask(address, seed, now_ms)
+            if seed is not None and not seed.asking:
+                self._ask(address, seed, now_ms)
 
         self._outbox.store(kept, cluster_id=cluster_id)
 
@@ -253,3 +283,7 @@ class Joining:
             self._complained.add(address)
             details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}
             self._outbox.effects.append(Complain(LocalError(why, details)))
+
+
+def _side(cluster_id: bytes, flags: int) -> Side:
+    return Side(cluster_id, *(bool(flags & bit) for bit in (packets.LONE, packets.PINNED, packets.TOLD, packets.FREE)))

@@ -8,10 +8,14 @@ packet carries it.  Both ends of a meeting look at the same four things and come
     both are pinned             refused, for good: each has a catalogue, and two do not become one
     one is lone                 it takes the other's
     both are lone               the smaller id is taken
-    neither is lone             the asker takes the asked one's if that is smaller; else it waits to be asked
+    neither is lone             the asker takes the asked one's if that is smaller, or if nobody whom it was told to
+                                join is in its present cluster and the asked one was not told to join it: then nobody
+                                else can bring the two together
 
 The asked one takes an id only while it is lone: a node goes over to a cluster that it was told to join, not to one
-that happens to call.  Ids of clusters (not of lone nodes) only ever go down, so nobody goes to and fro.
+that happens to call.  Who goes over leaves all it knew of others behind; they follow by themselves, since whom they
+were told to join is no longer with them.  Nobody goes to and fro: with a seed at its side a node only goes to smaller
+ids.
 """
 
 from __future__ import annotations
@@ -28,6 +32,8 @@ class Side(NamedTuple):
     cluster_id: bytes
     lone: bool
     pinned: bool
+    told: bool = False  # The asked one: it was told to join the asker.
+    free: bool = False  # The asker: none of those whom it was told to join is with it.
 
 
 class Outcome(enum.Enum):
@@ -37,7 +43,7 @@ class Outcome(enum.Enum):
     DRAW = "neither has an id: the asked one draws one"
     ASKER_TAKES = "the asker takes the id of the asked one"
     ASKED_TAKES = "the asked one takes the id of the asker"
-    REFUSED = "both stay what they are"
+    REFUSED = "both stay what they are, for now or for good"
 
 
 def meet(asker: Side, asked: Side) -> Outcome:
@@ -51,6 +57,6 @@ def meet(asker: Side, asked: Side) -> Outcome:
         return Outcome.ASKED_TAKES if asked_may else Outcome.REFUSED
     if asked_may and (not asker.lone or asker.cluster_id < asked.cluster_id):
         return Outcome.ASKED_TAKES
-    if asker.lone or asked.pinned or asked.cluster_id < asker.cluster_id:
+    if asker.lone or asked.pinned or asked.cluster_id < asker.cluster_id or (asker.free and not asked.told):
         return Outcome.ASKER_TAKES
     return Outcome.REFUSED

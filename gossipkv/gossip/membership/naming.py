@@ -120,6 +120,12 @@ class Naming:
         else:
             self._heard(said.state, said.incarnation, now_ms)
 
+    def outlive(self, epoch: int) -> None:
+        """Hear that this epoch of mine cannot be saved."""
+        own = self._members.own
+        if own.epoch == epoch and own.state is not LEFT and self.announced:
+            self._renew(epoch)
+
     def _heard(self, state: State, incarnation: int, now_ms: int) -> None:
         """Refute what was said of me in my epoch, if it would be believed."""
         own = self._members.own

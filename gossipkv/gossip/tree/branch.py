@@ -24,7 +24,7 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip.packets import Change
-from gossipkv.gossip.tree.limits import item_bytes
+from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, item_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,6 +112,16 @@ class Branch:
     def staged_bytes(self) -> int:
         """What a transfer under way costs."""
         return 0 if self._staged is None else self._staged.size_bytes
+
+    @property
+    def wire_bytes(self) -> int:
+        """What its paths and values take at least when they are told."""
+        return self.size_bytes - ITEM_OVERHEAD_BYTES * (len(self.live) + len(self.gone))
+
+    @property
+    def reach(self) -> int:
+        """Up to which version something is here, visible or staged: a transfer goes on from there."""
+        return self.version if self._staged is None else max(self.version, self._staged.reach)
 
     # The owner's side
 

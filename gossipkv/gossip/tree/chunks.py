@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.packets import Delta
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets import Change
     from gossipkv.gossip.tree.branch import Branch
 
-HEAD_BYTES = 64  # No head of a DELTA is longer: a part's head, an id, flags, five numbers.
+HEAD_BYTES: Final = 64  # No head of a DELTA is longer: a part's head, an id, flags, five numbers.
+CHANGE_BYTES: Final = 15  # Nor is what a change has beside its path and value: a version, a kind, two lengths.
 
 
 def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterator[bytes]:
@@ -27,7 +28,7 @@ def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterato
     taken: list[Change] = []
     size = HEAD_BYTES
     for change in branch.changes(since):
-        more = len(packets.change(change, 0))
+        more = _bytes_of(change)
         if taken and size + more > most_bytes:
             reach = taken[-1].version
             yield packets.delta(Delta(owner, branch.epoch, floor, since, reach, version, reset, tuple(taken)))
@@ -35,3 +36,14 @@ def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterato
         taken.append(change)
         size += more
     yield packets.delta(Delta(owner, branch.epoch, floor, since, version, version, reset, tuple(taken)))
+
+
+def least_bytes(branch: Branch, since: int) -> int:
+    """What goes at least over the wire, if that can be told without looking at each change."""
+    return branch.wire_bytes if since < max(1, branch.floor) else 0
+
+
+def _bytes_of(change: Change) -> int:
+    path = change.path
+    size = CHANGE_BYTES + (len(path) if path.isascii() else len(path.encode()))
+    return size if change.value is None else size + len(change.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from gossipkv.errors import BadRequest
@@ -9,9 +10,17 @@ from gossipkv.gossip.packets import MAX_PATH_BYTES
 
 MAX_SEGMENT_BYTES = 255  # As in a file name.
 
+_PLAIN = re.compile(rf"(?:[^/\0]{{1,{MAX_SEGMENT_BYTES}}}/)*[^/\0]{{1,{MAX_SEGMENT_BYTES}}}").fullmatch
+
 
 def wrong(path: str) -> str | None:
     """Why this is no path of a key; None: it is one."""
+    if len(path) <= MAX_PATH_BYTES and path.isascii() and _PLAIN(path):
+        return None
+    return _why(path)
+
+
+def _why(path: str) -> str | None:
     try:
         whole = path.encode()
     except UnicodeEncodeError:

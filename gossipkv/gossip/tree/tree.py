@@ -14,7 +14,7 @@ from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import Head
 from gossipkv.gossip.tree.branch import Branch, Item, Outcome
-from gossipkv.gossip.tree.chunks import chunks
+from gossipkv.gossip.tree.chunks import chunks, least_bytes
 from gossipkv.gossip.tree.hot import Hot
 from gossipkv.gossip.tree.index import Index
 from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
@@ -203,6 +203,11 @@ class Tree:
         branch = self._branches.get(owner)
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.version)
 
+    def reach(self, owner: bytes) -> Head:
+        """Where what comes of a branch should go on: behind what is staged."""
+        branch = self._branches.get(owner)
+        return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.reach)
+
     def claims(self, owner: bytes) -> Head:
         """Where a branch is for all that others should care: also where it did not fit."""
         return max(self.head(owner), self._refused.get(owner, Head(owner, 0, 0)))
@@ -213,6 +218,11 @@ class Tree:
         if branch is None or branch.epoch < epoch:
             return iter(())
         return chunks(owner, branch, version if epoch == branch.epoch else 0, part_bytes)
+
+    def is_large(self, owner: bytes, epoch: int, version: int, most_bytes: int) -> bool:
+        """Whether what is newer here than that is known to take more."""
+        branch = self._branches[owner]
+        return least_bytes(branch, version if epoch == branch.epoch else 0) > most_bytes
 
     def apply(self, delta: Delta, *, fresh: bool = True) -> Outcome:
         """Take what another node knows of a branch; `fresh`: it is news, to be told on as it is."""
@@ -269,8 +279,8 @@ class Tree:
         owner, member = delta.owner, self._members.get(delta.owner)
         if owner == self.own:
             return Outcome.NOTHING, 0  # Nobody knows that better.
-        if member is None:
-            return Outcome.GAP, 0  # Its record is on the way, or was lost.
+        if member is None or member.epoch < delta.epoch:
+            return Outcome.GAP, 0  # Its record is on the way, or was lost; only the owner's record ends an epoch.
         branch = self._branches[owner]
         if delta.epoch < branch.epoch:
             return Outcome.NOTHING, 0

@@ -10,5 +10,9 @@ behind the seam (`gossipkv.environment`): clock, randomness, disk, network, thre
     process.py      one life of a node, and the rest of the world it is given
     building.py     builds of datasets without a child process
     machine.py      a disk and the lives of a node upon it: start, kill, power loss, restart
+    views.py        what nodes show to clients, and whether it may be
+    publishing.py   the same for what nodes publish
+    phases.py       how scenarios begin, wait, break and mend
+    scenarios.py    what nodes go through, by name (`comings.py`, `storms.py`, `mistakes.py`); `replay.py` repeats one
     cluster.py      machines on a network, what clients ask them, and a trace of all of it
 """

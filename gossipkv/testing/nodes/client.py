@@ -1,8 +1,9 @@
-"""What a client asks a node over the simulated network: one request on a connection of its own."""
+"""What a client asks a node over the simulated network: one request, or many on one connection."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, final
 
 import trio
 
@@ -13,9 +14,57 @@ from gossipkv.wire import rpc
 from gossipkv.wire.frames import FrameReader
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from gossipkv.address import Address
     from gossipkv.testing.nodes.network import Network
-    from gossipkv.wire.rpc import Value
+    from gossipkv.wire.rpc import Response, Value
+
+
+@final
+class Connection:
+    """A client's connection."""
+
+    def __init__(self, stream: SimulatedStream, address: Address) -> None:
+        self._stream = stream
+        self._address = address
+        self._reader = FrameReader()
+        self._count = 0
+
+    async def send(self, method: str, *params: Value) -> None:
+        """A request; its answer is read later."""
+        self._count += 1
+        await self._stream.send_all(rpc.request(self._count, method, params))
+
+    async def read(self) -> Response:
+        """The next answer.
+
+        Raises:
+            Unavailable: the connection ended before it.
+            OSError: the connection broke.
+        """
+        while True:
+            for frame in self._reader:
+                return rpc.decode_response(frame)
+            data = await self._stream.receive_some(65_536)
+            if not data:
+                raise Unavailable(f"{self._address}: the connection ended before the answer")
+            self._reader.feed(data)
+
+
+@asynccontextmanager
+async def connected(network: Network, host: str, address: Address) -> AsyncIterator[Connection]:
+    """A connection from the machine `host`.
+
+    Raises:
+        OSError: it cannot be had.
+    """
+    stream = SimulatedStream(await connect(network, host, address))
+    try:
+        yield Connection(stream, address)
+    finally:
+        with trio.CancelScope(shield=True):
+            await stream.aclose()
 
 
 async def ask(
@@ -28,28 +77,13 @@ async def ask(
     """
     try:
         with trio.fail_after(timeout_s):
-            stream = SimulatedStream(await connect(network, host, address))
-            try:
-                await stream.send_all(rpc.request(1, method, params))
-                return await _answer(stream, address)
-            finally:
-                with trio.CancelScope(shield=True):
-                    await stream.aclose()
+            async with connected(network, host, address) as connection:
+                await connection.send(method, *params)
+                response = await connection.read()
     except trio.TooSlowError:
         raise TimedOut(f"{address}: no answer within {timeout_s} s") from None
     except OSError as error:
         raise Unavailable(f"{address}: {error.strerror}") from error
-
-
-async def _answer(stream: SimulatedStream, address: Address) -> Value:
-    reader = FrameReader()
-    while True:
-        data = await stream.receive_some(65_536)
-        if not data:
-            raise Unavailable(f"{address}: the connection ended before the answer")
-        reader.feed(data)
-        for frame in reader:
-            response = rpc.decode_response(frame)
-            if response.error is not None:
-                raise response.error
-            return response.result
+    if response.error is not None:
+        raise response.error
+    return response.result

@@ -19,23 +19,29 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
+from unittest.mock import patch
 
 import structlog
 import trio
 
 from gossipkv.address import DEFAULT_PORT, Address
 from gossipkv.config import Config
+from gossipkv.node.gossiping import Gossiping
 from gossipkv.testing.nodes import client, scheduling
-from gossipkv.testing.nodes.machine import SPEAKER, Machine
+from gossipkv.testing.nodes.machine import SPEAKER, Machine, speaker
 from gossipkv.testing.nodes.network import Network
 from gossipkv.testing.nodes.trace import Trace
 from gossipkv.testing.streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from structlog.typing import EventDict, WrappedLogger
 
+    from gossipkv.dataset.store import DataDirectory
+    from gossipkv.environment import Datagrams, Environment
+    from gossipkv.gossip.sealing import Sealing
     from gossipkv.wire.rpc import Value
 
 LIMIT_S: Final = 3600.0
@@ -85,6 +91,10 @@ class Cluster:
         """
         return await client.ask(self.network, CLIENT, machine.address, method, *params, timeout_s=timeout_s)
 
+    def connected(self, machine: Machine) -> AbstractAsyncContextManager[client.Connection]:
+        """A client's connection to a node.  Raises `OSError`."""
+        return client.connected(self.network, CLIENT, machine.address)
+
     async def until(self, holds: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.25) -> float:
         """Returns when it holds: after how many seconds.
 
@@ -111,13 +121,16 @@ def simulate(
     machines: int,
     limit_s: float = LIMIT_S,
     config: Config = USUAL,
+    trace: Trace | None = None,
 ) -> Run:
     """Runs a scenario with so many machines, whose nodes have these settings but for their names and places.
+
+    What happens goes into `trace`, so that a caller has it also of a run that fails.
 
     Raises:
         Exception: whatever the scenario raises; Defect: a node has logged that it has one.
     """
-    trace = Trace()
+    trace = Trace() if trace is None else trace
 
     async def main() -> Run:
         async with trio.open_nursery() as nursery:
@@ -129,7 +142,7 @@ def simulate(
             nursery.cancel_scope.cancel()
         return Run(trace.digest, list(trace.lines), cluster.struck, trio.current_time())
 
-    with _lines_to(trace):
+    with _lines_to(trace), _gossiping_known():
         try:
             return scheduling.run(main, seed, limit_s=limit_s)
         except BaseExceptionGroup as group:
@@ -156,15 +169,38 @@ def _gravity(error: BaseException) -> int:
 
 
 @contextmanager
+def _gossiping_known() -> Iterator[None]:
+    """Machines know what their nodes have of gossip."""
+
+    def make(
+        config: Config,
+        environment: Environment,
+        directory: DataDirectory,
+        *,
+        datagrams: Datagrams,
+        address: Address,
+        sealing: Sealing | None,
+    ) -> Gossiping:
+        made = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
+        machine = SPEAKER.get()
+        if machine is not None:
+            machine.gossiping = made
+        return made
+
+    with patch("gossipkv.node.node.Gossiping", make):
+        yield
+
+
+@contextmanager
 def _lines_to(trace: Trace) -> Iterator[None]:
     """What the nodes log goes into the trace."""
 
     def take(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         error = event.pop("exc_info", None)
         said = " ".join(f"{name}={event[name]}" for name in sorted(event))
-        trace.note(SPEAKER.get(), method, said)
+        trace.note(speaker(), method, said)
         if event["event"] == "internal_error":
-            raise Defect(f"{SPEAKER.get()}: {said}") from (error if isinstance(error, BaseException) else None)
+            raise Defect(f"{speaker()}: {said}") from (error if isinstance(error, BaseException) else None)
         raise structlog.DropEvent
 
     before = structlog.get_config()

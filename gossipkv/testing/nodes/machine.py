@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.config import Config
+    from gossipkv.node.gossiping import Gossiping
     from gossipkv.testing.faulty_files import Fault
     from gossipkv.testing.nodes.network import Network
-
-SPEAKER: Final[ContextVar[str]] = ContextVar("SPEAKER", default="client")  # Whose task this is, for log lines.
 
 
 @final
@@ -40,6 +39,7 @@ class Machine:
         self.disk = SimulatedFiles()
         self.error: GossipKVError | None = None  # What the latest life has ended with, by itself.
         self.lives = 0
+        self.gossiping: Gossiping | None = None  # Of the present life, to publish in its name.
         self._network = network
         self._chance = chance
         self._nursery = nursery
@@ -128,11 +128,12 @@ class Machine:
         process, self._process = self._process, None
         if process is not None:
             process.end(silently=silently)
+            self.gossiping = None
             self._scope.cancel()
             self._ended.set()
 
     async def _live(self, process: Process, scope: trio.CancelScope, ended: trio.Event, started: _Started) -> None:
-        SPEAKER.set(self.name)
+        SPEAKER.set(self)
         try:
             with scope:
                 await node.run(
@@ -155,6 +156,12 @@ class Machine:
             started.event.set()
 
 
+def speaker() -> str:
+    """Whose task this is, by name."""
+    machine = SPEAKER.get()
+    return "client" if machine is None else machine.name
+
+
 def _ours(error: BaseException) -> GossipKVError:
     """The error that a node ended with; any other is a defect, and raised."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -175,3 +182,7 @@ class _Started:
         """It is ready."""
         del value
         self.event.set()
+
+
+SPEAKER: Final[ContextVar[Machine | None]] = ContextVar("SPEAKER", default=None)
+"""Whose task this is; None: a client's."""

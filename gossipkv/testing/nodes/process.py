@@ -29,6 +29,10 @@ _Result = TypeVar("_Result")
 
 WALL_AT_ZERO_MS: Final = 1_700_000_000_000
 
+# How wrong clocks are: fast or slow as no quartz is, and set by hand.
+MOST_DRIFT: Final = 0.05
+MOST_WALL_OFFSET_MS: Final = 3_600_000
+
 # What a worker thread takes, from one that finds all in memory to one that waits for a busy disk.
 LEAST_WORK_S: Final = 0.0001
 MOST_WORK_S: Final = 0.02
@@ -38,15 +42,16 @@ MOST_WORK_S: Final = 0.02
 class SimulatedClock:
     """A machine's clocks over Trio's."""
 
-    def __init__(self, offset_s: float) -> None:
+    def __init__(self, offset_s: float = 0.0, rate: float = 1.0, wall_offset_ms: int = 0) -> None:
         self._offset_ns = int(offset_s * 1e9)  # Machines have not come up at the same moment.
-        self.wall_offset_ms = 0
+        self._rate = rate
+        self._wall_offset_ms = wall_offset_ms
 
     def monotonic_ns(self) -> int:
-        return round(trio.current_time() * 1e6) * 1000 + self._offset_ns
+        return round(trio.current_time() * self._rate * 1e6) * 1000 + self._offset_ns
 
     def wall_ms(self) -> int:
-        return WALL_AT_ZERO_MS + math.floor(trio.current_time() * 1000) + self.wall_offset_ms
+        return WALL_AT_ZERO_MS + math.floor(trio.current_time() * 1000) + self._wall_offset_ms
 
 
 @final
@@ -118,7 +123,11 @@ class Process:
         self.sockets = SimulatedSockets(network, host)
         self.signals = SimulatedSignals(die)
         self.environment = Environment(
-            SimulatedClock(chance.uniform(0, 1e6)),
+            SimulatedClock(
+                chance.uniform(0, 1e6),
+                chance.uniform(1 - MOST_DRIFT, 1 + MOST_DRIFT),
+                chance.randrange(-MOST_WALL_OFFSET_MS, MOST_WALL_OFFSET_MS),
+            ),
             chance,
             self.files,
             self.sockets,

@@ -9,6 +9,7 @@ from gossipkv.testing.nodes.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
     from gossipkv.testing.nodes.cluster import Run
+    from gossipkv.testing.nodes.trace import Trace
 
 
 class Plan(NamedTuple):
@@ -24,10 +25,10 @@ class Plan(NamedTuple):
         return f"gossipkv simulate --whole {self.scenario} --members {self.members} --seed {self.seed}"
 
 
-def run(plan: Plan) -> Run:
-    """Runs it; whatever it raises says how to repeat it."""
+def run(plan: Plan, trace: Trace | None = None) -> Run:
+    """Runs it; whatever it raises says how to repeat it.  `trace` gets what happens."""
     try:
-        return simulate(SCENARIOS[plan.scenario], plan.seed, machines=plan.members)
+        return simulate(SCENARIOS[plan.scenario], plan.seed, machines=plan.members, trace=trace)
     except Exception as error:
         error.add_note(f"to replay: {plan.command}")
         raise

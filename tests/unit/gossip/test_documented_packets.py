@@ -10,6 +10,7 @@ import pytest
 from gossipkv.address import Address
 from gossipkv.gossip import envelope, packets, sealing
 from gossipkv.gossip.packets import Who
+from gossipkv.gossip.packing import MAX_UNPACKED_BYTES
 from tests.oracle import packets as oracle
 from tests.unit.gossip import test_golden_packets as golden
 
@@ -144,6 +145,7 @@ def test_the_stated_limits() -> None:
     assert f"a value up to {packets.MAX_VALUE_BYTES:,} bytes" in PAGE
     assert f"A name has 1 to {packets.MAX_NAME_BYTES} bytes" in PAGE
     assert f"which of the {sealing.WINDOW:,} before it came" in PAGE
+    assert f"at most {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
     assert f"remembers {sealing.MAX_SESSIONS:,} sessions" in PAGE
     assert f"Protocol\nversion {envelope.PROTOCOL}." in PAGE
 

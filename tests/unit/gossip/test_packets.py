@@ -134,7 +134,7 @@ def test_a_pack_that_would_be_too_large_is_refused_unread() -> None:
     """Its size stands before it, so nothing is held for it; a size that lies gets no more than it says."""
     head = packets.sync(bytes(8), bytes(8), packets.PACKED)
     bomb = lz4.block.compress(bytes(20 << 20), store_size=False)
-    for size in ((16 << 20) + 1, 0xFFFFFFFF, 1000):
+    for size in (packing.MAX_UNPACKED_BYTES + 1, 0xFFFFFFFF, 1000):
         with pytest.raises(Malformed):
             packing.unpack(head + size.to_bytes(4, "big") + bomb)
 

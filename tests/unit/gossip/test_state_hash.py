@@ -104,8 +104,8 @@ def test_branches_count_once_they_are_visible() -> None:
     assert one.hash.value == two.hash.value
 
 
-def test_a_branch_of_another_epoch_than_the_member_counts_as_empty() -> None:
-    """Until the record comes, that belongs to it."""
+def test_a_branch_of_a_newer_epoch_counts_from_the_record_on() -> None:
+    """What comes before the record is not taken, and makes no difference."""
     one, two = pair()
     for knower in (one, two):
         knower.know("zoe")
@@ -113,6 +113,8 @@ def test_a_branch_of_another_epoch_than_the_member_counts_as_empty() -> None:
     assert one.hash.value == two.hash.value
     for knower in (one, two):
         knower.know("zoe", epoch=2)
+    assert one.hash.value == two.hash.value
+    publish(one.tree, "zoe", "k/2", epoch=2)
     assert one.hash.value != two.hash.value
 
 

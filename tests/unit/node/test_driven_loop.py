@@ -41,7 +41,7 @@ class Running:
         self.core = make_core(**limits)
         self.core.publish(one_database(directory, {b"k": b"v"}).publish())
         self.answers = MadeUpAnswers()
-        loop = DrivenLoop(self.core, self.sockets.listen(*THERE, 100), SimulatedClock(0))
+        loop = DrivenLoop(self.core, self.sockets.listen(*THERE, 100), SimulatedClock())
         self.pump = Pump(self.core, loop, self.sockets, self.answers)
 
     async def connect(self) -> SimulatedStream:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gossipkv.address import Address
 from gossipkv.gossip.envelope import NO_CLUSTER
 from tests.unit.gossip.links import Link, all_alive, no_id
@@ -51,6 +53,23 @@ def test_all_told_of_all_at_once():
         link.start(node, *nodes)
     assert link.run(30 * SECOND_MS, lambda: all_alive(nodes) and len(ids(nodes)) == 1)
     assert ids(nodes) != {NO_CLUSTER}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_started_together(seed):
+    """Twenty nodes told of the first three, started within a second and the first not first: one cluster, one id."""
+    link = Link(seed)
+    nodes = [no_id(link, f"n{i:02}") for i in range(20)]
+    for i, node in enumerate(nodes):
+        link.kill(node)  # It is not there yet.
+
+        def start(node=node, i=i) -> None:
+            link.nodes[node.address] = node
+            link.start(node, *nodes[: min(i, 3)])
+
+        link.at(link.random.randrange(1000), start)
+    link.run(SECOND_MS)
+    assert link.run(15 * SECOND_MS, lambda: all_alive(nodes) and len(ids(nodes)) == 1)
 
 
 def test_in_a_chain():

@@ -177,9 +177,13 @@ class Link:
         for _ in range(100_000):
             if not self.waiting:
                 return
-            at = self.random.randrange(len(self.waiting)) if self.shuffled else 0
-            self._deliver(*self.waiting.pop(at))
+            self.deliver_one()
         raise AssertionError("they talk for ever")
+
+    def deliver_one(self) -> None:
+        """Deliver the first that is on the way, or any."""
+        at = self.random.randrange(len(self.waiting)) if self.shuffled else 0
+        self._deliver(*self.waiting.pop(at))
 
     def _deliver(self, sender: Node, to: Address, message: bytes) -> None:
         node = self.nodes.get(to)

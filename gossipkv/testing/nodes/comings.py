@@ -1,0 +1,161 @@
+"""Whole nodes that come and go: they join, leave, crash, lose their power or their disks, one by one or all at once."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from gossipkv.testing.faulty_files import CHANGING, Fault
+from gossipkv.testing.nodes import views
+from gossipkv.testing.nodes.cluster import Violation
+from gossipkv.testing.nodes.phases import (
+    BACK_S,
+    BLACKOUT_S,
+    CRASHES,
+    DETECTED_S,
+    EVEN,
+    LEFT_S,
+    begin,
+    settle,
+    shown,
+    start_later,
+)
+from gossipkv.testing.nodes.views import Looks
+
+if TYPE_CHECKING:
+    from gossipkv.testing.nodes.cluster import Cluster
+    from gossipkv.testing.nodes.machine import Machine
+
+ASKED: Final = 50  # Requests that are under way when a node is told to stop.
+
+
+async def join(cluster: Cluster) -> None:
+    """All find each other, claim places that differ, and nobody who runs is ever called dead."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster, calm=True).run)
+        await begin(cluster)
+        epochs = [await views.epoch(cluster, machine) for machine in cluster.machines]
+        await trio.sleep(60)
+        if not await views.agree(cluster):
+            raise Violation("they agreed, and do not any more although nothing happened")
+        if epochs != [await views.epoch(cluster, machine) for machine in cluster.machines]:
+            raise Violation("somebody has taken another epoch although nothing happened")
+        nursery.cancel_scope.cancel()
+
+
+async def leave(cluster: Cluster) -> None:
+    """Some say good-bye at SIGTERM: everybody knows at once, what they published is gone; they may come back."""
+    chance = cluster.chance
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster, calm=True).run)
+        await begin(cluster)
+        for leaver in chance.sample(cluster.machines, len(cluster.machines) // 2):
+            nursery.start_soon(_stop_while_asked, cluster, leaver)
+            await shown(cluster, leaver, "left", LEFT_S)
+            await leaver.ended()
+            await settle(cluster, LEFT_S)
+            if chance.choice(EVEN):
+                await leaver.start()
+                await settle(cluster, BACK_S)
+        nursery.cancel_scope.cancel()
+
+
+async def _stop_while_asked(cluster: Cluster, leaver: Machine) -> None:
+    """What has been asked before a node is told to stop is answered."""
+    async with cluster.connected(leaver) as connection:
+        for _ in range(ASKED):
+            await connection.send("info")
+        await trio.sleep(0.01)
+        leaver.tell(signal.SIGTERM)
+        for _ in range(ASKED):
+            await connection.read()
+        await leaver.ended()
+
+
+async def restarts(cluster: Cluster) -> None:
+    """Some crash, or lose power and what was not synced, or their disk; they are missed and come back."""
+    chance = cluster.chance
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster).run)
+        await begin(cluster)
+        for _ in range(3):
+            victim = chance.choice(cluster.machines)
+            before = await views.epoch(cluster, victim)
+            how = chance.choice(("kill", "power", "disk"))
+            cluster.struck[how] += 1
+            if how == "power":
+                victim.lose_power()
+            else:
+                victim.kill()
+            if how == "disk":
+                victim.lose_disk()
+            if chance.choice(EVEN):
+                await shown(cluster, victim, "dead", DETECTED_S)
+                await settle(cluster, BACK_S)
+            else:
+                await trio.sleep(chance.uniform(0, 5))
+            if (
+                how == "disk" and not victim.config.join
+            ):  # The first one: nobody it remembers, and nobody it is told of.
+                other = next(machine for machine in cluster.machines if machine is not victim)
+                victim.config = replace(victim.config, join=(other.address,))
+            await victim.start()
+            await settle(cluster, BACK_S)
+            after = await views.epoch(cluster, victim)
+            if after <= before:
+                raise Violation(f"{victim.name} came back with epoch {after} after {before}")
+        nursery.cancel_scope.cancel()
+
+
+async def blackout(cluster: Cluster) -> None:
+    """All go at once, and come back at about the same time: from their disks alone, whatever they were told to join."""
+    chance = cluster.chance
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster).run)
+        await begin(cluster)
+        for _ in range(2):
+            await trio.sleep(chance.uniform(5, 30))
+            how = chance.choice(("kill", "power", "leave"))
+            cluster.struck[how] += 1
+            async with trio.open_nursery() as going:
+                for machine in cluster.machines:
+                    if how == "leave":
+                        going.start_soon(machine.stop)
+                    elif how == "kill":
+                        machine.kill()
+                    else:
+                        machine.lose_power()
+            spread_s = chance.choice((0.0, 5.0))
+            async with trio.open_nursery() as coming:
+                for machine in cluster.machines:
+                    machine.config = replace(machine.config, join=())
+                    coming.start_soon(start_later, machine, chance.uniform(0, spread_s))
+            await settle(cluster, BLACKOUT_S)
+        nursery.cancel_scope.cancel()
+
+
+async def crashes(cluster: Cluster) -> None:
+    """A node crashes around the steps of its disk, as it starts; it starts again, in the end as itself."""
+    chance = cluster.chance
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster).run)
+        await begin(cluster)
+        victim = chance.choice(cluster.machines[1:])
+        epochs = [await views.epoch(cluster, victim)]
+        for _ in range(4):
+            victim.kill()
+            action = chance.choice(CRASHES)
+            victim.strike(Fault(chance.randrange(25), action, kinds=CHANGING), power=chance.choice(EVEN))
+            await victim.start()
+            victim.strike()
+            if not victim.runs:
+                cluster.struck["crash"] += 1
+                await victim.start()
+            await settle(cluster, BACK_S)
+            epochs.append(await views.epoch(cluster, victim))
+        if epochs != sorted(set(epochs)):
+            raise Violation(f"the epochs of {victim.name} were {epochs}")
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,119 @@
+"""What scenarios of whole nodes are made of: to begin, to wait until all is well, to have something go wrong, to mend.
+
+The bounds are those of the LAN profile with some room: what is measured exactly is measured in the heap simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from gossipkv.address import DEFAULT_PORT, Address
+from gossipkv.testing.faulty_files import CHANGING, Action, Fault
+from gossipkv.testing.nodes import views
+
+if TYPE_CHECKING:
+    from gossipkv.testing.nodes.cluster import Cluster
+    from gossipkv.testing.nodes.machine import Machine
+
+JOINED_S: Final = 20.0
+DETECTED_S: Final = 45.0
+BACK_S: Final = 20.0
+BLACKOUT_S: Final = 30.0
+TWINS_S: Final = 30.0
+HEALED_S: Final = 35.0  # What is promised after any partition.
+LEFT_S: Final = 1.5  # Likewise, after SIGTERM.
+SHOWN_S: Final = 2.0  # A change, to everyone; the reader's own time is in it.
+
+CRASHES: Final = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
+EVEN: Final = (True, False)
+
+_NAME: Final = "cluster.example"
+
+
+async def begin(cluster: Cluster, but: Machine | None = None) -> None:
+    """All `but` one start at about the same time, and join each other by addresses or by a name."""
+    chance = cluster.chance
+    machines = [machine for machine in cluster.machines if machine is not but]
+    cluster.network.names[_NAME] = tuple(machine.host for machine in machines)
+    by_name = chance.choice(EVEN)
+    for number, machine in enumerate(machines[1:], start=1):
+        seed = Address(_NAME, DEFAULT_PORT) if by_name else chance.choice(machines[:number]).address
+        machine.config = replace(machine.config, join=(seed,))
+    spread_s = chance.choice((0.0, 0.1, 3.0))
+    async with trio.open_nursery() as nursery:
+        for machine in machines:
+            nursery.start_soon(start_later, machine, chance.uniform(0, spread_s))
+    await settle(cluster, JOINED_S)
+
+
+async def settle(cluster: Cluster, within_s: float) -> float:
+    """Returns when all nodes that run show the same, which is the truth: after how many seconds."""
+
+    async def holds() -> bool:
+        """All show the truth."""
+        return await views.agree(cluster)
+
+    return await cluster.until(holds, within_s=within_s)
+
+
+async def shown(cluster: Cluster, who: Machine, state: str, within_s: float) -> float:
+    """Returns when all others that run show a member in this state."""
+
+    async def holds() -> bool:
+        """Everybody shows it so."""
+        for machine in cluster.machines:
+            if machine.runs and machine is not who:
+                seen = (await views.members(cluster, machine)).get(who.name)
+                if seen is None or seen.state != state:
+                    return False
+        return True
+
+    return await cluster.until(holds, within_s=within_s, every_s=0.1)
+
+
+async def start_later(machine: Machine, delay_s: float) -> None:
+    """As `start`, after a while."""
+    await trio.sleep(delay_s)
+    await machine.start()
+
+
+async def mend(cluster: Cluster) -> None:
+    """Nothing goes wrong any more, and all come together."""
+    cluster.network.heal()
+    for machine in cluster.machines:
+        machine.strike()
+        if not machine.runs:
+            await machine.start()
+    await settle(cluster, HEALED_S)
+
+
+async def strike_one(cluster: Cluster) -> None:
+    """One fault."""
+    chance, machine = cluster.chance, cluster.chance.choice(cluster.machines)
+    fault = chance.choice(("kill", "power", "crash", "cut", "clog", "heal", "leave"))
+    cluster.struck[fault] += 1
+    if fault == "heal":
+        faults = replace(cluster.network.usual)
+        cluster.network.heal()
+        cluster.network.usual = faults
+    elif fault == "cut":
+        others = [other.host for other in cluster.machines if other is not machine]
+        cluster.network.partition([machine.host], chance.sample(others, chance.randrange(1, len(others) + 1)))
+    elif fault == "clog":
+        until_us = int((trio.current_time() + chance.uniform(0, 20)) * 1e6)
+        for other in cluster.machines:
+            cluster.network.link(machine.host, other.host).clogged_until_us = until_us
+    elif not machine.runs:
+        await machine.start()
+    elif fault == "kill":
+        machine.kill()
+    elif fault == "power":
+        machine.lose_power()
+    elif fault == "crash":
+        action = chance.choice(CRASHES)
+        machine.strike(Fault(chance.randrange(10), action, kinds=CHANGING), power=chance.choice(EVEN))
+    else:
+        await machine.stop()

@@ -1,0 +1,95 @@
+"""Whole nodes on a bad network: it falls apart and heals, everything goes wrong at once, while they publish as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from gossipkv.testing.nodes import views
+from gossipkv.testing.nodes.cluster import Violation
+from gossipkv.testing.nodes.phases import EVEN, HEALED_S, JOINED_S, SHOWN_S, begin, mend, settle, strike_one
+from gossipkv.testing.nodes.publishing import Publishing
+from gossipkv.testing.nodes.views import Looks
+
+if TYPE_CHECKING:
+    from gossipkv.testing.nodes.cluster import Cluster
+    from gossipkv.testing.nodes.machine import Machine
+
+_SELDOM: Final = (True,) + 9 * (False,)
+_WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  # Of a cut: one way; of datagrams only.
+
+
+async def partition(cluster: Cluster) -> None:
+    """The network falls apart for a while; both sides go on alone, and are one again soon after it heals."""
+    chance, machines = cluster.chance, list(cluster.machines)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster).run)
+        await begin(cluster)
+        chance.shuffle(machines)
+        here = machines[: chance.randrange(1, len(machines))]
+        there = [machine for machine in machines if machine not in here]
+        one_way, datagrams_only = chance.choice(_WAYS)
+        cluster.network.partition(
+            [machine.host for machine in here],
+            [machine.host for machine in there],
+            one_way=one_way,
+            datagrams_only=datagrams_only,
+        )
+        await trio.sleep(chance.choice((5.0, 60.0, 300.0)))
+        if not one_way and not datagrams_only and trio.current_time() > 60 + JOINED_S:
+            await _sides_go_on(cluster, here, there)
+        cluster.network.heal()
+        await settle(cluster, HEALED_S)
+        nursery.cancel_scope.cancel()
+
+
+async def _sides_go_on(cluster: Cluster, *sides: list[Machine]) -> None:
+    """Each side shows itself alive and the other dead; whoever is alone says so."""
+    for side in sides:
+        names = {machine.name for machine in side}
+        for machine in side:
+            alive = {name for name, seen in (await views.members(cluster, machine)).items() if seen.state == "alive"}
+            if alive != names:
+                raise Violation(f"{machine.name} shows {sorted(alive)} alive, on the side {sorted(names)}")
+            if await views.is_isolated(cluster, machine) != (len(side) == 1):
+                raise Violation(f"{machine.name} is wrong about being isolated, with {len(side)} on its side")
+
+
+async def storm(cluster: Cluster) -> None:
+    """Faults of every kind at random moments for two minutes; then all is well again within the bound."""
+    chance, network = cluster.chance, cluster.network
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Looks(cluster).run)
+        await begin(cluster)
+        for name in ("loss", "duplicate", "reorder", "corrupt", "heavy_delay"):
+            if chance.choice(EVEN):
+                setattr(network.usual, name, chance.uniform(0, 0.2))
+        until_s = trio.current_time() + 120
+        while trio.current_time() < until_s:
+            await trio.sleep(chance.expovariate(0.2))
+            await strike_one(cluster)
+        await mend(cluster)
+        nursery.cancel_scope.cancel()
+
+
+async def tree(cluster: Cluster) -> None:
+    """Nodes publish and withdraw: everybody shows it soon; through loss, crashes and cuts nothing withdrawn returns."""
+    chance, publishing = cluster.chance, Publishing(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(publishing.run)
+        await begin(cluster)
+        for _ in range(10):
+            for _ in range(chance.randrange(1, 5)):
+                publishing.step(chance.choice(cluster.machines))
+            await cluster.until(publishing.is_shown, within_s=SHOWN_S, every_s=0.1)
+        cluster.network.usual.loss = chance.choice((0.0, 0.1, 0.3))
+        until_s = trio.current_time() + 60
+        while trio.current_time() < until_s:
+            await trio.sleep(chance.expovariate(1))
+            publishing.step(chance.choice(cluster.machines))
+            if chance.choice(_SELDOM):
+                await strike_one(cluster)
+        await mend(cluster)
+        await cluster.until(publishing.is_shown, within_s=HEALED_S)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,470 @@
+"""Scenarios with an aim: each does one thing to a few members and returns the promises that were broken by it.
+
+They are functions, so that they can be run on patched code as well (`tests/mutants`): every one of them must be able to
+see something that the drawn faults of `test_seeds.py` see too rarely.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.envelope import HEADER_BYTES
+from gossipkv.gossip.member import State
+from gossipkv.gossip.profile import LAN, LOCAL
+from gossipkv.testing.checkers import Checkers, shows_the_truth
+from gossipkv.testing.history import History
+from gossipkv.testing.members import formed, gossip, program, state_of
+from gossipkv.testing.scheduler import MS, SECOND
+from gossipkv.testing.world import World
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.effects import Changed
+    from gossipkv.testing.machine import Machine
+
+LOOK_US = 250 * MS
+
+
+class Scene:
+    """Some members, with checkers that look at them, and a list of DEAD verdicts about members that were up."""
+
+    def __init__(self, members, profile=LOCAL, *, seed=1):
+        self.world = formed(seed, members, profile, settle_us=2 * SECOND)
+        self.machines = self.world.machines
+        self.chance = self.world.streams["scenario"]
+        self.profile = profile
+        self.history = History(self.world)
+        self.checkers = Checkers(self.world, self.history, profile)
+        self.wrong_dead = []
+        self.world.on_changed.append(self._changed)
+
+    def _changed(self, machine: Machine, effect: Changed):
+        member = effect.member
+        up = {each.name: each.is_up and not each.is_leaving for each in self.machines}
+        ended = self.history.epoch(member.name) > member.epoch
+        if member.state is State.DEAD and up.get(member.name) and not ended:
+            self.wrong_dead.append(f"{machine.name} holds {member.name} for dead")
+
+    def broken(self, checker, what):
+        """Write a violation down."""
+        self.checkers.found(checker, None, what)
+
+    def look_for(self, time_us, *, every_us=LOOK_US):
+        """Let time pass, and look."""
+        end_us = self.world.now_us + time_us
+        while self.world.now_us < end_us:
+            self.world.run(min(every_us, end_us - self.world.now_us))
+            self.checkers.look_at_all()
+
+    def must_heal(self, within_us, checker="healed_in_time"):
+        """Everybody shows the truth in time; how long it took."""
+        began_us = self.world.now_us
+        wrong = "nobody looked"
+        while wrong is not None and self.world.now_us <= began_us + within_us:
+            self.look_for(LOOK_US)
+            wrong = shows_the_truth(self.world, self.history)
+        if wrong is not None:
+            self.broken(checker, wrong)
+        return self.world.now_us - began_us
+
+    def must_not_kill(self):
+        """Nobody that was up was ever called dead since the last time that this was asked."""
+        if self.wrong_dead:
+            self.broken("the_healthy_live", "; ".join(self.wrong_dead[:3]))
+        self.wrong_dead.clear()
+
+    def publish_all(self, keys=3, size=0, place="keys"):
+        """Everybody publishes."""
+        for machine in self.machines:
+            for key in range(keys):
+                value = b"%s:%d:%d" % (machine.name.encode(), key, self.world.now_us)
+                self.history.publish(machine, f"{place}/{key}", value + bytes(size))
+
+    def result(self):
+        """The promises that were broken, each with its first complaint."""
+        told = {}
+        for violation in self.checkers.violations:
+            told.setdefault(violation.checker, str(violation))
+        return told
+
+
+def at_rest():
+    """Nothing happens: nobody is suspected for long, nobody dies, little is sent."""
+    scene = Scene(8)
+    scene.publish_all()
+    scene.look_for(60 * SECOND)
+    scene.must_not_kill()
+    scene.must_heal(SECOND)
+    sent = scene.world.network.sent_bytes
+    scene.look_for(30 * SECOND)
+    rate = (scene.world.network.sent_bytes - sent) / 30 / 8
+    if rate > 2 * 200 + 300:  # LOCAL probes twice as often as the goal's profile.
+        scene.broken("is_quiet_at_rest", f"each member sends {rate:.0f} B/s")
+    return scene.result()
+
+
+def crashes():
+    """One after the other crashes: first verdict within the longest suspicion, nobody else is called dead."""
+    scene = Scene(8, LAN)
+    scene.publish_all()
+    scene.look_for(2 * SECOND)
+    for victim in scene.machines[1:6]:
+        victim.crash()
+        # A round of probes finds it, and two others confirm or time runs out.
+        bound_us = (8 + 2) * SECOND + scene.profile.suspicion_least_ms(8) * MS
+        began_us = scene.world.now_us
+        up = [machine for machine in scene.machines if machine.is_up]
+        while any(state_of(machine, victim) is not State.DEAD for machine in up):
+            scene.look_for(LOOK_US)
+            if scene.world.now_us > began_us + bound_us:
+                scene.broken("the_dead_are_found", f"{victim.name} is not dead everywhere")
+                break
+        victim.start()
+        scene.must_heal(10 * SECOND)
+    scene.must_not_kill()
+    return scene.result()
+
+
+def lossy():
+    """A third of all datagrams is lost: changes are everywhere in time, and nobody dies."""
+    scene = Scene(12, LAN)
+    scene.world.network.usual.loss = 0.3
+    scene.world.network.changed()
+    for _ in range(12):
+        machine = scene.chance.choice(scene.machines)
+        scene.history.publish(machine, "keys/lossy", b"%d" % scene.world.now_us)
+        scene.must_heal(12 * SECOND, "changes_spread")
+    scene.look_for(60 * SECOND)
+    scene.must_not_kill()
+    return scene.result()
+
+
+def silent_change():
+    """A change whose rumours are all lost is found by anti-entropy."""
+    scene = Scene(6)
+
+    def is_rumour(packet):
+        """Whatever carries a DELTA or a HEAD outside an exchange."""
+        kind = packet[HEADER_BYTES]
+        return kind != packets.SYNC and len(packet) > HEADER_BYTES + packets.PING_BYTES
+
+    scene.world.network.refuse(is_rumour)
+    scene.publish_all()
+    scene.must_heal(20 * SECOND, "changes_spread")
+    scene.history.withdraw(scene.machines[1], "keys/0")
+    scene.must_heal(20 * SECOND, "changes_spread")
+    return scene.result()
+
+
+def paused():
+    """Processes that stood still come back without accusing anybody, and are alive again soon."""
+    scene = Scene(6)
+    scene.publish_all()
+    for _ in range(4):
+        asleep = scene.chance.sample(scene.machines, 2)
+        names = {machine.name for machine in asleep}
+        for machine in asleep:
+            machine.pause()
+        scene.look_for(int(scene.chance.uniform(1, 15) * SECOND))
+        for machine in asleep:
+            machine.resume()
+        scene.look_for(3 * SECOND)
+        scene.wrong_dead = [said for said in scene.wrong_dead if said.split()[2] not in names]  # They were silent.
+        scene.must_not_kill()
+        scene.must_heal(15 * SECOND)
+        scene.wrong_dead.clear()
+    return scene.result()
+
+
+def cut_pairs():
+    """Pairs cannot reach each other, the others can: indirect probes keep everybody alive."""
+    scene = Scene(8)
+    for first, second in zip(scene.machines[::2], scene.machines[1::2], strict=True):
+        scene.world.network.partition([first], [second])
+    scene.look_for(60 * SECOND)
+    scene.must_not_kill()
+    return scene.result()
+
+
+def only_connections():
+    """Between two halves no datagram passes, connections do: the TCP fallback keeps everybody alive."""
+    scene = Scene(2)
+    for source, target in ((0, 1), (1, 0)):
+        scene.world.network.link(scene.machines[source], scene.machines[target]).datagrams_cut = True
+    scene.world.network.changed()
+    scene.look_for(60 * SECOND)
+    scene.must_not_kill()
+    return scene.result()
+
+
+def starved():
+    """A member whose I/O is starved most of the time accuses nobody who is well."""
+    scene = Scene(16)
+    ill = scene.machines[3]
+    for _ in range(6):
+        ill.starve()
+        scene.look_for(8 * SECOND)
+        ill.feed()
+        scene.look_for(500 * MS)
+    scene.wrong_dead = [said for said in scene.wrong_dead if ill.name not in said.split()]
+    scene.must_not_kill()
+    return scene.result()
+
+
+def leave():
+    """A member that leaves is gone everywhere in 1.5 s, with its keys, and nobody calls it dead."""
+    scene = Scene(12, LAN)
+    scene.publish_all()
+    scene.look_for(3 * SECOND)
+    for leaver in scene.machines[2:6]:
+        leaver.leave()
+        scene.look_for(1500 * MS)
+        for machine in scene.machines:
+            if machine.is_up and state_of(machine, leaver) is not State.LEFT:
+                scene.broken("leavers_are_gone", f"{machine.name} shows {leaver.name} as {state_of(machine, leaver)}")
+        scene.look_for(3 * SECOND)
+        leaver.start()
+        scene.must_heal(10 * SECOND)
+    scene.must_not_kill()
+    return scene.result()
+
+
+def partitioned(time_us=60 * SECOND, profile=LOCAL, members=6):
+    """Two halves call each other dead; healed, all show the truth in time, and nobody dies of what was said before."""
+    scene = Scene(members, profile)
+    scene.publish_all()
+    scene.look_for(2 * SECOND)
+    sides = scene.chance.sample(scene.machines, members)
+    scene.world.network.partition(sides[: members // 2], sides[members // 2 :])
+    scene.look_for(30 * SECOND)
+    for machine in scene.machines:
+        scene.history.withdraw(machine, "keys/0")
+        scene.history.publish(machine, "keys/9", b"while apart")
+    victim = sides[0]
+    victim.crash()
+    scene.look_for(20 * SECOND)
+    rest_us = max(0, time_us - 50 * SECOND)
+    scene.look_for(rest_us, every_us=max(LOOK_US, rest_us // 100))
+    for machine in scene.machines:
+        for other in scene.machines:
+            apart = (machine in sides[: members // 2]) != (other in sides[: members // 2])
+            if machine.is_up and apart and state_of(machine, other) is not State.DEAD:
+                scene.broken("the_dead_are_found", f"{machine.name} does not hold {other.name} for dead")
+    scene.wrong_dead.clear()
+    scene.world.network.heal()
+    scene.look_for(20 * SECOND)
+    victim.start()
+    scene.must_heal(35 * SECOND)
+    scene.must_not_kill()
+    return scene.result()
+
+
+def remembered():
+    """After a partition of half the retention nobody who died meanwhile is shown again; after it all forget together."""
+    profile = replace(LOCAL, dead_retention_ms=120_000)
+    scene = Scene(6, profile)
+    scene.publish_all()
+    scene.look_for(2 * SECOND)
+    gone, left = scene.machines[4], scene.machines[5]
+    scene.world.network.partition([scene.machines[0]], scene.machines[1:])  # It holds all others for dead.
+    gone.crash()
+    left.leave()
+    scene.look_for(50 * SECOND)
+    scene.world.network.heal()
+    scene.look_for(40 * SECOND)
+    for machine in scene.machines[:4]:
+        for other in (gone, left):
+            if state_of(machine, other) in {State.ALIVE, State.SUSPECT, None}:
+                scene.broken("the_dead_are_remembered", f"{machine.name}: {other.name} {state_of(machine, other)}")
+    scene.look_for(120 * SECOND)
+    for machine in scene.machines[:4]:
+        for other in (gone, left):
+            if state_of(machine, other) is not None:
+                scene.broken("the_dead_are_forgotten", f"{machine.name} still lists {other.name}")
+    return scene.result()
+
+
+def restarts():
+    """Restarted at once, elsewhere, or without a disk: one member, its newest epoch, and nothing of the old one."""
+    scene = Scene(5)
+    scene.publish_all()
+    scene.look_for(2 * SECOND)
+    for turn in range(12):
+        machine = scene.machines[1 + turn % 4]
+        machine.crash()
+        if turn % 3 == 1:
+            machine.move(scene.world.free_address())
+        if turn % 3 == 2:
+            machine.disk.wipe()
+        scene.look_for(scene.chance.choice((0, 300 * MS, 5 * SECOND)))
+        machine.start()
+        scene.look_for(200 * MS)
+        if machine.is_up:
+            scene.history.publish(machine, "keys/new", b"%d" % turn)
+        scene.must_heal(15 * SECOND)
+    return scene.result()
+
+
+def all_at_once():
+    """Everybody restarts in the same moment, and finds everybody else again."""
+    scene = Scene(8)
+    scene.publish_all()
+    scene.look_for(2 * SECOND)
+    for machine in scene.machines:
+        machine.crash(power=True)
+    for machine in scene.machines:
+        machine.joins.clear()  # What they remember must do.
+        machine.start()
+    scene.must_heal(15 * SECOND)
+    scene.must_not_kill()
+    return scene.result()
+
+
+def large_branches():
+    """Branches of many packets over links that lose and delay: only states that their owners had, and in the end all."""
+    scene = Scene(5)
+    usual = scene.world.network.usual
+    usual.loss, usual.reorder, usual.duplicate = 0.2, 0.3, 0.1
+    scene.world.network.changed()
+    for turn in range(8):
+        for machine in scene.machines:
+            for key in range(25):
+                if (key + turn) % 5 == 0:
+                    scene.history.withdraw(machine, f"deep/er/{key}")
+                else:
+                    value = b"%d:%d" % (turn, scene.world.now_us)
+                    scene.history.publish(machine, f"deep/er/{key}", value + bytes(150))
+        scene.look_for(2 * SECOND, every_us=50 * MS)
+        away = scene.chance.choice(scene.machines)
+        scene.world.network.partition([away], [machine for machine in scene.machines if machine is not away])
+        scene.look_for(4 * SECOND)
+        scene.world.network.join(scene.machines)
+        scene.look_for(3 * SECOND, every_us=50 * MS)
+    scene.world.network.heal()
+    scene.must_heal(20 * SECOND)
+    return scene.result()
+
+
+def withdrawn():
+    """Keys are withdrawn while somebody is away: their tombstones may be gone when it is back, the keys stay gone."""
+    scene = Scene(4)
+    scene.publish_all(keys=12)
+    scene.look_for(2 * SECOND)
+    for turn in range(6):
+        away = scene.machines[turn % 4]
+        scene.world.network.partition([away], [machine for machine in scene.machines if machine is not away])
+        scene.look_for(12 * SECOND)
+        for machine in scene.machines:
+            for key in range(0, 12, 2):
+                scene.history.withdraw(machine, f"keys/{key}")
+        scene.look_for(12 * SECOND)
+        scene.world.network.heal()
+        scene.must_heal(15 * SECOND)
+        scene.publish_all(keys=12)
+        scene.must_heal(10 * SECOND)
+    return scene.result()
+
+
+def corrupted():
+    """One bit in every other packet is wrong: nobody shows what was never said."""
+    scene = Scene(5)
+    scene.world.network.usual.corrupt = 0.5
+    scene.world.network.changed()
+    for _ in range(10):
+        scene.publish_all()
+        scene.machines[2].crash()
+        scene.look_for(3 * SECOND)
+        scene.machines[2].start()
+        scene.look_for(3 * SECOND)
+    scene.world.network.heal()
+    scene.must_heal(15 * SECOND)
+    return scene.result()
+
+
+def alone():
+    """Who is cut off says so in time and no longer when it is back; who never knew anybody does not."""
+    scene = Scene(4)
+    scene.publish_all()
+    for machine in scene.machines:
+        scene.world.network.partition([machine], [other for other in scene.machines if other is not machine])
+        scene.look_for(10 * SECOND)
+        if not gossip(machine).isolated(now_ms=machine.now_ms):
+            scene.broken("isolated_says_so", f"{machine.name} does not")
+        scene.world.network.heal()
+        scene.must_heal(15 * SECOND)
+    return scene.result()
+
+
+def two_clusters():
+    """Two clusters of different names, whose members were told to join each other, never mix."""
+    world = World(3)
+    history, found = History(world), {}
+    for number in range(6):
+        name = "red" if number % 2 else "blue"
+        machine = world.add(f"m{number}", program(LOCAL, name))
+        machine.joins += [other.address for other in world.machines[:-1]]
+        machine.start()
+    world.run(60 * SECOND)
+    for machine in world.machines:
+        history.note(machine)
+        shown = {member.name for member in gossip(machine).members.list()}
+        expected = {f"m{number}" for number in range(6) if number % 2 == machine.number % 2}
+        if shown != expected:
+            found["clusters_never_mix"] = f"{machine.name} shows {sorted(shown)}"
+    return found
+
+
+def odd_timers():
+    """Timers that come late, twice, and early: nobody dies of them, and all show the truth."""
+    scene = Scene(6)
+    chance = scene.world.streams["lags"]
+    for machine in scene.machines:
+        machine.timer_lag_us = lambda: int(chance.random() ** 4 * 400 * MS)
+    scene.publish_all()
+
+    def poke():
+        for machine in scene.machines:
+            for _ in range(chance.randrange(3)):
+                machine.poke()
+
+    scene.world.scheduler.every(70 * MS, poke)
+    scene.look_for(60 * SECOND)
+    scene.must_not_kill()
+    scene.must_heal(SECOND)
+    return scene.result()
+
+
+def copied():
+    """A copied disk: one of the two stops, and the other goes on as the one member of that name."""
+    scene = Scene(4)
+    scene.publish_all()
+    scene.look_for(2 * SECOND)
+    original = scene.machines[2]
+    scene.world.on_changed.clear()  # Two of one name are more than checkers can tell apart.
+    copy = scene.world.add("copy", program(scene.profile))
+    copy.name = original.name  # Who it is stands on its disk.
+    copy.disk.copy_from(original.disk)
+    copy.joins += [scene.machines[0].address]
+    copy.start()
+    scene.world.run(20 * SECOND)
+    up = [machine for machine in (original, copy) if machine.is_up]
+    if up != [original]:
+        scene.broken("one_of_a_name", f"{len(up)} are up, the original {'is' if original.is_up else 'is not'}")
+    elif str(copy.address) not in str(copy.error) or str(original.address) not in str(copy.error):
+        scene.broken("one_of_a_name", f"the error names not both addresses: {copy.error}")
+    names = Counter(member.name for member in gossip(scene.machines[0]).members.list())
+    if names != Counter(machine.name for machine in scene.machines[:4]):
+        scene.broken("one_of_a_name", f"m0 shows {dict(names)}")
+    return scene.result()
+
+
+SCENARIOS = {
+    scenario.__name__: scenario
+    for scenario in (
+        at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, leave, partitioned,
+        remembered, restarts, all_at_once, large_branches, withdrawn, corrupted, alone, two_clusters, odd_timers,
+        copied,
+    )
+}  # fmt: skip

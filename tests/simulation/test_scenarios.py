@@ -1,0 +1,32 @@
+"""Each scenario, on the code as it is, breaks no promise; and twice it is the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.gossip.profile import LAN
+from gossipkv.testing.members import formed
+from gossipkv.testing.scheduler import HOUR, SECOND
+from tests.simulation.scenarios import SCENARIOS, partitioned
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_promise_is_broken(name):
+    """What the scenario does harms nobody whom it should not."""
+    assert SCENARIOS[name]() == {}
+
+
+def test_a_partition_of_a_day():
+    """After 24 hours apart two halves show the same in 35 s, and nothing that died comes back."""
+    assert partitioned(24 * HOUR, LAN, 4) == {}
+
+
+def test_a_large_cluster_is_deterministic():
+    """Sixty-four members that come together do so twice in the same way."""
+
+    def trace():
+        world = formed(5, 64, LAN)
+        world.run(10 * SECOND)
+        return world.trace
+
+    assert trace() == trace()

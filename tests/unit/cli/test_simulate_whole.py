@@ -1,0 +1,58 @@
+"""`simulate --whole`: what it prints of a run that ends well and of one that does not, and its exit status."""
+
+import json
+
+import pytest
+
+from gossipkv.testing.nodes import replay
+from gossipkv.testing.nodes.cluster import Violation
+
+
+async def fine(cluster):
+    """Ends well."""
+    cluster.struck["cut"] += 2
+    await cluster.machines[0].start()
+
+
+async def broken(cluster):
+    """Does not."""
+    await fine(cluster)
+    raise Violation("as planted")
+
+
+@pytest.fixture
+def scenarios(monkeypatch):
+    """Two that are quick, under names that there are."""
+    monkeypatch.setattr(replay, "SCENARIOS", {"join": fine, "storm": broken})
+
+
+@pytest.mark.usefixtures("scenarios")
+def test_a_run_that_ends_well(run):
+    """The trace is the same each time."""
+    told = [run("simulate", "--whole", "join", "--members", "2", "--seed", "7", "--json") for _ in range(2)]
+    assert [result.status for result in told] == [0, 0]
+    first, second = (json.loads(result.out) for result in told)
+    assert first == second
+    assert first["struck"] == {"cut": 2}
+    text = run("simulate", "--whole", "join", "--members", "2", "--seed", "7")
+    assert (
+        text.out == f"seed 7: join, 2 whole nodes, trace {first['trace']}, {first['virtual_s']:.1f} s\nstruck: cut 2\n"
+    )
+
+
+@pytest.mark.usefixtures("scenarios")
+def test_a_run_that_does_not(run):
+    """What the nodes logged last, what was wrong, and the command that replays it; each seed is tried."""
+    result = run("simulate", "--whole", "storm", "--members", "2", "--seed", "3", "--runs", "2")
+    assert result.status == 3
+    assert result.out.count("event=ready") == result.out.count("Violation: as planted") == 2
+    assert "BROKEN; to replay: gossipkv simulate --whole storm --members 2 --seed 4\n" in result.out
+    found = run("simulate", "--whole", "storm", "--members", "2", "--seed", "3", "--json")
+    assert json.loads(found.out)["error"] == "Violation: as planted"
+
+
+def test_a_scenario_that_there_is_not(run):
+    """Those that there are, are named."""
+    result = run("simulate", "--whole", "peace", "--seed", "1")
+    assert result.status == 2
+    assert "'storm'" in result.err

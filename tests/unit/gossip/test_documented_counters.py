@@ -1,0 +1,32 @@
+"""The page lists what is counted, and counts what it lists."""
+
+import re
+from pathlib import Path
+
+from gossipkv import gossip
+
+PACKAGE = Path(gossip.__file__).parent
+PAGE = Path(__file__).parents[3] / "docs" / "gossip.md"
+
+# What the code does not add to a counter by its name.
+FOUND_OUT = {"lost_by_system"}
+
+
+def counted():
+    """Every name under which the code counts; what it puts together ends in `…`."""
+    source = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    plain = set(re.findall(r'counters\["(\w+)"\] \+=', source))
+    return plain | {f"{prefix}…" for prefix in re.findall(r'counters\[f"(\w+)\{[^"]*"\] \+=', source)} | FOUND_OUT
+
+
+def listed():
+    """Every name in the table."""
+    table = PAGE.read_text(encoding="utf-8").partition("| `gossip_…` | counts |")[2]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_the_page_lists_every_counter():
+    """By the name that follows `gossip_`."""
+    assert len(counted()) > 20
+    assert counted() == listed()

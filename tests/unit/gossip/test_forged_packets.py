@@ -1,0 +1,162 @@
+"""One packet that fits in every byte and lies, told to a cluster without keys: what it does is over soon."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.gossip import packets
+from gossipkv.gossip.effects import Send
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State, member_id
+from gossipkv.gossip.packets import Change, Delta, Head, Known, Verdict, Who
+from tests.unit.gossip.links import Link, Node, all_alive
+
+LIED_ABOUT = member_id("n01")
+FAR = 1 << 40
+
+
+def cluster(size: int = 4) -> tuple[Link, list[Node]]:
+    """Some nodes that know each other and what each publishes."""
+    link = Link()
+    nodes = link.cluster(size)
+    for node in nodes:
+        node.core.tree.publish(f"nodes/{node.me.name}")
+    assert link.run(10_000, lambda: same(nodes))
+    return link, nodes
+
+
+def same(nodes: list[Node], extra: tuple[str, ...] = ()) -> bool:
+    """Whether all are alive to all and show what their owners publish."""
+    expected = sorted([*(node.me.name for node in nodes), *extra])
+    return all_alive(nodes) and all(node.core.tree.children("nodes") == expected for node in nodes)
+
+
+def lie(link: Link, node: Node, *parts: bytes) -> None:
+    """A packet to one node, by nobody it knows."""
+    message = packets.gossip(member_id("liar")) + b"".join(parts)
+    node.core.receive(node.envelope.wrap(message), node.address, now_ms=link.now_ms)
+    link.settle(node)
+
+
+def delta(**numbers: object) -> bytes:
+    """A DELTA of a branch that its owner never had."""
+    change = (Change(FAR, "nodes/invented", b""),)
+    invented = Delta(LIED_ABOUT, epoch=1, floor=0, since=1, reach=FAR, target=FAR, reset=False, changes=change)
+    return packets.delta(invented._replace(**numbers))
+
+
+def record(node: Node, **what: object) -> bytes:
+    """A RECORD of a member that is not so."""
+    return packets.record(node.core.members.own._replace(**what))
+
+
+BRANCHES = {
+    "versions_to_come": delta(),
+    "a_reset": delta(reset=True, since=0, floor=1 << 39),
+    "staged": delta(target=FAR + 1),
+    "the_next_epoch": delta(epoch=2),
+    "a_far_epoch": delta(epoch=FAR),
+    "no_path": delta(changes=(Change(FAR, "//", b""),)),
+    "a_head": packets.head(Head(LIED_ABOUT, 1, FAR)),
+    "a_head_of_a_far_epoch": packets.head(Head(LIED_ABOUT, FAR, FAR)),
+}
+
+
+@pytest.mark.parametrize("part", BRANCHES.values(), ids=BRANCHES)
+def test_an_invented_branch_ends(part: bytes) -> None:
+    """What its owner publishes afterwards is seen everywhere, and what was invented nowhere."""
+    link, nodes = cluster()
+    lie(link, nodes[0], part)
+    link.run(2000)
+    nodes[1].core.tree.publish("nodes/news")
+    link.settle(nodes[1])
+    assert link.run(35_000, lambda: same(nodes, ("news",))), [node.core.tree.children("nodes") for node in nodes]
+
+
+STATEMENTS = {
+    "suspected": {"state": State.SUSPECT},
+    "dead": {"state": State.DEAD, "incarnation": 5},
+    "dead_for_ever": {"state": State.DEAD, "incarnation": MAX_INCARNATION},
+    "left": {"state": State.LEFT},
+    "left_for_ever": {"state": State.LEFT, "incarnation": MAX_INCARNATION},
+    "to_come": {"epoch": FAR},
+    "to_come_and_dead": {"epoch": FAR, "state": State.DEAD},
+    "another_uuid": {"uuid": b"\xff" * 16},
+}
+
+
+@pytest.mark.parametrize("what", STATEMENTS.values(), ids=STATEMENTS)
+@pytest.mark.parametrize("hearer", [0, 1], ids=["another", "itself"])
+def test_a_lie_about_a_member_is_refuted(what: dict[str, object], hearer: int) -> None:
+    """By the member itself, within a few seconds, whoever heard it; its keys are shown again."""
+    link, nodes = cluster()
+    lie(link, nodes[hearer], record(nodes[1], **what))
+    link.run(1000)
+    assert link.run(35_000, lambda: same(nodes)), [node.states() for node in nodes]
+    assert all(node.stopped is None for node in nodes)
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
+@pytest.mark.parametrize("incarnation", [0, 7, MAX_INCARNATION])
+def test_a_forged_verdict_is_refuted(state: State, incarnation: int) -> None:
+    """As a record is."""
+    link, nodes = cluster()
+    lie(link, nodes[0], packets.verdict(Verdict(LIED_ABOUT, state, incarnation, 1, member_id("liar"))))
+    link.run(1000)
+    assert link.run(35_000, lambda: same(nodes)), [node.states() for node in nodes]
+
+
+def test_the_last_epoch_does_no_more_harm_than_it_must() -> None:
+    """A name whose epochs were used up by a lie is lost until data directories are made anew; nothing else is."""
+    link, nodes = cluster()
+    lie(link, nodes[0], record(nodes[1], epoch=MAX_EPOCH, state=State.LEFT))
+    link.run(40_000)
+    others = [nodes[0], *nodes[2:]]
+    assert all(node.states() == {"n00": "ALIVE", "n01": "LEFT", "n02": "ALIVE", "n03": "ALIVE"} for node in others)
+    assert all(node.stopped is None for node in nodes)
+
+
+def test_an_invented_member_dies() -> None:
+    """It is probed, suspected, dead, and nothing but a memory; the others never leave each other."""
+    link, nodes = cluster()
+    ghost = Member(member_id("ghost"), "ghost", bytes(16), nodes[0].address, 1, 0, State.ALIVE)
+    lie(link, nodes[0], packets.record(ghost))
+    expected = {node.me.name: "ALIVE" for node in nodes} | {"ghost": "DEAD"}
+    assert link.run(35_000, lambda: all(node.states() == expected for node in nodes))
+
+
+# Strangers: packets that may come from anywhere, their source invented
+
+STRANGER = Address("192.0.2.1", 9)
+WHOLE = packets.digest(bytes(8), b"\xff" * 8, ())
+FROM_STRANGERS = {
+    "ping": packets.ping(member_id("liar"), 1, member_id("n00"), b"\xff" * 8),
+    "ping_of_a_member": packets.ping(member_id("n01"), 1, member_id("n00"), b"\xff" * 8),
+    "ack": packets.ack(member_id("liar"), 1, b"\xff" * 8),
+    "ack_of_a_member": packets.ack(member_id("n01"), 1, b"\xff" * 8),
+    "sync": packets.sync(member_id("liar"), b"\xff" * 8, 0),
+    "sync_of_a_member": packets.sync(member_id("n01"), b"\xff" * 8, 0),
+    "digest": packets.sync(member_id("liar"), b"\xff" * 8, 0) + WHOLE,
+    "digest_of_a_member": packets.sync(member_id("n01"), b"\xff" * 8, 0) + WHOLE,
+    "want": packets.sync(member_id("liar"), b"\xff" * 8, packets.REPLY)
+    + packets.want([packets.known(Known(member_id("n01"), State.ALIVE, 0, 0, 0, 0))]),
+    "head": packets.gossip(member_id("liar")) + packets.head(Head(LIED_ABOUT, 1, FAR)),
+    "gap": packets.gossip(member_id("liar")) + delta(epoch=9),
+    "who": packets.who(packets.WHO, member_id("n00"), Who(1, bytes(16), 1, 1)),
+}
+
+
+@pytest.mark.parametrize("message", FROM_STRANGERS.values(), ids=FROM_STRANGERS)
+def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
+    """Whoever invents a source cannot have a node flood it, nor use up what it has to tell its members."""
+    link, nodes = cluster(8)
+    link.run(20_000)
+    for number in range(40):
+        nodes[0].core.tree.publish(f"more/{number}", bytes(200))
+    nodes[0].core.take()
+    packet = nodes[0].envelope.wrap(message)
+    for _ in range(3):
+        link.now_ms += 5000
+        nodes[0].core.receive(packet, STRANGER, now_ms=link.now_ms)
+        drawn = [one for one in nodes[0].core.take() if isinstance(one, Send) and one.to == STRANGER]
+        assert sum(len(one.packet) for one in drawn) <= 2 * len(packet)

@@ -1,0 +1,346 @@
+"""What went wrong in other trees of this kind, each by its name.
+
+Names are those of issues: of chitchat where only a number stands, of memberlist, Quickwit, Scylla, Sequins otherwise.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.fields import MAX_VARINT_BYTES
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, State
+from gossipkv.gossip.packets import Delta, Known
+from gossipkv.gossip.profile import LAN
+from gossipkv.gossip.tree.branch import Branch, Outcome
+from gossipkv.gossip.tree.chunks import chunks
+from gossipkv.gossip.tree.limits import TreeLimits
+from tests.oracle.branches import History
+from tests.unit.gossip.test_exchange import compare
+from tests.unit.gossip.tree.linked import ROOM, Link, Node, equal, member, pair
+from tests.unit.gossip.tree.test_tree import ANN, names, publish, tree
+from tests.unit.gossip.tree.transfers import LIMITS, OWNER, deltas, shown
+
+
+def test_94_an_old_generation_of_a_restarted_node_is_never_forgotten() -> None:
+    """A newer epoch takes its keys and its memory at once, and nobody can bring them back."""
+    made = tree()
+    publish(made, "ann", "k/1", "k/2")
+    made.on_member(member("ann", epoch=2))
+    assert (made.size_bytes, names(made, "k", hidden=True)) == (0, [])
+    assert publish(made, "ann", "k/1", "k/2", "k/3") is Outcome.NOTHING
+    assert made.size_bytes == 0
+
+
+def test_121_deletes_are_timed_by_the_wrong_clock() -> None:
+    """No clock has a say: a tombstone stays a year while a live member has not said that it has it."""
+    link, one, two = pair()
+    three = link.node("three")
+    one.knows(three)
+    one.tree.publish("k/1")
+    compare(one, two)
+    one.tree.withdraw("k/1")
+    compare(one, two)
+    for _ in range(12):
+        link.pass_time(30 * 86_400_000)
+        one.ping(two)
+        link.run()
+    assert one.tree.collecting
+    one.tree.acknowledged(three.id)
+    assert not one.tree.collecting
+
+
+def test_110_a_reset_cut_short_and_a_third_nodes_delta_bring_a_deleted_key_back() -> None:
+    """At every size of the parts, at every place of the cut: what was withdrawn meanwhile does not come back."""
+    for size in range(64, 300, 3):
+        owner, history = Branch(1), History()
+        for number in range(12):
+            owner.put(f"k/{number}", b"v")
+            history.publish(f"k/{number}", b"v")
+        owner.withdraw("k/11")
+        history.withdraw("k/11")
+        owner.collect(owner.version)
+        first = deltas(chunks(OWNER, owner, 3, size))
+        assert first[0].reset
+        for number in range(0, 11, 2):
+            owner.withdraw(f"k/{number}")
+            history.withdraw(f"k/{number}")
+        owner.collect(owner.version - 1)
+        third = Branch(1)
+        for delta in deltas(chunks(OWNER, owner, 0, 1400)):
+            third.apply(delta, LIMITS)
+        for cut in range(len(first)):
+            reader = Branch(1)
+            for delta in first[:cut]:
+                reader.apply(delta, LIMITS)
+            since = first[cut - 1].reach if cut else 0
+            for delta in [*deltas(chunks(OWNER, third, since, size)), *deltas(chunks(OWNER, third, 0, size))]:
+                reader.apply(delta, LIMITS)
+                assert history.wrong(reader.version, shown(reader)) is None
+            assert reader.version == owner.version
+
+
+def test_144_a_transport_that_passes_objects_hides_a_broken_codec() -> None:
+    """All tests here go through bytes; and so do the largest numbers that a digest may have."""
+    largest = (1 << 7 * MAX_VARINT_BYTES) - 1
+    for known in (
+        Known(ANN, State.LEFT, MAX_INCARNATION, MAX_EPOCH, largest, largest),
+        Known(bytes(8), State.ALIVE, 0, 0, 0, 0),
+    ):
+        for part in (
+            packets.digest(bytes(8), b"\xff" * 8, [packets.known(known)]),
+            packets.want([packets.known(known)]),
+        ):
+            (read,) = packets.read_parts(part, 0)
+            assert read.known == (known,)  # type: ignore[union-attr]
+
+
+def test_132_a_reset_makes_a_dead_node_look_alive() -> None:
+    """What is known of a branch says nothing about its owner."""
+    made = tree()
+    publish(made, "ann", "k/1")
+    made.on_member(member("ann", state=State.DEAD))
+    reset = Delta(ANN, 1, 5, 0, 9, 9, reset=True, changes=(packets.Change(9, "k/9", b""),))
+    assert made.apply(reset) is Outcome.ADVANCED
+    assert made.children("k") == []
+    assert names(made, "k", hidden=True) == [("9", "ann", State.DEAD)]
+
+
+def test_155_a_dead_node_circulates_for_ever_since_nodes_forget_at_different_times() -> None:
+    """Near the end of its memory it is not told any more, so the last who forgets teaches nobody."""
+    link = Link(1)
+    nodes = [link.node(f"n{number}") for number in range(4)]
+    for number, node in enumerate(nodes):
+        node.knows(*(other for other in nodes if other is not node))
+        node.on_record(member("zoe", state=State.DEAD), now_ms=link.now_ms + number * 10_000)
+    forgets = [node.members.peers[member("zoe").id].since_ms + LAN.dead_retention_ms for node in nodes]
+    link.pass_time(LAN.dead_retention_ms - 100_000)
+    for _ in range(400):
+        link.pass_time(500)
+        for node, at_ms in zip(nodes, forgets, strict=True):
+            if at_ms <= link.now_ms and node.members.get(member("zoe").id) is not None:
+                node.members.forget(member("zoe").id)
+                node.tree.forget(member("zoe").id)
+                node.exchange.touch(member("zoe").id, now_ms=link.now_ms)
+        one, two = link.random.sample(nodes, 2)
+        one.exchange._request(two.me.address, one.exchange.request(now_ms=link.now_ms))
+        link.run()
+    assert [node.members.get(member("zoe").id) for node in nodes] == [None] * 4
+
+
+def test_quickwit_6653_a_digest_of_many_nodes_overflows_its_datagram() -> None:
+    """Of a thousand nodes with long histories, no part is larger than a packet; what is told is neither."""
+    link = Link()
+    one, two = link.node("one"), link.node("two")
+    for number in range(1000):
+        one.on_record(member(f"n{number}", epoch=1 << 60, incarnation=1 << 31), now_ms=link.now_ms)
+    one.knows(two)
+    two.knows(one)
+    link.tcp = False
+    for _ in range(4):
+        compare(one, two)  # The link refuses what is larger than a packet.
+    assert len(link.sent) > 10
+
+
+def test_119_large_owners_starve_small_and_new_ones() -> None:
+    """One change of one owner goes out with the first packet, whatever another owner has published."""
+    made = tree()
+    for number in range(3000):
+        made.publish(f"k/{number}")
+    for number in range(10):
+        publish(made, "ben", f"b/{number}")
+    publish(made, "ann", "a/new")
+    told = [part.owner for sent in made.rumours.take(300, 8) for part in packets.read_parts(sent, 0)]  # type: ignore[union-attr]
+    assert ANN in told
+
+
+def test_59_packets_are_measured_with_the_wrong_digest() -> None:
+    """Answers to any digest fit packets, records with the longest names among them: the link refuses others."""
+    link = Link(5)
+    one, two = link.node("one"), link.node("two")
+    for number in range(60):
+        one.on_record(member(f"{number}".ljust(64, "x")), now_ms=link.now_ms)
+        if number % 3:
+            two.on_record(member(f"{number}".ljust(64, "x"), epoch=2), now_ms=link.now_ms)
+    for number in range(40):
+        one.tree.publish(f"{'p' * (number + 1)}/{number}", bytes(number * 9))
+    one.knows(two)
+    two.knows(one)
+    link.settle()
+    assert max(link.sent) <= ROOM
+
+
+def test_176_boundaries_of_floor_and_version() -> None:
+    """Every `since` around the floor and the version, against every reader: a true state, and no assertion."""
+    owner, history = Branch(1), History()
+    for number in range(6):
+        owner.put(f"k/{number}", b"")
+        history.publish(f"k/{number}", b"")
+    for number in (0, 2):
+        owner.withdraw(f"k/{number}")
+        history.withdraw(f"k/{number}")
+    for floor in range(owner.version + 1):
+        sender = Branch(1)
+        for delta in deltas(chunks(OWNER, owner, 0, 1400)):
+            sender.apply(delta, LIMITS)
+        sender.collect(floor)
+        for since in range(owner.version + 3):
+            for version in range(owner.version + 1):
+                reader = at_version(history, version)
+                for delta in deltas(chunks(OWNER, sender, since, 80)):
+                    reader.apply(delta, LIMITS)
+                    assert history.wrong(reader.version, shown(reader)) is None
+                if since <= version:
+                    assert reader.version == owner.version
+
+
+def at_version(history: History, version: int) -> Branch:
+    """A reader that has followed an owner so far."""
+    reader = Branch(1)
+    for step in range(1, version + 1):
+        before, now = history.states[step - 1], history.states[step]
+        for path in before.keys() - now.keys():
+            reader.withdraw(path)
+        for path in now:
+            if before.get(path) != now[path]:
+                reader.put(path, now[path])
+    return reader
+
+
+def test_deleted_keys_are_not_notified() -> None:
+    """A withdrawal wakes as a publication does."""
+    _, one, two = pair()
+    one.tree.publish("k/1")
+    compare(one, two)
+    watch = two.tree.watch("k")
+    one.tree.withdraw("k/1")
+    compare(one, two)
+    assert watch.changed
+    assert two.tree.children("k") == []
+
+
+def test_102_setting_the_same_value_counts_as_a_change() -> None:
+    """It takes no version, tells nobody and wakes nobody."""
+    made = tree()
+    made.publish("k/1", b"x")
+    while made.rumours.take(1000, 8):
+        pass
+    head = made.head(made.own)
+    made.publish("k/1", b"x")
+    assert made.head(made.own) == head
+    assert not made.rumours
+
+
+def test_ttl_starts_anew_at_every_hop() -> None:
+    """Told on through ten nodes, each a second later, a member is not heard of more recently than it was heard."""
+    link = Link()
+    nodes = [link.node(f"n{number}") for number in range(10)]
+    nodes[0].on_record(member("zoe"), now_ms=link.now_ms)
+    heard_ms = link.now_ms
+    for one, two in pairwise(nodes):
+        link.pass_time(1000)
+        two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
+        link.run()
+        assert two.members.peers[member("zoe").id].heard_ms <= heard_ms
+    assert nodes[-1].members.peers[member("zoe").id].heard_ms > heard_ms - 11_000
+
+
+def test_scylla_14991_a_replaced_node_comes_back_as_an_owner() -> None:
+    """An epoch that a newer one has replaced is not believed from anybody, in whatever form it is told."""
+    link, one, two = pair()
+    late = link.node("late")
+    old = link.node("zoe")
+    old.tree.publish("k/old")
+    late.on_record(old.me, now_ms=link.now_ms)
+    old.tell(late)
+    link.run()
+    new = link.node("zoe", epoch=2)
+    for node in (one, two):
+        node.on_record(new.me, now_ms=link.now_ms)
+    late.knows(one, two)
+    one.knows(late)
+    two.knows(late)
+    late.tell(one)
+    late.tree.tell_head(old.id)
+    late.tell(two)
+    link.run()
+    assert (one.view(), two.view()) == ([], [])
+    link.settle([one, two, late])
+    assert (one.view(), two.view(), late.view()) == ([], [], [])
+
+
+def test_sequins_flapping_kills() -> None:
+    """An owner that flaps a hundred times leaves its readers with one wake-up, and with what it has in the end."""
+    woken: list[int] = []
+    made = tree()
+    publish(made, "ann", "k/1", "k/2")
+    watch = made.watch("k", lambda: woken.append(1))
+    for incarnation in range(100):
+        made.on_member(member("ann", incarnation=incarnation, state=State.SUSPECT))
+        made.on_member(member("ann", incarnation=incarnation + 1))
+    assert woken == [1]
+    watch.look()
+    assert made.children("k") == ["1", "2"]
+
+
+def fill(node: Node, keys: int) -> None:
+    """As a node of a large cluster."""
+    for number in range(keys):
+        node.tree.publish(f"partitions/geo/2026/{number:05}@{node.me.address}", b"x" * 16)
+
+
+def test_500_keys_on_each_of_64_nodes() -> None:
+    """32,000 keys, none of whose branches fits a packet: who joins gets all of them in one packed reply."""
+    link = Link(2)
+    one, two = link.node("one"), link.node("two")
+    for number in range(62):
+        owner = link.node(f"n{number}")
+        fill(owner, 500)
+        one.knows(owner)
+        for part in owner.tree.deltas(owner.id, 1, 0, part_bytes=60_000):
+            for delta in packets.read_parts(part, 0):
+                assert isinstance(delta, Delta)
+                one.tree.apply(delta)
+    for node in (one, two):
+        fill(node, 500)
+    two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
+    link.run()
+    assert equal([one, two])
+    for node in (one, two):
+        assert len(node.tree.children("partitions/geo/2026")) == 32_000
+        assert node.tree.size_bytes < TreeLimits().max_tree_bytes // 2
+    assert link.asked[0][1] < 500_000
+
+
+def test_bursts_on_each_of_16_nodes() -> None:
+    """None of the branches fits a few packets: all see all of it, then half of it withdrawn."""
+    link = Link(3)
+    nodes = [link.node(f"n{number}") for number in range(16)]
+    for node in nodes:
+        node.knows(*(other for other in nodes if other is not node))
+        fill(node, 120)
+    link.settle()
+    assert {len(node.tree.children("partitions/geo/2026")) for node in nodes} == {16 * 120}
+    for node in nodes:
+        for number in range(0, 120, 2):
+            node.tree.withdraw(f"partitions/geo/2026/{number:05}@{node.me.address}")
+    link.settle(rounds=60)
+    assert {len(node.tree.children("partitions/geo/2026")) for node in nodes} == {16 * 60}
+
+
+def test_readers_with_a_view_of_an_hour_and_of_a_year() -> None:
+    """A node that was frozen so long shows what it had, says how old that is, and catches up in one exchange."""
+    for away_ms in (3_600_000, 365 * 86_400_000):
+        link, one, two = pair()
+        fill(one, 30)
+        compare(one, two)
+        two.members.peers[one.id].heard_ms = link.now_ms
+        for number in range(30):
+            one.tree.withdraw(f"partitions/geo/2026/{number:05}@{one.me.address}")
+        one.tree.publish("now", b"")
+        one.tree._branches[one.id].collect(1 << 40)
+        link.pass_time(away_ms)
+        ages = {entry.age_ms for entry in two.tree.entries("partitions/geo/2026", now_ms=link.now_ms)}
+        assert ages == {away_ms}
+        compare(two, one)
+        assert two.view() == one.view() == [("now", "one", b"")]
