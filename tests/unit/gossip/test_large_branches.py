@@ -6,10 +6,13 @@ import random
 
 import pytest
 
-from gossipkv.gossip.effects import Ask
 from gossipkv.gossip.packing import MAX_UNPACKED_BYTES
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.links import Link, Node
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.effects import Ask
 
 
 class Counting(Link):
