@@ -108,7 +108,6 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
-            part=self._beliefs.forget_all,
         )
         self._exchange = Exchange(
             self.members,
