@@ -135,6 +135,11 @@ class Joining:
             return False
         return not asked or (len(self._members) == 1 and not any(seed.remembered for seed in self._seeds.values()))
 
+    @property
+    def unseen(self) -> list[Address]:
+        """Remembered addresses where nobody was found yet."""
+        return [address for address, seed in self._seeds.items() if seed.remembered]
+
     def flags(self, *, asked: bool, asker: Address | None = None) -> int:
         """What a meeting must know of me."""
         mine = self._side(asked=asked, asker=asker)
