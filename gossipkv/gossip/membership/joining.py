@@ -120,7 +120,10 @@ class Joining:
             self._add(address, now_ms, remembered=False)
 
     def _add(self, address: Address, now_ms: int, *, remembered: bool) -> None:
-        if address == self._members.own.address or address in self._seeds or len(self._seeds) >= MAX_SEEDS:
+        known = self._seeds.get(address)
+        if known is not None:
+            known.remembered = known.remembered and remembered
+        if known is not None or address == self._members.own.address or len(self._seeds) >= MAX_SEEDS:
             return
         seed = self._seeds[address] = Seed(remembered=remembered)
         self._ask(address, seed, now_ms)

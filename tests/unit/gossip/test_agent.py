@@ -383,6 +383,17 @@ async def test_names_are_looked_up_again_while_nobody_answers_there(autojump_clo
     assert world.core.of("join")[1:][0][2] == (Address("10.0.0.3", 7070),)
 
 
+async def test_a_name_that_is_unknown_for_a_while_stands_for_what_it_did(autojump_clock, nursery):
+    """Also while another one is known."""
+    first, second = Address("a", 1), Address("b", 2)
+    world = World([first, second])
+    world.sockets.names = {first: [Address("10.0.0.7", 1)], second: [Address("10.0.0.8", 2)]}
+    await nursery.start(world.agent.run)
+    world.sockets.names = {second: [Address("10.0.0.9", 2)]}
+    await trio.sleep(60)
+    assert world.core.of("join") == [(1000, "join", (Address("10.0.0.7", 1), Address("10.0.0.9", 2)))]
+
+
 async def test_numeric_addresses_are_not_looked_up_again(autojump_clock, nursery):
     """They stand for themselves."""
     world = World([PEER])
