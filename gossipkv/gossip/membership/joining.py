@@ -115,7 +115,11 @@ class Joining:
             self._introduce(now_ms)
 
     def join(self, addresses: Iterable[Address], now_ms: int) -> None:
-        """Ask these from now on too."""
+        """Ask these from now on, and no longer what was to be joined before: a name stands for other addresses now."""
+        addresses = tuple(addresses)
+        for address in [address for address, seed in self._seeds.items() if not seed.remembered]:
+            if address not in addresses:
+                del self._seeds[address]
         for address in addresses:
             self._add(address, now_ms, remembered=False)
 
