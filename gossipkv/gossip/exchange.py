@@ -285,15 +285,19 @@ class Exchange:
                 if self._members.get(part.id) is None:
                     first.add(part.id)
                 self._hearer.on_record(part, now_ms=now_ms)
+        staged: set[bytes] = set()
         for part in parts:
             if isinstance(part, Digest):
-                for known in part.known:
-                    if known.id == self._own:
-                        self._look_at_own(known.epoch, known.version)
-                    elif self._members.get(known.id) is not None:
-                        self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
+                self._hear_ages(part, first, now_ms)
             elif isinstance(part, Delta):
                 self._tree.apply(part, fresh=False)
+
+    def _hear_ages(self, digest: Digest, first: set[bytes], now_ms: int) -> None:
+        for known in digest.known:
+            if known.id == self._own:
+                self._look_at_own(known.epoch, known.version)
+            elif self._members.get(known.id) is not None:
+                self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
 
     def _look_at_own(self, epoch: int, version: int) -> None:
         """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gossipkv.gossip import packets
 from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.packets import Delta, Head
+from gossipkv.gossip.packets import Delta, Head, Part
 from gossipkv.gossip.tree.hot import MOST_BYTES, MOST_CHANGES
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import member
 from tests.unit.gossip.tree.test_tree import ANN, ME, publish, tree
 
+if TYPE_CHECKING:
+    from gossipkv.gossip.tree.tree import Tree
 
-def told(made: object) -> list[object]:
+
+def told(made: Tree) -> list[Part]:
     """What rides on the next packet."""
-    parts = made.rumours.take(1300, 8)  # type: ignore[attr-defined]
+    parts = made.rumours.take(1300, 8)
     return [part for sent in parts for part in packets.read_parts(sent, 0)]
 
 
