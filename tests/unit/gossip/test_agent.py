@@ -237,12 +237,30 @@ async def test_peers_are_remembered_if_the_disk_lets_us(autojump_clock, nursery)
     """One failure is a line of the log."""
     world = World()
     world.keeper.refusals = [StorageError("full")]
-    world.core.on["start"] = [Remember(()), Remember((PEER,))]
+    world.core.on["start"] = [Remember((PEER,))]
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
         await trio.sleep(1)
+        world.agent._keeping.put(Remember((PEER,)))
+        await trio.sleep(1)
     assert world.keeper.remembered == [(PEER,)]
     assert [line["event"] for line in lines] == ["cannot_remember"]
+
+
+async def test_peers_do_not_pile_up_before_a_disk_that_refuses(autojump_clock, nursery):
+    """While what must be durable is tried again and again, of all that was to be remembered the last is kept."""
+    world = World()
+    world.keeper.refusals = [StorageError("full")] * 8
+    world.core.on["start"] = [
+        Store(4, b"\xab" * 8, 1),
+        *(Remember((Address("10.0.0.1", port),)) for port in range(1, 999)),
+    ]
+    await nursery.start(world.agent.run)
+    await trio.sleep(300)
+    assert world.keeper.remembered == [(Address("10.0.0.1", 998),)]
+    world.agent._keeping.put(Remember((PEER,)))
+    await trio.sleep(1)
+    assert world.keeper.remembered[1:] == [(PEER,)]
 
 
 async def test_a_change_of_a_member_is_a_line_of_the_log(autojump_clock, nursery):
