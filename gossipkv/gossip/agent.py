@@ -39,7 +39,7 @@ BATCH: Final = 100
 # A receive buffer holds no more: so many later than the alarm, everything that was waiting then has been heard.
 MOST_WAITING: Final = 16_384
 
-# Requests over TCP at once, each with an answer of up to 2 MiB: so many that a few dead machines, which are silent until
+# Requests over TCP at once, each with an answer of up to 2 MiB: so many that some dead machines, which are silent till
 # the time is over, do not hold up the one that a probe needs.
 MOST_ASKS: Final = 32
 

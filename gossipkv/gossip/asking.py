@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 METHOD: Final = "gossip"
 RECEIVE_BYTES: Final = 65_536
 
-# The largest message, which compressing may have made larger by one in 255, its envelope, and MessagePack-RPC around it.
+# The largest message, which compressing may make larger by one in 255, its envelope, and MessagePack-RPC around it.
 MAX_REPLY_BYTES: Final = MAX_UNPACKED_BYTES + MAX_UNPACKED_BYTES // 128
 
 
