@@ -108,6 +108,7 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
+            is_introduced=lambda: self._naming.announced,
             part=self._beliefs.forget_all,
         )
         self._exchange = Exchange(
@@ -291,6 +292,7 @@ class Gossip:
             peer = self._peers.get(message[SENDER])
             at = source if peer is None else peer.member.address
             self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
+            self._naming.show()
         elif kind == _NACK:
             packets.read_nack(message)  # It is whole.
             self._detector.missed(message[SEQUENCE])
@@ -357,7 +359,9 @@ class Gossip:
         flags = packets.read_sync(message)[1]
         if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
             self._heard_ms = now_ms
-            return self._exchange.reply(message, now_ms=now_ms)
+            reply = self._exchange.reply(message, now_ms=now_ms)
+            self._naming.show()
+            return reply
         address = next(
             (part.address for part in packets.read_parts(unpack(message), 0) if isinstance(part, Member)), None
         )

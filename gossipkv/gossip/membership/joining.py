@@ -58,6 +58,7 @@ class Joining:
         "_complained",
         "_ground",
         "_introduce",
+        "_is_introduced",
         "_members",
         "_merge",
         "_outbox",
@@ -81,6 +82,7 @@ class Joining:
         request: Callable[[int], bytes],
         merge: Merge,
         introduce: Callable[[int], None],
+        is_introduced: Callable[[], bool],
         part: Callable[[int], None],
     ) -> None:
         self._ground = ground
@@ -94,6 +96,7 @@ class Joining:
         self._request = request
         self._merge = merge
         self._introduce = introduce
+        self._is_introduced = is_introduced
         self._part = part
         self._seeds: dict[Address, Seed] = {}
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
@@ -186,8 +189,8 @@ class Joining:
     def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
         if self._seeds.get(address) is not seed or seed.asking:
             return
-        if not self._is_reached(address, seed):
-            self._ask(address, seed, now_ms)
+        if not (self._is_introduced() and self._is_reached(address, seed)):
+            self._ask(address, seed, now_ms)  # Who is here may know my name, which I must hear before I announce it.
         elif seed.remembered:
             del self._seeds[address]  # Who is seen once is looked for when it is lost.
         else:
