@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NOWHERE: Final = Address("", 0)
 MAX_SEEDS: Final = 256
 PATIENCE_INTERVALS: Final = 2  # In which a node that was told to join others waits for theirs before it draws an id.
-PATIENCE: Final = 2  # Refusals before anybody is told: the other may come to ask by itself.
+PATIENCE: Final = 2  # Refusals, or none at all, before anybody is told: the other may come to ask by itself, or later.
 MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still there.
 
 
@@ -177,6 +177,8 @@ class Joining:
                 del self._seeds[address]
         elif outcome is Outcome.REFUSED:
             again_ms = min(again_ms, self._profile.probe_interval_ms << min(seed.failures, 16))
+            if reply is None and seed.failures == PATIENCE and not seed.remembered:
+                self._tell(address, f"no member answers at {address}, which this node is to join; it goes on asking")
             seed.failures += 1
         else:
             again_ms = self._profile.gossip_interval_ms
@@ -284,8 +286,11 @@ class Joining:
     def _complain(self, address: Address, why: str) -> None:
         if address not in self._complained:
             self._complained.add(address)
-            details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}
-            self._outbox.effects.append(Complain(LocalError(why, details)))
+            self._tell(address, why)
+
+    def _tell(self, address: Address, why: str) -> None:
+        details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}
+        self._outbox.effects.append(Complain(LocalError(why, details)))
 
 
 def _side(cluster_id: bytes, flags: int) -> Side:

@@ -9,7 +9,7 @@ import pytest
 from gossipkv.gossip import packets
 from gossipkv.gossip.digests import FIRST, LAST
 from gossipkv.gossip.letters import Letters
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import Member, State
 from gossipkv.gossip.packets import Digest
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.tree.linked import ROOM, START_MS, Link, Node, member, pair
@@ -69,12 +69,12 @@ def test_what_a_lost_chunk_leaves_out_is_not_unknown() -> None:
         (member("zoe", state=State.DEAD), None, True, False),
     ],
 )
-def test_who_tells_whom(mine: object, theirs: object, told: bool, wanted: bool) -> None:
+def test_who_tells_whom(mine: Member | None, theirs: Member | None, told: bool, wanted: bool) -> None:
     """The larger rank is told; a suspicion is no news here."""
     link, one, two = pair()
     for node, known in ((one, mine), (two, theirs)):
         if known is not None:
-            node.on_record(known, now_ms=link.now_ms)  # type: ignore[arg-type]
+            node.on_record(known, now_ms=link.now_ms)
     found = one.exchange._knowledge.compare(knowledge(two), link.now_ms)
     assert ([record.name for record in found.records] == ["zoe"]) is told
     assert ([known.id for known in found.wanted] == [member("zoe").id]) is wanted

@@ -111,7 +111,7 @@ def tamper_entries(scene, change):
     core = gossip(scene.first)
     real = core.tree
     core.tree = Tampered(
-        real, entries=lambda path, *, now_ms, all=False: change(real.entries(path, now_ms=now_ms, all=all), all)
+        real, entries=lambda path, **how: change(real.entries(path, **how), how.get("all", False))
     )
     return complaints(scene)
 
@@ -182,7 +182,7 @@ def test_a_packet_that_does_not_fit(scene):
 
 
 def test_views_that_differ_in_the_end(scene):
-    """A member that somebody does not know, suspects, or knows as it was; entries that are missing; one that is down."""
+    """A member that somebody does not know, suspects, or knows as it was; missing entries; one that is down."""
     core = gossip(scene.first)
     real = core.members
     for tampered, why in (
@@ -194,7 +194,7 @@ def test_views_that_differ_in_the_end(scene):
         assert why in shows_the_truth(scene.world, scene.history)
     core.members = real
     tree = core.tree
-    core.tree = Tampered(tree, entries=lambda path, *, now_ms, all=False: [])
+    core.tree = Tampered(tree, entries=lambda path, **how: [])
     assert "does not show what" in shows_the_truth(scene.world, scene.history)
     core.tree = tree
     scene.world.machines[1].crash()

@@ -21,7 +21,6 @@ from gossipkv.gossip.tree.tree import Tree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gossipkv.gossip.profile import Profile
     from gossipkv.gossip.tree.limits import TreeLimits
 
 ROOM = LAN.packet_bytes - 19
@@ -44,9 +43,7 @@ def member(name: str, epoch: int = 1, incarnation: int = 0, state: State = State
 class Node:
     """One node: members, tree, exchange."""
 
-    def __init__(
-        self, name: str, link: Link, *, epoch: int = 1, limits: TreeLimits | None = None, profile: Profile = LAN
-    ) -> None:
+    def __init__(self, name: str, link: Link, *, epoch: int = 1, limits: TreeLimits | None = None) -> None:
         self.link = link
         self.me = member(name, epoch)
         self.members = Members(self.me, 10_000)
@@ -55,7 +52,7 @@ class Node:
         self.exchange = Exchange(
             self.members,
             self.tree,
-            profile,
+            LAN,
             Random(name),
             timers=self.timers,
             hearer=self,
@@ -64,6 +61,7 @@ class Node:
             ask=lambda to, message: link.ask(self, to, message),
         )
         self.tree.heard_ms = self._heard_ms
+        self.heard: list[Member] = []  # All records.
         self.tree.on_member(self.me)
 
     @property
@@ -80,6 +78,7 @@ class Node:
     def on_record(self, record: Member, *, now_ms: int) -> None:
         """The larger rank is believed."""
         known = self.members.get(record.id)
+        self.heard.append(record)
         if record.id != self.id and (known is None or record.rank > known.rank):
             self.members.put(record, now_ms)
             self.tree.on_member(record)
@@ -155,9 +154,9 @@ class Link:
         self.asked: list[tuple[int, int]] = []  # Sizes of requests and replies.
         self.passes: Callable[[Node, Node], bool] = lambda one, two: True
 
-    def node(self, name: str, **how: object) -> Node:
+    def node(self, name: str, *, epoch: int = 1, limits: TreeLimits | None = None) -> Node:
         """A new node, that knows nobody."""
-        node = self.nodes[address_of(name)] = Node(name, self, **how)  # type: ignore[arg-type]
+        node = self.nodes[address_of(name)] = Node(name, self, epoch=epoch, limits=limits)
         return node
 
     def send(self, sender: Node, to: Address, message: bytes) -> None:
@@ -220,10 +219,10 @@ def equal(nodes: Iterable[Node]) -> bool:
     return len({node.exchange.state_hash for node in nodes}) == 1
 
 
-def pair(**how: object) -> tuple[Link, Node, Node]:
+def pair() -> tuple[Link, Node, Node]:
     """Two nodes that know each other."""
     link = Link()
-    one, two = link.node("one", **how), link.node("two", **how)
+    one, two = link.node("one"), link.node("two")
     one.knows(two)
     two.knows(one)
     return link, one, two
