@@ -108,8 +108,6 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
-            is_introduced=lambda: self._naming.announced,
-            part=self._beliefs.forget_all,
         )
         self._exchange = Exchange(
             self.members,
@@ -472,10 +470,13 @@ class Gossip:
         self._spreading.news()
 
     def _keep_peers(self, _now_ms: int) -> None:
+        """Keep addresses for the next start: of those who are there, then of whoever may be found again."""
         self._keeping_peers = False
-        some = self.members.draw(self._random, REMEMBERED)
-        if some:
-            self._outbox.effects.append(Remember(tuple(peer.member.address for peer in some)))
+        peers = [peer.member.address for peer in self.members.draw(self._random, REMEMBERED)]
+        if peers:
+            peers += [peer.member.address for peer in self.members.unreachable() if peer.member.state is DEAD]
+            peers += self._joining.unseen
+            self._outbox.effects.append(Remember(tuple(dict.fromkeys(peers))[:REMEMBERED]))
 
     def _greet_the_dead(self, now_ms: int) -> None:
         """Speak to some who are dead: they may live behind a partition that is healed by now.

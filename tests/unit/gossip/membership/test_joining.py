@@ -236,9 +236,12 @@ def test_restarted_on_both_sides_of_a_partition():
         link.kill(node)
     for node in nodes:
         back.append(link.node(node.me.name, epoch=2, port=node.address.port))
-        # The peers that were remembered last, when all were there.
-        link.start(back[-1], remembered=tuple(one.address for one in nodes if one is not node))
+        link.start(back[-1], remembered=node.remembered)
     link.run(120 * SECOND_MS)
+    for at, node in enumerate(back):  # And once more: what was remembered at the first start is not forgotten.
+        link.kill(node)
+        back[at] = link.start(link.node(node.me.name, epoch=3, port=node.address.port), remembered=node.remembered)
+    link.run(60 * SECOND_MS)
     assert not all_alive(back)
     link.cut = lambda source, to: False
     assert link.run(35 * SECOND_MS, lambda: all_alive(back))
