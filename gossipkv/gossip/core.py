@@ -108,7 +108,6 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
-            part=self._beliefs.forget_all,
         )
         self._exchange = Exchange(
             self.members,
@@ -291,6 +290,7 @@ class Gossip:
             peer = self._peers.get(message[SENDER])
             at = source if peer is None else peer.member.address
             self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
+            self._naming.show()
         elif kind == _NACK:
             packets.read_nack(message)  # It is whole.
             self._detector.missed(message[SEQUENCE])
@@ -357,7 +357,9 @@ class Gossip:
         flags = packets.read_sync(message)[1]
         if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
             self._heard_ms = now_ms
-            return self._exchange.reply(message, now_ms=now_ms)
+            reply = self._exchange.reply(message, now_ms=now_ms)
+            self._naming.show()
+            return reply
         address = next(
             (part.address for part in packets.read_parts(unpack(message), 0) if isinstance(part, Member)), None
         )
@@ -468,10 +470,13 @@ class Gossip:
         self._spreading.news()
 
     def _keep_peers(self, _now_ms: int) -> None:
+        """Keep addresses for the next start: of those who are there, then of whoever may be found again."""
         self._keeping_peers = False
-        some = self.members.draw(self._random, REMEMBERED)
-        if some:
-            self._outbox.effects.append(Remember(tuple(peer.member.address for peer in some)))
+        peers = [peer.member.address for peer in self.members.draw(self._random, REMEMBERED)]
+        if peers:
+            peers += [peer.member.address for peer in self.members.unreachable() if peer.member.state is DEAD]
+            peers += self._joining.unseen
+            self._outbox.effects.append(Remember(tuple(dict.fromkeys(peers))[:REMEMBERED]))
 
     def _greet_the_dead(self, now_ms: int) -> None:
         """Speak to some who are dead: they may live behind a partition that is healed by now.
