@@ -249,7 +249,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _forgiving(self) -> Iterator[None]:
-        """A defect of ours that a peer's bytes meet is counted and, at first, told with the traceback; the node goes on."""
+        """A defect that a peer's bytes meet is counted and, at first, told with its traceback; the node goes on."""
         try:
             yield
         except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.

@@ -100,7 +100,7 @@ class Gossip:
         self._spreading = Spreading(ground, self._rumours, self._tree_rumours)
         self._detector = Detector(ground, self)
         self._beliefs = Beliefs(ground, self._rumours, self)
-        self._naming = Naming(ground, self._became, self._doubted)
+        self._naming = Naming(ground, self._became, self._doubted, self._spoke)
         self._joining = Joining(
             ground,
             cluster=me.cluster,
@@ -117,7 +117,7 @@ class Gossip:
             timers=self._timers,
             hearer=self,
             room=profile.packet_bytes - envelope.overhead,
-            send=self._send,
+            send=self._send_exchange,
             ask=self._ask_exchange,
         )
         self._state = self._exchange.hash
@@ -144,7 +144,7 @@ class Gossip:
         self._joining.start(joins, remembered, lone=not joins if lone is None else lone, now_ms=now_ms)
 
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
-        """Addresses to join that were not known before."""
+        """The addresses to join from now on, all of them."""
         self._joining.join(addresses, now_ms)
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:
@@ -290,7 +290,6 @@ class Gossip:
             peer = self._peers.get(message[SENDER])
             at = source if peer is None else peer.member.address
             self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
-            self._naming.show()
         elif kind == _NACK:
             packets.read_nack(message)  # It is whole.
             self._detector.missed(message[SEQUENCE])
@@ -357,9 +356,10 @@ class Gossip:
         flags = packets.read_sync(message)[1]
         if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
             self._heard_ms = now_ms
-            reply = self._exchange.reply(message, now_ms=now_ms)
-            self._naming.show()
-            return reply
+            if self._naming.speaks:
+                return self._exchange.reply(message, now_ms=now_ms)
+            records = b"".join(map(packets.record, self.members))
+            return packets.sync(self._id, self._state.value, packets.REPLY) + records
         address = next(
             (part.address for part in packets.read_parts(unpack(message), 0) if isinstance(part, Member)), None
         )
@@ -379,7 +379,14 @@ class Gossip:
         self._heard_ms = now_ms
         self._exchange.answered(address, message, now_ms=now_ms)
 
+    def _send_exchange(self, address: Address, message: bytes) -> None:
+        if self._naming.speaks:
+            self._send(address, message)
+
     def _ask_exchange(self, address: Address, message: bytes) -> None:
+        if not self._naming.speaks:
+            self._timers.at(self._heard_ms, partial(self._exchanged, address, None))
+            return
         self._outbox.ask(address, message, self._profile.ask_timeout_ms, partial(self._exchanged, address))
 
     def _exchanged(self, address: Address, reply: bytes | None, now_ms: int) -> None:
@@ -430,6 +437,11 @@ class Gossip:
     def _doubted(self) -> None:
         if self._profile.lifeguard:
             self._detector.awareness.worse(1)
+
+    def _spoke(self) -> None:
+        self._spreading.quiet = not self._naming.speaks
+        if self._rumours or self._tree_rumours:
+            self._spreading.news()
 
     def _became(self, now_ms: int) -> None:
         """I am something else than before."""

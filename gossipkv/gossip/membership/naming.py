@@ -45,7 +45,7 @@ class Naming:
         "_profile",
         "_random",
         "_sequence",
-        "_shown",
+        "_spoke",
         "_storing",
         "_timers",
         "_waiting",
@@ -58,6 +58,7 @@ class Naming:
         ground: Ground,
         became: Callable[[int], None],
         doubted: Callable[[], None],
+        spoke: Callable[[], None],
     ) -> None:
         self._members = ground.members
         self._profile = ground.profile
@@ -65,6 +66,7 @@ class Naming:
         self._timers = ground.timers
         self._outbox = ground.outbox
         self._became = became  # I am known in another way from now on.
+        self._spoke = spoke  # `speaks` may be another now.
         self._doubted = doubted  # Somebody had reason to suspect me.
         self._storing = 0  # The epoch that is being kept.
         self._challenged: Member | None = None  # The other claim that I look into.
@@ -72,13 +74,17 @@ class Naming:
         self._is_me = False  # The last question came back to me.
         self._waiting = False  # `announce` was asked for while something was unsettled.
         self.announced = False
-        self._shown = False  # Somebody may know me in my present epoch: what is said of it may be an echo.
         self.started_ms = 0
 
     @property
     def settled(self) -> bool:
         """Whether nothing about my name is being looked into or kept."""
         return not self._storing and self._challenged is None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether others may hear what I publish: it is clear that this epoch of my name is mine."""
+        return self.announced and self.settled
 
     def introduce(self, now_ms: int) -> None:
         """Announce me as soon as nothing speaks against it; again and again does no harm."""
@@ -87,17 +93,15 @@ class Naming:
         if not self.settled:
             self._waiting = True
             return
-        self.announced = self._shown = True
+        self.announced = True
         self._became(now_ms)
-
-    def show(self) -> None:
-        """I am told to somebody who has asked, announced or not."""
-        self._shown = True
+        self._spoke()
 
     def _settle(self, now_ms: int) -> None:
         if self._waiting and self.settled:
             self._waiting = False
             self.introduce(now_ms)
+        self._spoke()
 
     def told(self, record: Member, now_ms: int) -> None:
         """Hear a RECORD of my own name."""
@@ -114,12 +118,12 @@ class Naming:
             self._heard(record.state, record.incarnation, now_ms)
 
     def _is_from_another_life(self, record: Member) -> bool:
-        return not self._shown or record.uuid != self._members.own.uuid or record.state is LEFT
+        return not self.announced or record.uuid != self._members.own.uuid or record.state is LEFT
 
     def judged(self, said: Verdict, now_ms: int) -> None:
         """Hear a VERDICT about my own name; one of another epoch comes with a record sooner or later."""
         own = self._members.own
-        if said.epoch != own.epoch or own.state is LEFT or not self._shown:
+        if said.epoch != own.epoch or own.state is LEFT or not self.announced:
             return
         if said.state is LEFT:
             self._renew(said.epoch)
@@ -153,11 +157,11 @@ class Naming:
         if epoch < self._storing:
             return
         self._storing = new = epoch + 1
+        self._spoke()
 
         def kept(now_ms: int) -> None:
             if self._storing == new:
                 self._storing = 0
-                self._shown = True  # Nobody has heard of this epoch but from me.
                 self._members.own = self._members.own._replace(epoch=new, incarnation=0, state=ALIVE)
                 self._outbox.counters["epochs_renewed"] += 1
                 self._became(now_ms)
@@ -171,6 +175,7 @@ class Naming:
         if self._challenged is not None:
             return
         self._challenged = record
+        self._spoke()
         self._ask(record, TRIES, now_ms)
 
     def _ask(self, record: Member, tries: int, now_ms: int) -> None:

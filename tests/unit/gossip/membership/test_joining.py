@@ -62,6 +62,30 @@ def test_an_address_where_nobody_answers_is_told_of_once():
     assert len(node.complaints) == 2
 
 
+def test_a_name_that_stands_for_a_remembered_address():
+    """From then on it is one to join: asked again whenever nobody of the cluster is there."""
+    link = Link()
+    away = Address("10.0.0.1", 9)
+    node = link.start(link.node("a"), remembered=(away,))
+    node.core.join([away], now_ms=link.now_ms)
+    link.settle(node)
+    other = link.start(link.node("b", port=9))
+    assert link.run(30 * SECOND_MS, lambda: all_alive([node, other]))
+    assert [seed.remembered for seed in node.core._joining._seeds.values()] == [False]
+
+
+def test_a_name_that_moves_through_many_addresses():
+    """What it stood for is not asked for ever, and cannot crowd out what it stands for now."""
+    link = Link()
+    node = link.start(link.node("a"), Address("10.0.0.1", 1))
+    for port in range(2, 400):
+        node.core.join([Address("10.0.0.1", port)], now_ms=link.now_ms)
+        link.settle(node)
+    assert list(node.core._joining._seeds) == [Address("10.0.0.1", 399)]
+    other = link.start(link.node("b", port=399))
+    assert link.run(30 * SECOND_MS, lambda: all_alive([node, other]))
+
+
 def test_all_told_of_all_at_once():
     """Eight new nodes, each told of all, started at the same moment: one cluster, one id."""
     link = Link()
