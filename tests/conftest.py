@@ -9,13 +9,26 @@ from __future__ import annotations
 import signal
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.skips import SkipReport, read_skips
 
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
 ROOT = Path(__file__).parent.parent
+
+# With `-n 2`: what starts many processes, or looks at how long they take, stays in one worker and so never runs beside
+# its like; and so does what remembers its runs.
+TOGETHER = {
+    "tests/cluster/": "processes",
+    "tests/bench/": "processes",
+    "tests/simulation/test_seeds.py": "seeds",
+}
 
 # The same inputs on every run, so that a red run means changed code; `make fuzz` looks for new ones.
 settings.register_profile(
@@ -52,3 +65,15 @@ def pytest_configure(config: pytest.Config) -> None:
         message = f"not built, or older than their source: {names}.\nRun `make build` (or `pip install -e .`) first."
         raise pytest.UsageError(message)
     config.pluginmanager.register(SkipReport(read_skips(ROOT / "tests" / "skips.txt")), "gossipkv-skips")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Keep together what `TOGETHER` says (`--dist loadgroup` groups nothing under pytest 9.2)."""
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  # Whoever runs tests in one process needs none.
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((group for path, group in TOGETHER.items() if nodeid.startswith(path)), nodeid)
+
+    return Groups(config, log)

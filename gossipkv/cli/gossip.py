@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgpack
 from rich.table import Table
 from rich.text import Text
 
@@ -153,6 +154,19 @@ def _tree_table(found: list[Told]) -> Table:
             plain(entry.get("owner")),
             duration_text(round(age_s)) if isinstance(age_s, (int, float)) else "-",
             Text(state, STYLES.get(state, "")),
-            plain(entry.get("value")),
+            _value_text(entry.get("value")),
         )
     return table
+
+
+def _value_text(value: Value) -> str:
+    """A value for people: what nodes publish is a MessagePack map; anything else as it is."""
+    try:
+        said = msgpack.unpackb(value) if isinstance(value, bytes) else None
+    except (ValueError, msgpack.UnpackException):
+        said = None
+    if not isinstance(said, dict):
+        return plain(value)
+    return "  ".join(
+        f"{plain(name)}={word.hex() if isinstance(word, bytes) else plain(word)}" for name, word in said.items()
+    )

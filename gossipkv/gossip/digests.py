@@ -130,7 +130,9 @@ class Knowledge:
         head = self._tree.head(theirs.id)
         claims = self._tree.claims(theirs.id)
         here, there = (claims.epoch, claims.version), (theirs.epoch, theirs.version)
-        if member.state not in GONE and head.version and (head.epoch, head.version) > there:
+        # Of the dead with the record only: the shard id that one of them claimed is not free.
+        told = member.state not in GONE or not theirs.epoch
+        if told and head.version and (head.epoch, head.version) > there:
             found.branches.append((theirs.id, theirs.epoch, theirs.version))
         if other > mine or (theirs.state not in GONE and member.state not in GONE and there > here):
             found.wanted.append(self.want(theirs.id, now_ms))

@@ -117,6 +117,7 @@ class Exchange:
         self._pause_ms = PAUSE_MS
         self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
         self._asked: set[Address] = set()
+        self._more: set[Address] = set()  # Who has more to tell, when it has answered the present request.
         self._wanted_ms: dict[bytes, int] = {}
         tree.on_step = self.hash.touch
         self.hash.touch(self._own)
@@ -231,6 +232,8 @@ class Exchange:
             Malformed: it is no reply.
         """
         self._asked.discard(source)
+        goes_on = source in self._more
+        self._more.discard(source)
         if message is None:
             self._over_tcp[source] = False
             return
@@ -238,14 +241,20 @@ class Exchange:
         _, flags = packets.read_sync(message)
         parts = list(packets.read_parts(unpack(message), 0))
         before = self.state_hash
-        staged = self._hear(parts, now_ms)
+        reached = {part.owner: self._tree.reach(part.owner) for part in parts if isinstance(part, Delta)}
+        self._hear(parts, now_ms)
+        moved = self.state_hash != before or any(self._tree.reach(owner) != reached[owner] for owner in reached)
         told, _ = self._told(self._newer(parts, now_ms), now_ms)
+        # After a connection broke, what is here already comes again.  But only once, or it would go on for ever.
+        more = bool(flags & MORE) and (moved or not goes_on)
+        if more:
+            staged = [owner for owner in reached if self._tree.reach(owner) > self._tree.head(owner)]
+            told += _wants([self._knowledge.want(owner, now_ms) for owner in staged], MAX_PART_BYTES)
+        if more or (told and goes_on):
+            self._more.add(source)
         if told:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(told)))
-        elif flags & MORE and staged:
-            wanted = [self._knowledge.want(owner, now_ms) for owner in staged]
-            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(_wants(wanted, MAX_PART_BYTES))))
-        elif flags & MORE and self.state_hash != before:
+        elif more or (goes_on and not flags & MORE):
             self._request(source, self.request(now_ms=now_ms))
 
     # Inside
@@ -267,33 +276,28 @@ class Exchange:
         for peer in self._members.draw(self._random, 1):
             self._sync(peer.member.address, 0, ([],))
 
-    def _hear(self, parts: Iterable[Part], now_ms: int) -> set[bytes]:
-        """Believe what is new among the parts of an exchange: records before what hangs on them.
-
-        Returns whose branches came on and are not whole.
-        """
+    def _hear(self, parts: Iterable[Part], now_ms: int) -> None:
+        """Believe what is new among the parts of an exchange: records before what hangs on them."""
         parts = tuple(parts)
         first: set[bytes] = set()
-        staged: set[bytes] = set()
         for part in parts:
             if isinstance(part, Member):
                 if self._members.get(part.id) is None:
                     first.add(part.id)
                 self._hearer.on_record(part, now_ms=now_ms)
+        staged: set[bytes] = set()
         for part in parts:
             if isinstance(part, Digest):
-                for known in part.known:
-                    if known.id == self._own:
-                        self._look_at_own(known.epoch, known.version)
-                    elif self._members.get(known.id) is not None:
-                        self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
+                self._hear_ages(part, first, now_ms)
             elif isinstance(part, Delta):
-                outcome = self._tree.apply(part, fresh=False)
-                if outcome is Outcome.STAGED:
-                    staged.add(part.owner)
-                elif outcome is not Outcome.NOTHING:
-                    staged.discard(part.owner)
-        return staged
+                self._tree.apply(part, fresh=False)
+
+    def _hear_ages(self, digest: Digest, first: set[bytes], now_ms: int) -> None:
+        for known in digest.known:
+            if known.id == self._own:
+                self._look_at_own(known.epoch, known.version)
+            elif self._members.get(known.id) is not None:
+                self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
 
     def _look_at_own(self, epoch: int, version: int) -> None:
         """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+import trio
+
 from gossipkv.errors import Unavailable
 from gossipkv.gossip import keyfile
 from gossipkv.gossip.agent import Agent
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.envelope import NO_CLUSTER, Envelope, Seal
 from gossipkv.gossip.keyring import SESSION_BYTES
+from gossipkv.gossip.member import State
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.tree.claim import NODES, Claim, Standing
 from gossipkv.gossip.tree.limits import TreeLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gossipkv.address import Address
     from gossipkv.config import Config
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.gossip.sealing import Sealing
     from gossipkv.gossip.tree.watch import Watch
+
+    Key = tuple[str, bytes]  # A name, and one owner's id.
+
+# Entries listed before others have a turn: a few milliseconds.
+PORTION: Final = 250
 
 # Who says that it leaves tells a few at once and goes on telling for so many rounds; the others tell on.
 LEAVE_ROUNDS: Final = 3
@@ -168,8 +176,14 @@ class Gossiping:
         """The names below a path."""
         return [*self._tree.children(path)]
 
-    def entries(self, path: str, *, everything: bool) -> list[Detail]:
-        """What stands below a path, and whose it is."""
+    def keys(self, path: str, *, everything: bool) -> list[Key]:
+        """What stands directly below a path: for `entries`."""
+        return self._tree.keys(path, all=everything)
+
+    def entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
+        """Of these keys, those that still are there; without `everything`, those whose owners still live."""
+        now_ms = self.agent.now_ms()
+        found = (self._tree.entry(path, name, owner, now_ms=now_ms) for name, owner in keys)
         return [
             {
                 "name": entry.name,
@@ -178,8 +192,17 @@ class Gossiping:
                 "age_s": round(entry.age_ms / 1000, 3),
                 "state": entry.state.name.lower(),
             }
-            for entry in self._tree.entries(path, now_ms=self.agent.now_ms(), all=everything)
+            for entry in found
+            if entry is not None and (everything or entry.state is State.ALIVE)
         ]
+
+    async def many_entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
+        """The same, a portion at a time: others have their turns in between."""
+        found: list[Detail] = []
+        for begin in range(0, len(keys), PORTION):
+            found += self.entries(path, keys[begin : begin + PORTION], everything=everything)
+            await trio.lowlevel.checkpoint()
+        return found
 
 
 @final

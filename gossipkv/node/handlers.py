@@ -23,13 +23,16 @@ from gossipkv.node.reads import Holdings, Reads
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable, Hashable
+    from collections.abc import Awaitable, Callable, Hashable, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.wire.rpc import Value
 
 # A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
 LARGE_BYTES = 1024 * 1024
+
+# Entries of the tree that are listed at once; more take several turns.
+FEW_ENTRIES = 250
 
 PROTOCOL = 1  # Grows when a client must know; new methods and options are no reason.
 
@@ -92,8 +95,16 @@ class Cluster(Protocol):
         """For the method `children`."""
         ...
 
-    def entries(self, path: str, *, everything: bool) -> list[Detail]:
-        """For the method `entries`."""
+    def keys(self, path: str, *, everything: bool) -> list[tuple[str, bytes]]:
+        """The keys directly below a path: for `entries`."""
+        ...
+
+    def entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
+        """For the method `entries`, of a few keys."""
+        ...
+
+    async def many_entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
+        """The same, of any number."""
         ...
 
 
@@ -260,10 +271,17 @@ class Handlers:
         arguments.end()
         return [*self._cluster.children(path)]
 
-    def _entries(self, arguments: Arguments) -> Value:
+    def _entries(self, arguments: Arguments) -> Value | Waiting:
         path = arguments.path("path")
-        options = arguments.options("all")
-        return [*self._cluster.entries(path, everything=options.flag("all"))]
+        everything = arguments.options("all").flag("all")
+        keys = self._cluster.keys(path, everything=everything)
+        if len(keys) <= FEW_ENTRIES:
+            return [*self._cluster.entries(path, keys, everything=everything)]
+
+        async def list_them() -> Value:
+            return [*await self._cluster.many_entries(path, keys, everything=everything)]
+
+        return Waiting(list_them, shared_by=("entries", path, everything))
 
     def _check_known(self, database: str) -> None:
         if not self._datasets.known(database):

@@ -17,8 +17,6 @@ from gossipkv.client import blocking
 from gossipkv.errors import Unavailable
 from tests.cluster.node_process import PATIENCE_S, NodeProcess
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 QUICK = ("--profile", "local", "--time-to-converge", "300ms")
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.xdist_group("processes")
 
 PATIENCE_S = 60
 COMMAND = [sys.executable, "-m", "gossipkv", "cluster"]

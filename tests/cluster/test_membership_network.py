@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.views import View
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 N = 8
 ALL = range(1, N + 1)

@@ -16,7 +16,7 @@ from tests.cluster.views import LOGGED, PATIENCE_S, Views, alive, names
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 N = 16
 ALL = range(1, N + 1)

@@ -9,15 +9,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 from gossipkv.cluster import Cluster
 from tests.cluster.views import LOGGED, PATIENCE_S, Views, alive, names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.xdist_group("processes")
 
 ALL = range(1, 4)
 TWO = range(1, 3)

@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from gossipkv.address import Address
+from gossipkv.gossip import packets
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.envelope import Envelope, Seal
 from gossipkv.gossip.keyring import key
@@ -30,6 +31,8 @@ SECRET = bytes(range(32))
 NAMES = [f"n{place}" for place in range(4)]
 KEYS = {name: {f"nodes/{place}@10.0.0.1:700{place}": name.encode()} for place, name in enumerate(NAMES)}
 LIMITS = Limits(max_members=300, tree=TreeLimits(max_tree_bytes=4 << 20))
+REQUESTS = 0.2  # The share of them that come over TCP.
+MOST_ANSWERED = 1 << 20
 STRANGERS = [Address("192.0.2.1", 9), Address("10.0.0.1", 7000), Address("10.0.0.1", 7001), Address("::1", 65535)]
 
 
@@ -151,17 +154,35 @@ def peak_bytes() -> int:
     return int(kibibytes) << 10
 
 
-def noise(link: Flooded, packets: int) -> dict[str, object]:
+def request(link: Flooded, node: Node, packet: bytes) -> None:
+    """The same over TCP: an answer of bounded length and no drop, or one drop and no answer but a refusal."""
+    counts = link.drops()[node.me.name]
+    answer = node.core.reply(packet, now_ms=link.now_ms)
+    dropped = link.drops()[node.me.name] - counts
+    refusal = Envelope("c").wrap(packets.refusal(member_id(node.me.name), "c"))
+    if answer is None or answer == refusal:
+        assert dropped.total() == 1
+        assert (answer is None) is ("cluster_name" not in dropped)
+    else:
+        assert dropped.total() == 0
+        assert len(answer) < MOST_ANSWERED
+    link.expected[node.me.name] += dropped
+
+
+def noise(link: Flooded, count: int) -> dict[str, object]:
     """What anybody on the network can send: no node takes anybody for anything else than before."""
     changes = [len(node.changes) for node in link.cluster_nodes]
     sent: Counter[str] = Counter()
-    for _ in range(packets):
+    for _ in range(count):
         kind = link.stranger.draw.choices(NOISE, SHARES)[0]
         packet = link.stranger.packet(kind)
         sent[kind] += 1
         node = link.stranger.draw.choice(link.cluster_nodes)
-        link.expect(node, packet)
-        node.core.receive(packet, link.stranger.draw.choice(STRANGERS), now_ms=link.now_ms)
+        if link.stranger.draw.random() < REQUESTS:
+            request(link, node, packet)
+        else:
+            link.expect(node, packet)
+            node.core.receive(packet, link.stranger.draw.choice(STRANGERS), now_ms=link.now_ms)
         link.settle(node)
         link.run(1)
     assert link.drops() == link.expected
@@ -172,18 +193,18 @@ def noise(link: Flooded, packets: int) -> dict[str, object]:
     return {"sent": sent}
 
 
-def forged(link: Flooded, packets: int) -> dict[str, object]:
+def forged(link: Flooded, count: int) -> dict[str, object]:
     """Lies that fit in every byte, as datagrams and as requests: afterwards the cluster is what it was."""
-    for number in range(packets):
+    for number in range(count):
         if number % 100 == 0:
             link.stranger.epochs = [node.core.members.own.epoch for node in link.cluster_nodes]
         packet = link.stranger.packet("forged")
         node = link.stranger.draw.choice(link.cluster_nodes)
-        if number % 5:
+        if link.stranger.draw.random() < REQUESTS:
+            request(link, node, packet)
+        else:
             link.expect(node, packet)
             node.core.receive(packet, link.stranger.draw.choice(STRANGERS), now_ms=link.now_ms)
-        else:
-            node.core.reply(packet, now_ms=link.now_ms)
         link.settle(node)
         link.run(1)
         assert len(node.core.members) <= LIMITS.max_members
@@ -196,13 +217,13 @@ def forged(link: Flooded, packets: int) -> dict[str, object]:
 SCENARIOS = {"plain": (noise, False), "sealed": (noise, True), "forged": (forged, False)}
 
 
-def main(scenario: str, packets: int, seed: int = 1) -> None:
+def main(scenario: str, count: int, seed: int = 1) -> None:
     """Run one and tell."""
     flood, sealed = SCENARIOS[scenario]
     begin_s = time.process_time()
     link = Flooded(seed, sealed=sealed)
     before = peak_bytes()
-    told = flood(link, packets)
+    told = flood(link, count)
     drops: Counter[str] = sum(link.drops().values(), Counter())
     grown = peak_bytes() - before
     told |= {"drops": drops, "grown_bytes": grown, "cpu_s": round(time.process_time() - begin_s, 1)}

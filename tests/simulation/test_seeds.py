@@ -19,7 +19,7 @@ from gossipkv.testing.faults import FAULTS
 from gossipkv.testing.swarm import Plan, run
 from gossipkv.testing.transitions import ALL
 
-pytestmark = [pytest.mark.xdist_group("seeds"), pytest.mark.timeout(1200)]  # On one worker: they share what they ran.
+pytestmark = pytest.mark.timeout(1200)
 
 SEEDS = 320
 PIECE = 20

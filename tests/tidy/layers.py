@@ -58,6 +58,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.gossip.asking": "waits for one answer over TCP",
     "gossipkv.gossip.keeping": "waits for the disk, and for another attempt",
     "gossipkv.gossip.seeds": "waits for the name service",
+    "gossipkv.node.gossiping": "lists many entries in several turns",
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
     "gossipkv.node.pump": "waits until the epoll descriptor of the serving loop is readable",

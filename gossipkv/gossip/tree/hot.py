@@ -52,7 +52,8 @@ def _part(owner: bytes, branch: Branch, since: int) -> bytes:
     version = branch.version
     if since >= branch.floor and version - since <= MOST_VERSIONS:
         changes = branch.changes(since)
-        if len(changes) <= MOST_CHANGES:
+        size = sum(len(change.path) + len(change.value or b"") for change in changes)
+        if len(changes) <= MOST_CHANGES and size <= MOST_BYTES:  # Before it is made: a part has not room for any size.
             delta = Delta(
                 owner, branch.epoch, branch.floor, since, version, version, reset=False, changes=tuple(changes)
             )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import Head
-from gossipkv.gossip.tree.branch import Branch, Item, Outcome
+from gossipkv.gossip.tree.branch import Branch, Outcome
 from gossipkv.gossip.tree.chunks import chunks, least_bytes
 from gossipkv.gossip.tree.hot import Hot
 from gossipkv.gossip.tree.index import Index
@@ -70,8 +70,7 @@ class Tree:
     @property
     def own_name(self) -> str:
         """This node's."""
-        member = self._members.get(self.own)
-        return "" if member is None else member.name
+        return self._name(self.own)
 
     # For the node
 
@@ -120,16 +119,28 @@ class Tree:
 
     def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[Entry]:  # noqa: A002  The interface's word.
         """The keys directly below a path with their owners; `all`: of suspects, the dead and the left too."""
+        found = (self.entry(path, name, owner, now_ms=now_ms) for name, owner in self.keys(path, all=all))
+        return [entry for entry in found if entry is not None]
+
+    def keys(self, path: str, *, all: bool = False) -> list[tuple[str, bytes]]:  # noqa: A002  As above.
+        """The keys directly below a path, each with one owner, in order: what `entry` may be asked for in turn."""
         check(path, root=True)
-        found = [
-            self._entry(name, owner, self._branches[owner].live[f"{path}/{name}" if path else name], now_ms)
-            for name, owners in self._index.leaves(path)
-            for owner in owners
-        ]
+        found = [(name, owner) for name, owners in self._index.leaves(path) for owner in owners]
         if all:
-            found += self._hidden_entries(path, now_ms)
-        found.sort(key=_by_name)
-        return found
+            found += self._hidden_keys(path)
+        names = {owner: self._name(owner) for _, owner in found}
+        return sorted(found, key=lambda key: (key[0], names[key[1]]))
+
+    def entry(self, path: str, name: str, owner: bytes, *, now_ms: int) -> Entry | None:
+        """What an owner has there, if it still has it."""
+        branch, member = self._branches.get(owner), self._members.get(owner)
+        item = None if branch is None else branch.live.get(f"{path}/{name}" if path else name)
+        if item is None:
+            return None
+        heard_ms = None if owner == self.own else self.heard_ms(owner)
+        age_ms = 0 if heard_ms is None else max(0, now_ms - heard_ms)
+        state = State.ALIVE if member is None else member.state
+        return Entry(name, self._name(owner), item.value, item.version, age_ms, state)
 
     def watch(self, path: str, wake: Callable[[], None] | None = None) -> Watch:
         """A watcher of all that happens at and below a path."""
@@ -371,22 +382,19 @@ class Tree:
         if size > most:
             raise TooLarge(f"the tree takes no more: {limit} is {most}, asked were {size}", {limit: most, "size": size})
 
-    def _hidden_entries(self, path: str, now_ms: int) -> Iterable[Entry]:
+    def _hidden_keys(self, path: str) -> Iterable[tuple[str, bytes]]:
         prefix = f"{path}/" if path else ""
         for owner, branch in self._branches.items():
             member = self._members.get(owner)
             if owner in self._shown or member is None or member.epoch != branch.epoch:
                 continue
-            for key, item in branch.live.items():
+            for key in branch.live:
                 if key.startswith(prefix) and "/" not in key[len(prefix) :]:
-                    yield self._entry(key[len(prefix) :], owner, item, now_ms)
+                    yield key[len(prefix) :], owner
 
-    def _entry(self, name: str, owner: bytes, item: Item, now_ms: int) -> Entry:
+    def _name(self, owner: bytes) -> str:
         member = self._members.get(owner)
-        heard_ms = None if owner == self.own else self.heard_ms(owner)
-        age_ms = 0 if heard_ms is None else max(0, now_ms - heard_ms)
-        owner_name, state = ("", State.ALIVE) if member is None else (member.name, member.state)
-        return Entry(name, owner_name, item.value, item.version, age_ms, state)
+        return "" if member is None else member.name
 
 
 def _nobody(owner: bytes) -> None:
@@ -395,7 +403,3 @@ def _nobody(owner: bytes) -> None:
 
 def _never(owner: bytes) -> int | None:
     """Until somebody knows."""
-
-
-def _by_name(entry: Entry) -> tuple[str, str]:
-    return entry.name, entry.owner

@@ -2,6 +2,7 @@
 
 import json
 
+import msgpack
 import pytest
 
 from tests.unit.client.fake_node import FakeNode
@@ -118,3 +119,15 @@ def test_a_path_with_nothing_below(run, forest):
     done = run("tree", "nowhere")
     assert (done.status, done.out) == (1, "")
     assert json.loads(run("tree", "nowhere", "--json").out) == []
+
+
+@pytest.mark.parametrize(("value", "shown"), [
+    (msgpack.packb({"claim": "confirmed", "count": 1, "uuid": b"\x01\xff"}), "claim=confirmed  count=1  uuid=01ff"),
+    (b"text", "'text'"), (b"\xc1", "'\\xc1'"), (b"", "''"), (b"\x81", "'\\x81'"), (msgpack.packb({1: "a\x1b"}), "'"),
+])  # fmt: skip
+def test_values_of_keys(run, node, value, shown):
+    """What nodes publish can be read; what is none of it is shown as bytes, and commands no terminal."""
+    node(children=lambda _path: ["k"], entries=lambda _path, _options=None: [entry("k", value=value)])
+    out = run("tree").out
+    assert shown in out
+    assert "\x1b" not in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -113,6 +114,54 @@ def test_a_branch_larger_than_a_few_datagrams_comes_over_tcp() -> None:
     assert link.asked[0][0] < 100
     assert link.asked[0][1] < 12_000
     assert sum(link.sent) < 500
+
+
+def test_large_branches_both_ways() -> None:
+    """What the other lacks does not keep this node from asking for the rest of what it lacks itself."""
+    link, one, two = pair(limits=TreeLimits(max_entry_bytes=32_000))
+    for node in (one, two):
+        fill(node, 700, Random(node.me.name).randbytes(30_000))
+    for _ in range(4):
+        for node, other in ((one, two), (two, one)):
+            node.exchange._request(other.me.address, node.exchange.request(now_ms=link.now_ms))
+            link.run()
+    assert equal([one, two])
+    assert len(one.view()) == 1400
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_branch_larger_than_one_reply_comes_in_several(*, cut: bool) -> None:
+    """What has arrived is kept, and the rest asked for, at once or when a broken connection is tried again."""
+    link, one, two = pair(limits=TreeLimits(max_branch_keys=20_000, max_entry_bytes=32_000))
+    fill(one, 700, Random(1).randbytes(30_000))
+    two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
+    link._deliver(*link.waiting.pop(0))
+    assert not two.view()
+    assert two.tree.size_bytes > 500_000
+    if cut:
+        link.tcp = False
+        link.run()
+        link.tcp = True
+        assert not two.view()
+        two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
+    link.run()
+    assert len(two.view()) == 700
+    assert equal([one, two])
+    assert len(link.asked) > 3
+
+
+def test_who_sends_the_same_again_is_not_asked_for_ever() -> None:
+    """A reply that says there is more, and brings nothing more."""
+    link, one, two = pair()
+    fill(one, 10)
+    parts = b"".join(one.tree.deltas(one.id, 0, 0, part_bytes=200))
+    cut = parts[: 3 + int.from_bytes(parts[1:3], "big")]
+    for _ in range(5):
+        link.waiting.clear()
+        two.exchange.answered(one.me.address, pack(one.id, bytes(8), REPLY | MORE, cut), now_ms=link.now_ms)
+        if not link.waiting:
+            return
+    raise AssertionError("it asks again and again")
 
 
 def test_a_head_is_asked_about_once() -> None:

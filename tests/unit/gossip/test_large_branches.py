@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.gossip.effects import Ask
 from gossipkv.gossip.packing import MAX_UNPACKED_BYTES
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.links import Link, Node
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.effects import Ask
 
 
 class Counting(Link):

@@ -101,3 +101,23 @@ def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.Mon
     assert place.step(now_ms=now_ms) is None
     assert place.wakes_at_ms == now_ms + SETTLE_MS
     assert place.step(now_ms=now_ms + SETTLE_MS) == 1
+
+
+def test_entries_in_portions(core: Gossip) -> None:
+    """In the order of names and owners; what has gone between two turns, and whose owner died, is not told."""
+    core.tree.publish("p/b", b"mine")
+    core.tree.on_member(OTHER)
+    changes = tuple(Change(at, f"p/{name}", b"?") for at, name in enumerate("abc", 1))
+    core.tree.apply(Delta(OTHER.id, 1, 0, 0, 3, 3, reset=False, changes=changes))
+    keys = core.tree.keys("p")
+    whole = core.tree.entries("p", now_ms=0)
+    assert [(entry.name, entry.owner) for entry in whole] == [("a", "b"), ("b", ""), ("b", "b"), ("c", "b")]
+    assert [core.tree.entry("p", *key, now_ms=0) for key in keys] == whole
+    core.tree.withdraw("p/b")
+    core.tree.on_member(OTHER._replace(state=State.DEAD))
+    told = [core.tree.entry("p", *key, now_ms=0) for key in keys]
+    assert [entry and (entry.name, entry.state) for entry in told] == [
+        ("a", State.DEAD), None, ("b", State.DEAD), ("c", State.DEAD),
+    ]  # fmt: skip
+    assert core.tree.entries("p", now_ms=0) == []
+    assert [entry.name for entry in core.tree.entries("p", now_ms=0, all=True)] == ["a", "b", "c"]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from gossipkv.errors import Corrupt, SourceError, Unavailable
 from gossipkv.node._serving import Refused
-from gossipkv.node.handlers import Handlers, Identity, Waiting
+from gossipkv.node.handlers import FEW_ENTRIES, Handlers, Identity, Waiting
 from gossipkv.node.reads import Reads
 from gossipkv.node.served import serve
 from gossipkv.storage.sorted_file import SortedFile
@@ -20,6 +21,7 @@ from gossipkv.wire import rpc
 from tests.unit.node.driven import BuiltVersion, make_file, make_version
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gossipkv.errors import Detail
@@ -76,6 +78,7 @@ class MadeUpCluster:
 
     def __init__(self) -> None:
         self.is_isolated = False
+        self.keys_below = 1
         self.asked: list[object] = []
 
     def isolated(self) -> bool:
@@ -101,10 +104,19 @@ class MadeUpCluster:
         self.asked.append(path)
         return ["x", "y"]
 
-    def entries(self, path: str, *, everything: bool) -> list[Detail]:
+    def keys(self, path: str, *, everything: bool) -> list[tuple[str, bytes]]:
         """By path and option."""
         self.asked.append((path, everything))
-        return [{"name": "x", "owner": "a", "value": b"\xff", "age_s": 1.5, "state": "alive"}]
+        return [(f"k{number}", b"a") for number in range(self.keys_below)]
+
+    def entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
+        """One for each."""
+        return [{"name": name, "owner": "a", "value": b"\xff", "age_s": 1.5, "state": "alive"} for name, _ in keys]
+
+    async def many_entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
+        """The same, later."""
+        await trio.lowlevel.checkpoint()
+        return self.entries(path, keys, everything=everything)
 
 
 def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
@@ -402,6 +414,19 @@ def test_wrong_questions_about_others(node: Node, method: str, params: list[Valu
     code, message = node.refusal(method, *params)
     assert code == "BAD_REQUEST"
     assert said in message
+
+
+async def test_many_entries_take_several_turns(node: Node) -> None:
+    """The answer is the same; all who ask for the same before it is begun share it."""
+    node.cluster.keys_below = FEW_ENTRIES
+    assert len(node.ask("entries", "nodes")) == FEW_ENTRIES
+    node.cluster.keys_below += 1
+    waiting = node.handlers.answer(b"entries", msgpack.packb(["nodes", {"all": True}]))
+    assert isinstance(waiting, Waiting)
+    assert waiting.shared_by == ("entries", "nodes", True)
+    result = decoded(await node.handlers.complete(b"entries", waiting)).result
+    assert isinstance(result, list)
+    assert [entry["name"] for entry in result] == [f"k{number}" for number in range(FEW_ENTRIES + 1)]
 
 
 def test_a_request_of_another_node(node: Node) -> None:

@@ -45,6 +45,23 @@ def test_a_kept_id_is_not_overwritten_by_a_kept_epoch():
     assert (newer.stores[-1].epoch, newer.stores[-1].cluster_id) == (10, nodes[0].envelope.cluster_id)
 
 
+def test_an_address_where_nobody_answers_is_told_of_once():
+    """After a few attempts, and again when a member that was there is lost; remembered ones are only tried."""
+    link = Link()
+    nobody, gone = Address("10.0.0.1", 9), Address("10.0.0.1", 10)
+    node = link.start(no_id(link, "a"), nobody, remembered=(gone,))
+    link.run(1 * SECOND_MS)
+    assert not node.complaints
+    link.run(120 * SECOND_MS)
+    (complaint,) = node.complaints
+    assert complaint.error.details["address"] == str(nobody)
+    found = link.start(link.node("b", port=9, cluster_id=NO_CLUSTER))
+    assert link.run(30 * SECOND_MS, lambda: all_alive([node, found]))
+    link.kill(found)
+    link.run(120 * SECOND_MS)
+    assert len(node.complaints) == 2
+
+
 def test_all_told_of_all_at_once():
     """Eight new nodes, each told of all, started at the same moment: one cluster, one id."""
     link = Link()
@@ -219,9 +236,12 @@ def test_restarted_on_both_sides_of_a_partition():
         link.kill(node)
     for node in nodes:
         back.append(link.node(node.me.name, epoch=2, port=node.address.port))
-        # The peers that were remembered last, when all were there.
-        link.start(back[-1], remembered=tuple(one.address for one in nodes if one is not node))
+        link.start(back[-1], remembered=node.remembered)
     link.run(120 * SECOND_MS)
+    for at, node in enumerate(back):  # And once more: what was remembered at the first start is not forgotten.
+        link.kill(node)
+        back[at] = link.start(link.node(node.me.name, epoch=3, port=node.address.port), remembered=node.remembered)
+    link.run(60 * SECOND_MS)
     assert not all_alive(back)
     link.cut = lambda source, to: False
     assert link.run(35 * SECOND_MS, lambda: all_alive(back))

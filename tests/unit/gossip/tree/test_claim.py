@@ -110,6 +110,20 @@ def test_ids_of_the_absent_are_not_free(state: State) -> None:
     assert fresh.claim.shard_id == "1"
 
 
+def test_ids_of_the_dead_are_not_free_for_who_joins_later() -> None:
+    """It is told what they had published, though nobody shows it."""
+    link = Link()
+    (one,) = cluster(link, "one")
+    one.step()
+    put(one.node, "a", "2", State.DEAD, claim="confirmed", count=1, uuid=b"a")
+    late = Claimer(link, "late")
+    late.node.exchange._request(one.node.me.address, late.node.exchange.request(now_ms=link.now_ms))
+    link.run()
+    late.step()
+    assert late.claim.shard_id == "3"
+    assert late.node.tree.children("nodes") == [f"1@{address_of('one')}", f"3@{address_of('late')}"]
+
+
 def test_a_claim_is_firm_when_it_has_stood() -> None:
     """For the convergence time, and not before others that might object: isolation does not count."""
     link = Link()

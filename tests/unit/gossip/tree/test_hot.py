@@ -8,6 +8,7 @@ from gossipkv.gossip import packets
 from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.packets import Delta, Head, Part
 from gossipkv.gossip.tree.hot import MOST_BYTES, MOST_CHANGES
+from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import member
 from tests.unit.gossip.tree.test_tree import ANN, ME, publish, tree
 
@@ -56,6 +57,16 @@ def test_what_was_told_often_enough_is_done() -> None:
     (delta,) = told(made)
     assert isinstance(delta, Delta)
     assert delta.since == 1
+
+
+def test_the_longest_values_in_a_burst() -> None:
+    """Sixteen of them are more than a part can have; that is found out before the part is made."""
+    made = tree(TreeLimits(max_entry_bytes=32_768))
+    for number in range(MOST_CHANGES):
+        made.publish(f"k/{number}", bytes(32_768 - 8))
+    (head,) = told(made)
+    assert isinstance(head, Head)
+    assert head.version == MOST_CHANGES
 
 
 def test_a_burst_is_a_head() -> None:
