@@ -100,7 +100,7 @@ class Gossip:
         self._spreading = Spreading(ground, self._rumours, self._tree_rumours)
         self._detector = Detector(ground, self)
         self._beliefs = Beliefs(ground, self._rumours, self)
-        self._naming = Naming(ground, self._became, self._doubted)
+        self._naming = Naming(ground, self._became, self._doubted, self._spoke)
         self._joining = Joining(
             ground,
             cluster=me.cluster,
@@ -108,7 +108,6 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
-            part=self._beliefs.forget_all,
         )
         self._exchange = Exchange(
             self.members,
@@ -118,7 +117,7 @@ class Gossip:
             timers=self._timers,
             hearer=self,
             room=profile.packet_bytes - envelope.overhead,
-            send=self._send,
+            send=self._send_exchange,
             ask=self._ask_exchange,
         )
         self._state = self._exchange.hash
@@ -357,7 +356,10 @@ class Gossip:
         flags = packets.read_sync(message)[1]
         if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
             self._heard_ms = now_ms
-            return self._exchange.reply(message, now_ms=now_ms)
+            if self._naming.speaks:
+                return self._exchange.reply(message, now_ms=now_ms)
+            records = b"".join(map(packets.record, self.members))
+            return packets.sync(self._id, self._state.value, packets.REPLY) + records
         address = next(
             (part.address for part in packets.read_parts(unpack(message), 0) if isinstance(part, Member)), None
         )
@@ -377,7 +379,14 @@ class Gossip:
         self._heard_ms = now_ms
         self._exchange.answered(address, message, now_ms=now_ms)
 
+    def _send_exchange(self, address: Address, message: bytes) -> None:
+        if self._naming.speaks:
+            self._send(address, message)
+
     def _ask_exchange(self, address: Address, message: bytes) -> None:
+        if not self._naming.speaks:
+            self._timers.at(self._heard_ms, partial(self._exchanged, address, None))
+            return
         self._outbox.ask(address, message, self._profile.ask_timeout_ms, partial(self._exchanged, address))
 
     def _exchanged(self, address: Address, reply: bytes | None, now_ms: int) -> None:
@@ -429,6 +438,11 @@ class Gossip:
         if self._profile.lifeguard:
             self._detector.awareness.worse(1)
 
+    def _spoke(self) -> None:
+        self._spreading.quiet = not self._naming.speaks
+        if self._rumours or self._tree_rumours:
+            self._spreading.news()
+
     def _became(self, now_ms: int) -> None:
         """I am something else than before."""
         own = self.members.own
@@ -468,10 +482,13 @@ class Gossip:
         self._spreading.news()
 
     def _keep_peers(self, _now_ms: int) -> None:
+        """Keep addresses for the next start: of those who are there, then of whoever may be found again."""
         self._keeping_peers = False
-        some = self.members.draw(self._random, REMEMBERED)
-        if some:
-            self._outbox.effects.append(Remember(tuple(peer.member.address for peer in some)))
+        peers = [peer.member.address for peer in self.members.draw(self._random, REMEMBERED)]
+        if peers:
+            peers += [peer.member.address for peer in self.members.unreachable() if peer.member.state is DEAD]
+            peers += self._joining.unseen
+            self._outbox.effects.append(Remember(tuple(dict.fromkeys(peers))[:REMEMBERED]))
 
     def _greet_the_dead(self, now_ms: int) -> None:
         """Speak to some who are dead: they may live behind a partition that is healed by now.

@@ -182,12 +182,6 @@ class Beliefs:
         self._rumours.remove(member.id)
         self._watcher.on_forgotten(member, now_ms=now_ms)
 
-    def forget_all(self, now_ms: int) -> None:
-        """Forget every peer: they were of another cluster."""
-        for peer in list(self._members.peers.values()):
-            self._suspicions.pop(peer.member.id, None)
-            self._forget(peer.member, now_ms)
-
     def aged(self, known: Known, *, first: bool, now_ms: int) -> None:
         """Hear how old the last word of a peer is, or for how long it has been dead or gone.
 

@@ -40,12 +40,13 @@ MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still
 class Seed:
     """An address where a member may be."""
 
-    __slots__ = ("asking", "failures", "member", "remembered")
+    __slots__ = ("asking", "failures", "member", "met", "remembered")
 
     def __init__(self, *, remembered: bool) -> None:
         self.remembered = remembered
         self.asking = False
         self.failures = 0
+        self.met = NO_CLUSTER  # The cluster id under which it answered last.
         self.member = b""  # Whose address it was when it was looked at last.
 
 
@@ -61,7 +62,6 @@ class Joining:
         "_members",
         "_merge",
         "_outbox",
-        "_part",
         "_pinned",
         "_profile",
         "_random",
@@ -81,7 +81,6 @@ class Joining:
         request: Callable[[int], bytes],
         merge: Merge,
         introduce: Callable[[int], None],
-        part: Callable[[int], None],
     ) -> None:
         self._ground = ground
         self._members = ground.members
@@ -94,7 +93,6 @@ class Joining:
         self._request = request
         self._merge = merge
         self._introduce = introduce
-        self._part = part
         self._seeds: dict[Address, Seed] = {}
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
         self._complained: set[Address] = set()
@@ -144,6 +142,11 @@ class Joining:
             return False
         return not asked or (len(self._members) == 1 and not any(seed.remembered for seed in self._seeds.values()))
 
+    @property
+    def unseen(self) -> list[Address]:
+        """Remembered addresses where nobody was found yet."""
+        return [address for address, seed in self._seeds.items() if seed.remembered]
+
     def flags(self, *, asked: bool, asker: Address | None = None) -> int:
         """What a meeting must know of me."""
         mine = self._side(asked=asked, asker=asker)
@@ -177,6 +180,7 @@ class Joining:
             outcome = Outcome.REFUSED
         if outcome is Outcome.SAME:
             seed.failures = 0
+            seed.met = self._outbox.envelope.cluster_id
             if seed.remembered:
                 del self._seeds[address]
         elif outcome is Outcome.REFUSED:
@@ -204,7 +208,9 @@ class Joining:
             self._timers.at(again_ms, partial(self._again, address, seed))
 
     def _is_reached(self, address: Address, seed: Seed) -> bool:
-        """Whether a member that is alive or suspect is at an address."""
+        """Whether a member of my present cluster that is alive or suspect is at an address."""
+        if seed.met != self._outbox.envelope.cluster_id and not seed.remembered:
+            return False
         peer = self._members.peers.get(seed.member)
         if peer is not None and peer.reachable and peer.member.address == address:
             return True
@@ -267,8 +273,6 @@ class Joining:
 
         def kept(now_ms: int) -> None:
             self._taking = NO_CLUSTER
-            if self._outbox.envelope.cluster_id != NO_CLUSTER:
-                self._part(now_ms)
             self._outbox.envelope.adopt(cluster_id)
             if not self._seeds:
                 self._introduce(now_ms)

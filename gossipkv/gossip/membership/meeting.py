@@ -13,9 +13,8 @@ packet carries it.  Both ends of a meeting look at the same four things and come
                                 else can bring the two together
 
 The asked one takes an id only while it is lone: a node goes over to a cluster that it was told to join, not to one
-that happens to call.  Who goes over leaves all it knew of others behind; they follow by themselves, since whom they
-were told to join is no longer with them.  Nobody goes to and fro: with a seed at its side a node only goes to smaller
-ids.
+that happens to call.  Those who were told to join it follow by themselves, since it is no longer with them.  Nobody
+goes to and fro: with a seed at its side a node only goes to smaller ids.
 """
 
 from __future__ import annotations

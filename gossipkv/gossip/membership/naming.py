@@ -45,6 +45,7 @@ class Naming:
         "_profile",
         "_random",
         "_sequence",
+        "_spoke",
         "_storing",
         "_timers",
         "_waiting",
@@ -57,6 +58,7 @@ class Naming:
         ground: Ground,
         became: Callable[[int], None],
         doubted: Callable[[], None],
+        spoke: Callable[[], None],
     ) -> None:
         self._members = ground.members
         self._profile = ground.profile
@@ -64,6 +66,7 @@ class Naming:
         self._timers = ground.timers
         self._outbox = ground.outbox
         self._became = became  # I am known in another way from now on.
+        self._spoke = spoke  # `speaks` may be another now.
         self._doubted = doubted  # Somebody had reason to suspect me.
         self._storing = 0  # The epoch that is being kept.
         self._challenged: Member | None = None  # The other claim that I look into.
@@ -78,6 +81,11 @@ class Naming:
         """Whether nothing about my name is being looked into or kept."""
         return not self._storing and self._challenged is None
 
+    @property
+    def speaks(self) -> bool:
+        """Whether others may hear what I publish: it is clear that this epoch of my name is mine."""
+        return self.announced and self.settled
+
     def introduce(self, now_ms: int) -> None:
         """Announce me as soon as nothing speaks against it; again and again does no harm."""
         if self.announced:
@@ -87,11 +95,13 @@ class Naming:
             return
         self.announced = True
         self._became(now_ms)
+        self._spoke()
 
     def _settle(self, now_ms: int) -> None:
         if self._waiting and self.settled:
             self._waiting = False
             self.introduce(now_ms)
+        self._spoke()
 
     def told(self, record: Member, now_ms: int) -> None:
         """Hear a RECORD of my own name."""
@@ -147,6 +157,7 @@ class Naming:
         if epoch < self._storing:
             return
         self._storing = new = epoch + 1
+        self._spoke()
 
         def kept(now_ms: int) -> None:
             if self._storing == new:
@@ -164,6 +175,7 @@ class Naming:
         if self._challenged is not None:
             return
         self._challenged = record
+        self._spoke()
         self._ask(record, TRIES, now_ms)
 
     def _ask(self, record: Member, tries: int, now_ms: int) -> None:

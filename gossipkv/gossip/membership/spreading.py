@@ -26,7 +26,7 @@ AT_ONCE: Final = 0
 class Spreading:
     """Puts rumours on packets, and sends packets while there are rumours."""
 
-    __slots__ = ("_first", "_members", "_outbox", "_profile", "_random", "_room", "_second", "due_ms")
+    __slots__ = ("_first", "_members", "_outbox", "_profile", "_random", "_room", "_second", "due_ms", "quiet")
 
     def __init__(self, ground: Ground, first: Rumours, second: Rumours) -> None:
         self._members = ground.members
@@ -37,11 +37,12 @@ class Spreading:
         self._second = second
         self._room = ground.profile.packet_bytes - ground.outbox.envelope.overhead
         self.due_ms = NEVER
+        self.quiet = True  # While it is not settled who I am, I say nothing that hangs on it.
 
     def laden(self, message: bytes) -> bytes:
         """A message with as much news on it as fits."""
         first, second = self._first, self._second
-        if not first.size and not second.size:
+        if self.quiet or not (first.size or second.size):
             return message
         room = self._room - len(message)
         if room <= 0:
@@ -53,12 +54,12 @@ class Spreading:
 
     def news(self) -> None:
         """There is something to tell: begin, if that is not going on."""
-        if self.due_ms == NEVER and self._members.reachable > 1:
+        if self.due_ms == NEVER and self._members.reachable > 1 and not self.quiet:
             self.due_ms = AT_ONCE
 
     def wake(self, now_ms: int) -> None:
         """Tell some members what there is."""
-        if (self._first.size or self._second.size) and self._members.reachable > 1:
+        if (self._first.size or self._second.size) and self._members.reachable > 1 and not self.quiet:
             self.tell(self._profile.gossip_members)
             self.due_ms = now_ms + self._profile.gossip_interval_ms
         else:

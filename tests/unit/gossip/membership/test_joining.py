@@ -260,9 +260,12 @@ def test_restarted_on_both_sides_of_a_partition():
         link.kill(node)
     for node in nodes:
         back.append(link.node(node.me.name, epoch=2, port=node.address.port))
-        # The peers that were remembered last, when all were there.
-        link.start(back[-1], remembered=tuple(one.address for one in nodes if one is not node))
+        link.start(back[-1], remembered=node.remembered)
     link.run(120 * SECOND_MS)
+    for at, node in enumerate(back):  # And once more: what was remembered at the first start is not forgotten.
+        link.kill(node)
+        back[at] = link.start(link.node(node.me.name, epoch=3, port=node.address.port), remembered=node.remembered)
+    link.run(60 * SECOND_MS)
     assert not all_alive(back)
     link.cut = lambda source, to: False
     assert link.run(35 * SECOND_MS, lambda: all_alive(back))
@@ -302,3 +305,20 @@ def test_a_seed_that_talks_nonsense():
     second = link.start(link.node("b"), first)
     assert link.run(60 * SECOND_MS, lambda: all_alive([first, second]))
     assert second.core.counters["bad_reply"] == 5
+
+
+def test_asked_before_its_own_question_is_answered():
+    """Found by others first, a node hears of itself from them: that is no other life, and it announces itself at last."""
+    link = Link()
+    nodes = link.cluster(2)
+    late = link.node("late")
+    link.cut = lambda source, to: late.address in {source, to} and nodes[0].address in {source, to}
+    link.start(late, nodes[0])
+    caller = link.start(link.node("caller"), late, nodes[1])
+    link.run(5 * SECOND_MS)
+    link.cut = lambda source, to: False
+    assert link.run(60 * SECOND_MS, lambda: all_alive([*nodes, late, caller]))
+    link.run(30 * SECOND_MS)
+    assert late.core.members.own.epoch == 1
+    assert late.core.counters["epochs_renewed"] == 0
+    assert late.core.isolated(now_ms=link.now_ms) is False

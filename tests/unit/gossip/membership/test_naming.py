@@ -110,6 +110,41 @@ def test_a_copied_data_directory():
     assert nodes[5].stopped is None
 
 
+def test_nothing_of_a_copy_is_heard():
+    """What a second node of a name publishes reaches nobody before it is clear whose name it is; the first's stays."""
+    link = Link()
+    nodes = link.cluster(4)
+    nodes[3].core.tree.publish("who", b"the first")
+    link.settle(nodes[3])
+    link.run(5 * SECOND_MS)
+    copy = again(link, nodes[3], epoch=2, port=9999)
+    copy.core.tree.publish("who", b"the copy")
+    seen = set()
+    link.start(copy, nodes[0])
+    for _ in range(100):
+        link.run(50)
+        for node in nodes:
+            seen |= {entry.value for entry in node.core.tree.entries("", now_ms=link.now_ms)}
+            seen.add(len(node.core.tree.children("")))
+    assert copy.stopped is not None
+    assert seen == {b"the first", 1}
+
+
+def test_what_was_published_before_it_was_settled_is_told_then():
+    """A newcomer that has to take a higher epoch first publishes under that one."""
+    link = Link()
+    nodes = link.cluster(4)
+    link.store_ms = 700
+    old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
+    link.run(2 * SECOND_MS)
+    link.kill(old)
+    newer = again(link, old, epoch=1, uuid=b"another uuid----")
+    newer.core.tree.publish("key", b"value")
+    link.start(newer, nodes[0])
+    assert link.run(3 * SECOND_MS, lambda: all(node.core.tree.children("") == ["key"] for node in nodes))
+    assert {epoch for _, epoch, _ in epochs(nodes, "x")} == {10}
+
+
 def test_a_name_given_twice_at_the_same_moment():
     """Two new nodes of one name join at once through different nodes: exactly one of them goes on."""
     link = Link()

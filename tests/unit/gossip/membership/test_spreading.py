@@ -31,6 +31,7 @@ class Spreader:
         self.first, self.second = Rumours(), Rumours()
         ground = Ground(self.members, LAN, random.Random(1), Timers(), self.outbox)
         self.spreading = Spreading(ground, self.first, self.second)
+        self.spreading.quiet = False
 
     def flood(self, rumours: Rumours, letter: bytes, size: int = 60, count: int = 500) -> None:
         """More news than fit into many packets."""
