@@ -144,7 +144,7 @@ class Gossip:
         self._joining.start(joins, remembered, lone=not joins if lone is None else lone, now_ms=now_ms)
 
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
-        """Addresses to join that were not known before."""
+        """The addresses to join from now on, all of them."""
         self._joining.join(addresses, now_ms)
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:

@@ -20,19 +20,17 @@ What is learned is told on, as news of members and as HEADs of branches.
 from __future__ import annotations
 
 import math
-from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.gossip import packets
+from gossipkv.gossip.answers import DATAGRAMS, Answers, wants
 from gossipkv.gossip.digests import Knowledge
 from gossipkv.gossip.fields import Malformed
-from gossipkv.gossip.letters import Letters
 from gossipkv.gossip.member import Member
 from gossipkv.gossip.packets import (
     MAX_PART_BYTES,
     MORE,
     PACKED,
-    PART_HEAD_BYTES,
     REPLY,
     SYNC_BYTES,
     Delta,
@@ -41,12 +39,12 @@ from gossipkv.gossip.packets import (
     Known,
     Want,
 )
-from gossipkv.gossip.packing import MAX_UNPACKED_BYTES, pack, unpack
+from gossipkv.gossip.packing import pack, unpack
 from gossipkv.gossip.state_hash import StateHash
 from gossipkv.gossip.tree.branch import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.address import Address
     from gossipkv.gossip.chance import Random
@@ -57,14 +55,11 @@ if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
     from gossipkv.gossip.tree.tree import Tree
 
-DATAGRAMS: Final = 4  # So many make a digest, or an answer; more is faster and surer over TCP.
 PAUSE_MS: Final = 1000  # Between two exchanges that this node begins.
 LONGEST_PAUSE_MS: Final = 8000  # When they change nothing here, as while a suspicion runs.
 LONGEST_WAIT_MS: Final = 5000  # For being still, where something always changes.
 MOST_ASKED: Final = 3  # Requests at once.
-KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule, and at most:
-MOST_KNOWN_BYTES: Final = 40
-MOST_TOLD_BYTES: Final = MAX_UNPACKED_BYTES // 2  # In one reply; the asker comes again for the rest.
+KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule.
 
 
 class Hearer(Protocol):
@@ -109,6 +104,7 @@ class Exchange:
         self._ask = ask
         self._own = members.own.id
         self._knowledge = Knowledge(members, tree, profile)
+        self._answers = Answers(self._knowledge, tree, self._room)
         self.hash = StateHash(members, tree)
         self._seen = b""  # The hash when it was last looked at, and since when it is that.
         self._still_since_ms = 0
@@ -198,7 +194,8 @@ class Exchange:
             if state_hash != self.state_hash and now_ms >= self._next_ms:
                 self._begin(source, now_ms)
             return
-        self._answer(found, source, now_ms)
+        for reply_flags, body in self._answers.datagrams(found, now_ms):
+            self._sync(source, reply_flags, (body,))
 
     # SYNC over TCP
 
@@ -221,8 +218,8 @@ class Exchange:
         else:
             found = self._knowledge.compare((part for part in parts if isinstance(part, Digest)), now_ms)
             found.records.extend(self._knowledge.disbelieved(part for part in parts if isinstance(part, Member)))
-        told, more = self._told(found, now_ms)
-        told += _wants(found.wanted, MAX_PART_BYTES)
+        told, more = self._answers.told(found, now_ms)
+        told += wants(found.wanted, MAX_PART_BYTES)
         return pack(self._own, self.state_hash, flags | REPLY | (MORE if more else 0), b"".join(told))
 
     def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
@@ -244,12 +241,12 @@ class Exchange:
         reached = {part.owner: self._tree.reach(part.owner) for part in parts if isinstance(part, Delta)}
         self._hear(parts, now_ms)
         moved = self.state_hash != before or any(self._tree.reach(owner) != reached[owner] for owner in reached)
-        told, _ = self._told(self._newer(parts, now_ms), now_ms)
+        told, _ = self._answers.told(self._newer(parts, now_ms), now_ms)
         # After a connection broke, what is here already comes again.  But only once, or it would go on for ever.
         more = bool(flags & MORE) and (moved or not goes_on)
         if more:
             staged = [owner for owner in reached if self._tree.reach(owner) > self._tree.head(owner)]
-            told += _wants([self._knowledge.want(owner, now_ms) for owner in staged], MAX_PART_BYTES)
+            told += wants([self._knowledge.want(owner, now_ms) for owner in staged], MAX_PART_BYTES)
         if more or (told and goes_on):
             self._more.add(source)
         if told:
@@ -285,7 +282,6 @@ class Exchange:
                 if self._members.get(part.id) is None:
                     first.add(part.id)
                 self._hearer.on_record(part, now_ms=now_ms)
-        staged: set[bytes] = set()
         for part in parts:
             if isinstance(part, Digest):
                 self._hear_ages(part, first, now_ms)
@@ -309,41 +305,6 @@ class Exchange:
         wanted = [known for part in parts if isinstance(part, Want) for known in part.known]
         return self._knowledge.newer(wanted, now_ms)
 
-    def _answer(self, found: Differences, address: Address, now_ms: int) -> None:
-        """Tell in a few datagrams what another lacks, and what is wanted."""
-        letters = Letters(self._room, DATAGRAMS)
-        ages = self._knowledge.ages(found.records, now_ms)
-        fit = all(letters.add((packets.record(member), age)) for member, age in zip(found.records, ages, strict=True))
-        heads = []
-        for owner, epoch, version in found.branches:
-            deltas = self._tree.deltas(owner, epoch, version, part_bytes=self._room)
-            too_large = self._tree.is_large(owner, epoch, version, DATAGRAMS * self._room)
-            if too_large or not letters.add(tuple(islice(deltas, DATAGRAMS + 1))):
-                heads.append(packets.head(self._tree.head(owner)))
-        self._sync(address, REPLY, letters.bodies)
-        if heads or not fit:
-            by_name = fit and sum(map(len, heads)) <= self._room
-            self._sync(address, REPLY | MORE, (heads if by_name else [],))
-        self._sync(address, REPLY, ([part] for part in _wants(found.wanted, self._room)))
-
-    def _told(self, found: Differences, now_ms: int) -> tuple[list[bytes], bool]:
-        """What another lacks, for TCP; and whether there is more."""
-        told: list[bytes] = []
-        size = 0
-        for part in self._lacking(found, now_ms):
-            size += len(part)
-            if size > MOST_TOLD_BYTES:
-                return told, True
-            told.append(part)
-        return told, False
-
-    def _lacking(self, found: Differences, now_ms: int) -> Iterator[bytes]:
-        for member in found.records:
-            yield packets.record(member)
-        yield from self._knowledge.ages(found.records, now_ms)
-        for owner, epoch, version in found.branches:
-            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES)
-
     def _want(self, owner: bytes, source: Address, now_ms: int) -> None:
         """Ask who spoke of a branch for what is missing here, unless somebody was just asked."""
         pause_ms = 2 * self._profile.gossip_interval_ms
@@ -363,7 +324,7 @@ class Exchange:
             return
         wanted = [self._knowledge.want(head.owner, now_ms) for head in heads if head > self._tree.claims(head.owner)]
         if wanted:
-            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(_wants(wanted, MAX_PART_BYTES))))
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(wants(wanted, MAX_PART_BYTES))))
 
     def _request(self, address: Address, message: bytes) -> None:
         if len(self._asked) < MOST_ASKED and address not in self._asked:
@@ -387,12 +348,3 @@ class Exchange:
         """Longer in large clusters, so that the whole of them exchanges no more."""
         grown = max(0, math.ceil(math.log2(self._members.reachable)) - 5)
         return self._profile.exchange_interval_ms * (grown + 1)
-
-
-def _wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:
-    """These as parts."""
-    each = max(1, (most_bytes - PART_HEAD_BYTES) // MOST_KNOWN_BYTES)
-    return [
-        packets.want([packets.known(known) for known in wanted[begin : begin + each]])
-        for begin in range(0, len(wanted), each)
-    ]

@@ -113,12 +113,19 @@ class Joining:
             self._introduce(now_ms)
 
     def join(self, addresses: Iterable[Address], now_ms: int) -> None:
-        """Ask these from now on too."""
+        """Ask these from now on, and no longer what was to be joined before: a name stands for other addresses now."""
+        addresses = tuple(addresses)
+        for address in [address for address, seed in self._seeds.items() if not seed.remembered]:
+            if address not in addresses:
+                del self._seeds[address]
         for address in addresses:
             self._add(address, now_ms, remembered=False)
 
     def _add(self, address: Address, now_ms: int, *, remembered: bool) -> None:
-        if address == self._members.own.address or address in self._seeds or len(self._seeds) >= MAX_SEEDS:
+        known = self._seeds.get(address)
+        if known is not None:
+            known.remembered = known.remembered and remembered
+        if known is not None or address == self._members.own.address or len(self._seeds) >= MAX_SEEDS:
             return
         seed = self._seeds[address] = Seed(remembered=remembered)
         self._ask(address, seed, now_ms)

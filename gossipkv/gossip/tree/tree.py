@@ -15,6 +15,7 @@ from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import Head
 from gossipkv.gossip.tree.branch import Branch, Outcome
 from gossipkv.gossip.tree.chunks import chunks, least_bytes
+from gossipkv.gossip.tree.collecting import Collecting
 from gossipkv.gossip.tree.hot import Hot
 from gossipkv.gossip.tree.index import Index
 from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
@@ -59,8 +60,7 @@ class Tree:
         self._index = Index()
         self._watches = Watches()
         self._hot = Hot()
-        self._waits_for: set[bytes] = set()  # Who has not acknowledged `_goal`, so that tombstones may go.
-        self._goal = 0
+        self._collecting = Collecting()
 
     @property
     def size_bytes(self) -> int:
@@ -166,7 +166,7 @@ class Tree:
             self._replace(id_, member.epoch)
         if member.state in (State.DEAD, State.LEFT):
             self._dead.setdefault(id_)
-            self._acknowledge(id_)
+            self._collecting.without(id_, self._branches[self.own])
             self._hot.forget(id_)
             self._forgive()
         else:
@@ -186,7 +186,7 @@ class Tree:
         del self._branches[id_]
         self._members.pop(id_, None)
         self._dead.pop(id_, None)
-        self._acknowledge(id_)
+        self._collecting.without(id_, self._branches[self.own])
         self._hot.forget(id_)
         self._forgive()
         self._watches.step(live)
@@ -197,7 +197,7 @@ class Tree:
         branch = self._branches[self.own] = Branch(epoch)
         for path, item in before.live.items():
             branch.put(path, item.value)
-        self._waits_for.clear()
+        self._collecting.forget()
         self._hot.forget(self.own)
         self._hot.step(self.own, branch, 0)
         self.on_step(self.own)
@@ -269,20 +269,9 @@ class Tree:
         return bool(self._branches[self.own].gone)
 
     def acknowledged(self, id_: bytes) -> None:
-        """A member has all of this node's branch; when every live one has had what was withdrawn, tombstones go."""
-        branch = self._branches[self.own]
-        if not branch.gone:
-            return
-        if not self._waits_for:
-            self._goal = branch.version
-            self._waits_for = {other for other in self._members if other not in self._dead} - {self.own}
-        self._acknowledge(id_)
-
-    def _acknowledge(self, id_: bytes) -> None:
-        if id_ in self._waits_for:
-            self._waits_for.discard(id_)
-            if not self._waits_for:
-                self._branches[self.own].collect(self._goal)
+        """A member has all of this node's branch."""
+        live = (other for other in self._members if other not in self._dead and other != self.own)
+        self._collecting.acknowledged(id_, self._branches[self.own], live)
 
     # Inside
 
@@ -299,8 +288,6 @@ class Tree:
             return Outcome.REFUSED, 0
         if not self._room_for(sum(item_bytes(path, value) for _, path, value in delta.changes)):
             return Outcome.REFUSED, 0
-        if delta.epoch > branch.epoch:
-            branch = self._replace(owner, delta.epoch)
         before, size = branch.version, branch.size_bytes + branch.staged_bytes
         outcome, step = branch.apply(delta, self.limits)
         if step is not None:
@@ -323,21 +310,20 @@ class Tree:
         size = len(path) + (0 if value is None else len(value))
         return size > self.limits.max_entry_bytes or wrong(path) is not None
 
-    def _replace(self, owner: bytes, epoch: int) -> Branch:
+    def _replace(self, owner: bytes, epoch: int) -> None:
         """A newer epoch: what was published before is gone at once."""
         self._hide(owner)
         before = self._branches[owner]
         self._others_bytes -= before.size_bytes + before.staged_bytes
         self._refused.pop(owner, None)
         self._hot.forget(owner)
-        branch = self._branches[owner] = Branch(epoch)
+        self._branches[owner] = Branch(epoch)
         self._watches.step(before.live)
-        return branch
 
     def _show(self, owner: bytes) -> bool:
         """Show or hide a branch as its owner's state asks; true: that changed something."""
         member, branch = self._members[owner], self._branches[owner]
-        alive = member.state is State.ALIVE and member.epoch == branch.epoch and branch.version >= branch.seen
+        alive = member.state is State.ALIVE and branch.version >= branch.seen
         if owner == self.own:
             alive = member.state is not State.LEFT
         if alive == (owner in self._shown):
@@ -386,7 +372,7 @@ class Tree:
         prefix = f"{path}/" if path else ""
         for owner, branch in self._branches.items():
             member = self._members.get(owner)
-            if owner in self._shown or member is None or member.epoch != branch.epoch:
+            if owner in self._shown or member is None:
                 continue
             for key in branch.live:
                 if key.startswith(prefix) and "/" not in key[len(prefix) :]:

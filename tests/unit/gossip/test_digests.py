@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from gossipkv.gossip import packets
+from gossipkv.gossip.answers import Letters
 from gossipkv.gossip.digests import FIRST, LAST
-from gossipkv.gossip.letters import Letters
 from gossipkv.gossip.member import Member, State
 from gossipkv.gossip.packets import Digest
 from gossipkv.gossip.profile import LAN

@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from gossipkv.gossip import packets
-from gossipkv.gossip.exchange import DATAGRAMS, LONGEST_PAUSE_MS, MOST_ASKED, PAUSE_MS
+from gossipkv.gossip.answers import DATAGRAMS
+from gossipkv.gossip.exchange import LONGEST_PAUSE_MS, MOST_ASKED, PAUSE_MS
 from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.packets import MORE, REPLY

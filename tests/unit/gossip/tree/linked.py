@@ -219,10 +219,10 @@ def equal(nodes: Iterable[Node]) -> bool:
     return len({node.exchange.state_hash for node in nodes}) == 1
 
 
-def pair() -> tuple[Link, Node, Node]:
+def pair(*, limits: TreeLimits | None = None) -> tuple[Link, Node, Node]:
     """Two nodes that know each other."""
     link = Link()
-    one, two = link.node("one"), link.node("two")
+    one, two = link.node("one", limits=limits), link.node("two", limits=limits)
     one.knows(two)
     two.knows(one)
     return link, one, two
