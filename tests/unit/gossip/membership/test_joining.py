@@ -338,7 +338,7 @@ def test_the_dead_are_asked_for_seldom():
 
 
 def test_asked_before_its_own_question_is_answered():
-    """Found by others first, a node hears of itself from them: that is no other life, and it announces itself at last."""
+    """Found by others first, a node hears of itself from them: that is no other life, and it is announced at last."""
     link = Link()
     nodes = link.cluster(2)
     late = link.node("late")
