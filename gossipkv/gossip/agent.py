@@ -11,6 +11,7 @@ through one task to a worker thread.  Nothing here decides anything about the pr
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
@@ -26,7 +27,7 @@ from gossipkv.gossip.keeping import Keeping
 from gossipkv.gossip.seeds import Seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gossipkv.address import Address
     from gossipkv.environment import Datagrams, Environment
@@ -39,8 +40,9 @@ BATCH: Final = 100
 # A receive buffer holds no more: so many later than the alarm, everything that was waiting then has been heard.
 MOST_WAITING: Final = 16_384
 
-# Requests over TCP at once; an answer may take some MiB.
-MOST_ASKS: Final = 8
+# Requests over TCP at once, each with an answer of up to 2 MiB: so many that some dead machines, which are silent till
+# the time is over, do not hold up the one that a probe needs.
+MOST_ASKS: Final = 32
 
 # And so many wait for their turn; a further one has failed.
 MOST_ASKS_WAITING: Final = 256
@@ -166,25 +168,29 @@ class Agent:
 
     async def _hear(self) -> None:
         """Everything that waits in the socket."""
-        receive, hear = self._datagrams.receive, self._core.receive
         for _ in range(0, MOST_WAITING, BATCH):
-            now_ms = self.now_ms()
-            try:
-                for _ in range(BATCH):
-                    packet, source = receive()
-                    if len(packet) < MOST_DATAGRAM_BYTES:
-                        hear(packet, source, now_ms=now_ms)
-                    else:
-                        self._counters["dropped_oversized"] += 1
-            except BlockingIOError:
-                self.act()
-                return
-            except OSError as error:  # Of a datagram that was sent before; it says nothing about those that wait.
-                self._counters[f"receive_failed_{_name(error)}"] += 1
-            except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.
-                self._confess(defect)
+            with self._forgiving():
+                if not self._hear_some():
+                    break
             self.act()
             await trio.lowlevel.checkpoint()
+        self.act()
+
+    def _hear_some(self) -> bool:
+        """A batch of it; whether there may be more."""
+        receive, hear, now_ms = self._datagrams.receive, self._core.receive, self.now_ms()
+        try:
+            for _ in range(BATCH):
+                packet, source = receive()
+                if len(packet) < MOST_DATAGRAM_BYTES:
+                    hear(packet, source, now_ms=now_ms)
+                else:
+                    self._counters["dropped_oversized"] += 1
+        except BlockingIOError:
+            return False
+        except OSError as error:  # Of a datagram that was sent before; it says nothing about those that wait.
+            self._counters[f"receive_failed_{_name(error)}"] += 1
+        return True
 
     def _set_alarm(self) -> None:
         due_ms = self._core.wakes_at_ms
@@ -237,17 +243,19 @@ class Agent:
             reply = await self._reply_of(effect)
         else:
             self._counters["asks_dropped"] += 1
-        try:
+        with self._forgiving():
             self._core.answered(effect.token, reply, now_ms=self.now_ms())
-        except Exception as defect:  # noqa: BLE001  # Nor must one reply.
-            self._confess(defect)
         self.act()
 
-    def _confess(self, defect: Exception) -> None:
-        """What a peer sent met a defect of ours: told, the first few times with the traceback, and the node goes on."""
-        self._counters["defects"] += 1
-        if self._counters["defects"] <= MOST_DEFECTS_TOLD:
-            self._log.error("defect", exc_info=defect)
+    @contextlib.contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        """A defect that a peer's bytes meet is counted and, at first, told with its traceback; the node goes on."""
+        try:
+            yield
+        except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.
+            self._counters["defects"] += 1
+            if self._counters["defects"] <= MOST_DEFECTS_TOLD:
+                self._log.error("defect", exc_info=defect)
 
     async def _reply_of(self, effect: Ask) -> bytes | None:
         with trio.move_on_after(effect.timeout_ms / 1000):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from gossipkv.errors import ProtocolError
+from gossipkv.gossip.packing import MAX_UNPACKED_BYTES
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_response, request
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 METHOD: Final = "gossip"
 RECEIVE_BYTES: Final = 65_536
 
-# The envelope of all that a node may know, compressed, and what MessagePack-RPC puts around it.
-MAX_REPLY_BYTES: Final = (16 << 20) + 1024
+# The largest message, which compressing may make larger by one in 255, its envelope, and MessagePack-RPC around it.
+MAX_REPLY_BYTES: Final = MAX_UNPACKED_BYTES + MAX_UNPACKED_BYTES // 128
 
 
 async def ask(sockets: Sockets, to: Address, question: bytes) -> bytes:

@@ -36,13 +36,18 @@ class Keeping:
         self._threads = threads
         self._log = structlog.get_logger("gossipkv.gossip")
         self._put, self._queue = trio.open_memory_channel[Store | Remember | int](math.inf)
+        self._peers: Remember | None = None  # The last one, which waits in the queue.
 
     async def peers(self) -> list[Address]:
         """What was remembered at the last run."""
         return await self._threads.run(self._keeper.peers)
 
     def put(self, what: Store | Remember | int) -> None:
-        """Keep it; a number is a shard id."""
+        """Keep it; a number is a shard id.  Of peers only the last ones are kept, however long the disk takes."""
+        if isinstance(what, Remember):
+            waits, self._peers = self._peers is not None, what
+            if waits:
+                return
         self._put.send_nowait(what)
 
     async def run(self, stored: Callable[[int], None]) -> None:
@@ -52,7 +57,9 @@ class Keeping:
                 case Store(epoch, cluster_id, token):
                     await self._store(partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex()))
                     stored(token)
-                case Remember(peers):
+                case Remember():
+                    assert self._peers is not None
+                    peers, self._peers = self._peers.peers, None
                     await self._remember(peers)
                 case int(shard_id):
                     await self._store(partial(self._keeper.keep, shard_id=shard_id))

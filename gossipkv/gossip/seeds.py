@@ -37,6 +37,7 @@ class Seeds:
         self.addresses: tuple[Address, ...] = ()
         self._sockets = sockets
         self._log = structlog.get_logger("gossipkv.gossip")
+        self._found: dict[Address, list[Address]] = {}
         self._unknown: set[Address] = set()
 
     async def look_up(self) -> bool:
@@ -45,7 +46,9 @@ class Seeds:
         async with trio.open_nursery() as nursery:
             for name in self.names:
                 nursery.start_soon(self._resolve, name, found)
-        addresses = tuple(dict.fromkeys(one for name in self.names for one in found.get(name, ())))[:MOST_ADDRESSES]
+        self._found |= {name: some for name, some in found.items() if some}
+        every = dict.fromkeys(one for name in self.names for one in self._found.get(name, ()))
+        addresses = tuple(every)[:MOST_ADDRESSES]
         if not addresses or addresses == self.addresses:
             return False
         self.addresses = addresses

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import Unavailable
+from gossipkv.errors import ConfigError, Unavailable
 from gossipkv.gossip import keyfile
 from gossipkv.gossip.agent import Agent
 from gossipkv.gossip.core import Gossip, Limits, Me
@@ -250,10 +250,16 @@ def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
     """What seals, if there is a key ring.  It blocks.
 
     Raises:
-        ConfigError: the key ring cannot be read, or is none.
+        ConfigError: the key ring cannot be read, or is none, or none is named and seals were asked for.
         LocalError: the extra `secure` is not installed.
     """
     if config.key_ring is None:
+        where = config.origin("seal")
+        if where != "default":  # Whoever asks for seals must not get plain packets.
+            raise ConfigError(
+                f"{where}: seal = {config.seal!r}: there is no key ring to seal with; see key_ring",
+                {"setting": "seal", "where": where},
+            )
         return None
     session = environment.random.getrandbits(8 * SESSION_BYTES).to_bytes(SESSION_BYTES, "big")
     return keyfile.sealing(keyfile.read(config.key_ring), session)

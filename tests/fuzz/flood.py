@@ -210,11 +210,17 @@ def forged(link: Flooded, count: int) -> dict[str, object]:
         assert len(node.core.members) <= LIMITS.max_members
     begin_ms = link.now_ms
     assert all(node.stopped is None for node in link.cluster_nodes)
-    assert link.run(600_000, link.agree), [node.states() for node in link.cluster_nodes]
+    assert link.run(1_200_000, link.agree), [node.states() for node in link.cluster_nodes]
     return {"agreed_after_ms": link.now_ms - begin_ms}
 
 
-SCENARIOS = {"plain": (noise, False), "sealed": (noise, True), "forged": (forged, False)}
+def crowded(link: Flooded, count: int) -> dict[str, object]:
+    """Lies about more members than a node remembers."""
+    link.stranger.invented = [f"y{number}" for number in range(10 * LIMITS.max_members)]
+    return forged(link, count)
+
+
+SCENARIOS = {"plain": (noise, False), "sealed": (noise, True), "forged": (forged, False), "crowded": (crowded, False)}
 
 
 def main(scenario: str, count: int, seed: int = 1) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets import Known
 
 ALIVE, SUSPECT, DEAD, LEFT = State
+MAX_AGE_S = 1 << 40  # What is told on, always a little older, must fit a packet for ever.
 NOBODY = bytes(ID_BYTES)  # The accuser where none is named.
 _BY_RECORD = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD_RECORD, LEFT: Said.LEFT}
 _BY_VERDICT = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD, LEFT: Said.LEFT}
@@ -190,7 +191,7 @@ class Beliefs:
         peer = self._members.peers.get(known.id)
         if peer is None or peer.member.epoch != known.epoch:
             return
-        then_ms = now_ms - known.age_s * 1000
+        then_ms = now_ms - min(known.age_s, MAX_AGE_S) * 1000
         if known.state not in {DEAD, LEFT}:
             peer.heard_ms = then_ms if first else max(peer.heard_ms, then_ms)
         elif peer.member.state is known.state:

@@ -33,10 +33,12 @@ ASKED: Final = 50  # Requests that are under way when a node is told to stop.
 
 
 async def join(cluster: Cluster) -> None:
-    """All find each other, claim places that differ, and nobody who runs is ever called dead."""
+    """All find each other and claim places that differ; from then on nothing changes, and nobody is called dead."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster, calm=True).run)
+        looks = Looks(cluster)
+        nursery.start_soon(looks.run)
         await begin(cluster)
+        looks.calm = True
         epochs = [await views.epoch(cluster, machine) for machine in cluster.machines]
         await trio.sleep(60)
         if not await views.agree(cluster):
@@ -50,8 +52,10 @@ async def leave(cluster: Cluster) -> None:
     """Some say good-bye at SIGTERM: everybody knows at once, what they published is gone; they may come back."""
     chance = cluster.chance
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster, calm=True).run)
+        looks = Looks(cluster)
+        nursery.start_soon(looks.run)
         await begin(cluster)
+        looks.calm = True
         for leaver in chance.sample(cluster.machines, len(cluster.machines) // 2):
             nursery.start_soon(_stop_while_asked, cluster, leaver)
             await shown(cluster, leaver, "left", LEFT_S)

@@ -20,8 +20,10 @@ async def twins(cluster: Cluster) -> None:
     """A second node of a name, some with a copy of the first one's disk: it stops and says why; the first goes on."""
     chance = cluster.chance
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster, calm=True).run)
+        looks = Looks(cluster)
+        nursery.start_soon(looks.run)
         await begin(cluster)
+        looks.calm = True
         first, second = chance.sample(cluster.machines, 2)
         await trio.sleep(5)
         await second.stop()

@@ -237,12 +237,30 @@ async def test_peers_are_remembered_if_the_disk_lets_us(autojump_clock, nursery)
     """One failure is a line of the log."""
     world = World()
     world.keeper.refusals = [StorageError("full")]
-    world.core.on["start"] = [Remember(()), Remember((PEER,))]
+    world.core.on["start"] = [Remember((PEER,))]
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
         await trio.sleep(1)
+        world.agent._keeping.put(Remember((PEER,)))
+        await trio.sleep(1)
     assert world.keeper.remembered == [(PEER,)]
     assert [line["event"] for line in lines] == ["cannot_remember"]
+
+
+async def test_peers_do_not_pile_up_before_a_disk_that_refuses(autojump_clock, nursery):
+    """While what must be durable is tried again and again, of all that was to be remembered the last is kept."""
+    world = World()
+    world.keeper.refusals = [StorageError("full")] * 8
+    world.core.on["start"] = [
+        Store(4, b"\xab" * 8, 1),
+        *(Remember((Address("10.0.0.1", port),)) for port in range(1, 999)),
+    ]
+    await nursery.start(world.agent.run)
+    await trio.sleep(300)
+    assert world.keeper.remembered == [(Address("10.0.0.1", 998),)]
+    world.agent._keeping.put(Remember((PEER,)))
+    await trio.sleep(1)
+    assert world.keeper.remembered[1:] == [(PEER,)]
 
 
 async def test_a_change_of_a_member_is_a_line_of_the_log(autojump_clock, nursery):
@@ -381,6 +399,17 @@ async def test_names_are_looked_up_again_while_nobody_answers_there(autojump_clo
     world.core.live = []
     await trio.sleep(60)
     assert world.core.of("join")[1:][0][2] == (Address("10.0.0.3", 7070),)
+
+
+async def test_a_name_that_is_unknown_for_a_while_stands_for_what_it_did(autojump_clock, nursery):
+    """Also while another one is known."""
+    first, second = Address("a", 1), Address("b", 2)
+    world = World([first, second])
+    world.sockets.names = {first: [Address("10.0.0.7", 1)], second: [Address("10.0.0.8", 2)]}
+    await nursery.start(world.agent.run)
+    world.sockets.names = {second: [Address("10.0.0.9", 2)]}
+    await trio.sleep(60)
+    assert world.core.of("join") == [(1000, "join", (Address("10.0.0.7", 1), Address("10.0.0.9", 2)))]
 
 
 async def test_numeric_addresses_are_not_looked_up_again(autojump_clock, nursery):

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from gossipkv.address import Address
+from gossipkv.environment import MOST_DATAGRAM_BYTES
 from gossipkv.gossip import envelope, packets, sealing
 from gossipkv.gossip.packets import Who
 from gossipkv.gossip.packing import MAX_UNPACKED_BYTES
+from gossipkv.gossip.profile import LAN
 from tests.oracle import packets as oracle
 from tests.unit.gossip import test_golden_packets as golden
 
@@ -146,6 +148,10 @@ def test_the_stated_limits() -> None:
     assert f"A name has 1 to {packets.MAX_NAME_BYTES} bytes" in PAGE
     assert f"which of the {sealing.WINDOW:,} before it came" in PAGE
     assert f"at most {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
+    assert f"| datagram | {MOST_DATAGRAM_BYTES - 1:,} bytes" in PAGE
+    assert f"Nodes send {LAN.packet_bytes:,} at most" in PAGE
+    assert f"| part | {packets.MAX_PART_BYTES:,} bytes |" in PAGE
+    assert f"unpacked | {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
     assert f"remembers {sealing.MAX_SESSIONS:,} sessions" in PAGE
     assert f"Protocol\nversion {envelope.PROTOCOL}." in PAGE
 

@@ -160,3 +160,16 @@ def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
         nodes[0].core.receive(packet, STRANGER, now_ms=link.now_ms)
         drawn = [one for one in nodes[0].core.take() if isinstance(one, Send) and one.to == STRANGER]
         assert sum(len(one.packet) for one in drawn) <= 2 * len(packet)
+
+
+@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD])
+def test_an_age_of_all_time(state: State) -> None:
+    """What is told on is a little older each time, and still must fit the packet that tells it."""
+    link, nodes = cluster(3)
+    told = Member(member_id("x"), "x", bytes(16), Address("10.0.0.9", 9), 1, 0, state)
+    known = packets.known(Known(told.id, State.ALIVE, 0, 1, 0, (1 << 63) - 1))
+    parts = packets.record(told) + packets.digest(told.id, told.id, [known])
+    message = packets.sync(member_id("liar"), bytes(8), packets.REPLY) + parts
+    nodes[0].core.receive(nodes[0].envelope.wrap(message), nodes[1].address, now_ms=link.now_ms)
+    nodes[1].core.reply(nodes[0].envelope.wrap(nodes[0].core._join_request(link.now_ms)), now_ms=link.now_ms)
+    assert not nodes[1].core.counters["dropped_malformed"]

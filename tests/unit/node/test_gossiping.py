@@ -6,14 +6,17 @@ import random
 
 import pytest
 
+from gossipkv import reality
 from gossipkv.address import Address
+from gossipkv.config import load
+from gossipkv.errors import ConfigError
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.envelope import NO_CLUSTER, Envelope
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.packets import Change, Delta
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.claim import Claim
-from gossipkv.node.gossiping import LOOK_MS, Place
+from gossipkv.node.gossiping import LOOK_MS, Place, read_key_ring
 
 SETTLE_MS = 10_000
 ADDRESS = Address("10.0.0.1", 7070)
@@ -121,3 +124,11 @@ def test_entries_in_portions(core: Gossip) -> None:
     ]  # fmt: skip
     assert core.tree.entries("p", now_ms=0) == []
     assert [entry.name for entry in core.tree.entries("p", now_ms=0, all=True)] == ["a", "b", "c"]
+
+
+def test_seals_without_keys_are_refused() -> None:
+    """Who asks for seals and forgets the key ring does not run in the clear; who asks for nothing does."""
+    world = reality.real()
+    assert read_key_ring(load(), world) is None
+    with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require': there is no key ring"):
+        read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world)

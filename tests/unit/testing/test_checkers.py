@@ -110,9 +110,7 @@ def tamper_entries(scene, change):
     """Have the first machine list entries otherwise."""
     core = gossip(scene.first)
     real = core.tree
-    core.tree = Tampered(
-        real, entries=lambda path, **how: change(real.entries(path, **how), how.get("all", False))
-    )
+    core.tree = Tampered(real, entries=lambda path, **how: change(real.entries(path, **how), how.get("all", False)))
     return complaints(scene)
 
 

@@ -62,6 +62,30 @@ def test_an_address_where_nobody_answers_is_told_of_once():
     assert len(node.complaints) == 2
 
 
+def test_a_name_that_stands_for_a_remembered_address():
+    """From then on it is one to join: asked again whenever nobody of the cluster is there."""
+    link = Link()
+    away = Address("10.0.0.1", 9)
+    node = link.start(link.node("a"), remembered=(away,))
+    node.core.join([away], now_ms=link.now_ms)
+    link.settle(node)
+    other = link.start(link.node("b", port=9))
+    assert link.run(30 * SECOND_MS, lambda: all_alive([node, other]))
+    assert [seed.remembered for seed in node.core._joining._seeds.values()] == [False]
+
+
+def test_a_name_that_moves_through_many_addresses():
+    """What it stood for is not asked for ever, and cannot crowd out what it stands for now."""
+    link = Link()
+    node = link.start(link.node("a"), Address("10.0.0.1", 1))
+    for port in range(2, 400):
+        node.core.join([Address("10.0.0.1", port)], now_ms=link.now_ms)
+        link.settle(node)
+    assert list(node.core._joining._seeds) == [Address("10.0.0.1", 399)]
+    other = link.start(link.node("b", port=399))
+    assert link.run(30 * SECOND_MS, lambda: all_alive([node, other]))
+
+
 def test_all_told_of_all_at_once():
     """Eight new nodes, each told of all, started at the same moment: one cluster, one id."""
     link = Link()
@@ -281,3 +305,50 @@ def test_a_seed_that_talks_nonsense():
     second = link.start(link.node("b"), first)
     assert link.run(60 * SECOND_MS, lambda: all_alive([first, second]))
     assert second.core.counters["bad_reply"] == 5
+
+
+def test_asked_before_its_own_question_is_answered():
+    """Found by others first, a node hears of itself from them: that is no other life, and it announces itself at last."""
+    link = Link()
+    nodes = link.cluster(2)
+    late = link.node("late")
+    link.cut = lambda source, to: late.address in {source, to} and nodes[0].address in {source, to}
+    link.start(late, nodes[0])
+    caller = link.start(link.node("caller"), late, nodes[1])
+    link.run(5 * SECOND_MS)
+    link.cut = lambda source, to: False
+    assert link.run(60 * SECOND_MS, lambda: all_alive([*nodes, late, caller]))
+    link.run(30 * SECOND_MS)
+    assert late.core.members.own.epoch == 1
+    assert late.core.counters["epochs_renewed"] == 0
+    assert late.core.isolated(now_ms=link.now_ms) is False
+
+
+def test_a_dead_member_that_lost_its_disk_is_fetched():
+    """Back without an id, told to join an address where nobody is any more: those who know it as dead find it."""
+    link = Link()
+    nodes = link.cluster(3)
+    link.kill(nodes[2])
+    link.run(40 * SECOND_MS)
+    back = no_id(link, "n02", port=nodes[2].address.port, uuid=b"another uuid----")
+    link.start(back, Address("10.0.0.1", 1))
+    assert link.run(35 * SECOND_MS, lambda: all_alive([nodes[0], nodes[1], back]))
+    assert len(ids([nodes[0], back])) == 1
+
+
+def test_the_dead_are_asked_for_seldom():
+    """Of a large cluster, few ask a dead address in an interval, over TCP as by datagrams."""
+    link = Link()
+    nodes = link.cluster(20)
+    link.kill(nodes.pop())
+    link.run(40 * SECOND_MS)
+    asked = []
+    original = link._ask
+
+    def ask(asker, effect):
+        asked.append(effect.to)
+        original(asker, effect)
+
+    link._ask = ask
+    link.run(200 * SECOND_MS)
+    assert 5 <= len(asked) <= 50  # One in an interval of ten seconds.
