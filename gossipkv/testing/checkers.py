@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.gossip.member import Rank, State, member_id
-from gossipkv.testing.history import NOTHING, PLACES, core_of, view
+from gossipkv.gossip.member import Rank, State
+from gossipkv.testing.history import NOTHING, PLACES, core_of, own, view
 from gossipkv.testing.scheduler import SECOND
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Violation(NamedTuple):
 
 MOST_VIOLATIONS = 100
 
+Key = tuple[str, int, bytes]
 View = dict[str, dict[str, bytes]]  # By owner: path and value.
 Read = tuple[int, dict[tuple[str, str], bytes]]  # At which revision of a watch, and what was listed then.
 
@@ -49,10 +50,11 @@ class Checkers:
         self._history = history
         self._profile = profile
         self.violations: list[Violation] = []
-        # What each machine showed, for as long as its process lives.
-        self._ranks: dict[tuple[str, int], dict[str, Rank]] = {}
-        self._states: dict[tuple[str, int], dict[str, int]] = {}
-        self._watches: dict[tuple[str, int], tuple[list[Watch], list[Read]]] = {}
+        # What each machine showed, for as long as its process lives and is of one cluster: who goes over to another
+        # one begins anew.
+        self._ranks: dict[Key, dict[str, Rank]] = {}
+        self._states: dict[Key, dict[str, int]] = {}
+        self._watches: dict[Key, tuple[list[Watch], list[Read]]] = {}
         world.on_changed.append(lambda machine, _: self.look(machine))
         world.on_ended.append(self.forget)
 
@@ -84,7 +86,7 @@ class Checkers:
 
     def forget(self, machine: Machine) -> None:
         """Its process ended: the next one may begin with less."""
-        key = machine.name, machine.life
+        key = _key(machine)
         self._ranks.pop(key, None)
         self._states.pop(key, None)
         self._watches.pop(key, None)
@@ -123,7 +125,7 @@ class Checkers:
 
         Whoever was forgotten and is shown again must not be older: no dead epoch comes back.
         """
-        shown = self._ranks.setdefault((machine.name, machine.life), {})
+        shown = self._ranks.setdefault(_key(machine), {})
         ranks = {member.name: member.rank for member in members}
         for name, before in shown.items():
             now = ranks.get(name)
@@ -133,7 +135,7 @@ class Checkers:
                 ranks[name] = before
             elif now < before:
                 self.found("ranks_never_fall", machine, f"shows {name} as {now} after {before}")
-        self._ranks[machine.name, machine.life] = ranks
+        self._ranks[_key(machine)] = ranks
 
     # Branches
 
@@ -152,9 +154,11 @@ class Checkers:
 
     def _look_at_branch(self, machine: Machine, member: Member, entries: Entries) -> None:
         """A branch is shown only at states that its owner had in that epoch, and never goes back."""
-        seen = self._states.setdefault((machine.name, machine.life), {})
+        seen = self._states.setdefault(_key(machine), {})
         states = self._history.branches.get(member.name, [])
         least = seen.get(member.name, 0)
+        if not states:
+            return  # It stands in `only_real_epochs`.
         for index in range(least, len(states)):
             if states[index].epoch == member.epoch and states[index].entries == entries:
                 seen[member.name] = index
@@ -181,7 +185,7 @@ class Checkers:
         """A reader that lists after each growth of its watch's revision never misses the last state."""
         core = core_of(machine)
         assert core is not None
-        key = machine.name, machine.life
+        key = _key(machine)
         if key not in self._watches:
             self._watches[key] = [core.tree.watch(place) for place in PLACES], [(-1, {})] * len(PLACES)
         watches, read = self._watches[key]
@@ -216,6 +220,10 @@ class Checkers:
             self.found("isolated_says_so", machine, f"has heard nothing for {silent_ms} ms")
 
 
+def _key(machine: Machine) -> Key:
+    return machine.name, machine.life, machine.cluster_id
+
+
 def shows_the_truth(world: World, history: History) -> str | None:
     """What is still wrong with somebody's view, once everything is healed and has had its time; None: nothing."""
     up = {machine.name: machine for machine in world.machines if machine.is_up}
@@ -229,7 +237,7 @@ def shows_the_truth(world: World, history: History) -> str | None:
         assert core is not None
         shown = {member.name: member for member in core.members.list()}
         for name in up.keys() | shown.keys():
-            wrong = _wrong_about(history, shown.get(name), name, is_up=name in up)
+            wrong = _wrong_about(shown.get(name), name, own(up[name]) if name in up else None)
             if wrong is not None:
                 return f"{machine.name} {wrong}"
         entries = view(machine, everything=False)
@@ -241,8 +249,8 @@ def shows_the_truth(world: World, history: History) -> str | None:
     return None
 
 
-def _wrong_about(history: History, member: Member | None, name: str, *, is_up: bool) -> str | None:
-    if not is_up:
+def _wrong_about(member: Member | None, name: str, itself: Member | None) -> str | None:
+    if itself is None:
         if member is not None and member.state in {State.ALIVE, State.SUSPECT}:
             return f"shows {name} as {member.state.name}, which is gone"
         return None
@@ -250,9 +258,6 @@ def _wrong_about(history: History, member: Member | None, name: str, *, is_up: b
         return f"does not know {name}"
     if member.state is not State.ALIVE:
         return f"shows {name} as {member.state.name}, which is up"
-    epoch = history.epoch(name)
-    said = history.said[name, epoch]
-    if (member.epoch, member.incarnation) != (epoch, said.incarnation):
-        return f"shows {name} at {member.epoch}.{member.incarnation}, which is at {epoch}.{said.incarnation}"
-    assert member.id == member_id(name)
+    if member != itself:
+        return f"shows {name} at {member.epoch}.{member.incarnation}, which is at {itself.epoch}.{itself.incarnation}"
     return None

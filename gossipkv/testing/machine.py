@@ -29,7 +29,7 @@ from gossipkv.testing.faulty_files import Crash
 from gossipkv.testing.scheduler import MS, NEVER, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from random import Random
 
     from gossipkv.address import Address
@@ -47,6 +47,7 @@ class Core(Protocol):
     """What a process runs: `gossip.core.Gossip`, or something small with the same face."""
 
     def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], now_ms: int) -> None: ...
+    def join(self, addresses: Iterable[Address], *, now_ms: int) -> None: ...
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None: ...
     def reply(self, request: bytes, *, now_ms: int) -> bytes | None: ...
     def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None: ...
@@ -88,6 +89,7 @@ class Machine:
         "_wakes_at_us",
         "address",
         "clocks",
+        "cluster_id",
         "core",
         "crash_after_sends",
         "disk",
@@ -122,6 +124,7 @@ class Machine:
         self.life = 0
         self.starts = 0
         self.kept: Kept | None = None
+        self.cluster_id = NO_CLUSTER  # Of which its process knows that it is kept.
         self.error: Exception | None = None  # With which the core asked to be stopped.
         self.restarts = True  # Whether somebody starts the process again when it ends by itself.
         self.source = world.network.bind(address, self)
@@ -196,6 +199,7 @@ class Machine:
         self.starts += 1
         boot = Boot(self.name, self.address, uuid, self.kept.epoch, self.kept.cluster_id, chance)
         self.core = core = self.program(boot)
+        self.cluster_id = boot.cluster_id
         self.heard_ms = self.now_ms
         self._set_free()
         core.start(joins=list(self.joins), remembered=self.kept.peers, now_ms=self.now_ms)
@@ -251,6 +255,14 @@ class Machine:
         self._network.unbind(self.address)
         self.address = address
         self.source = self._network.bind(address, self)
+
+    def resolve(self, old: Address, new: Address) -> None:
+        """A name that this machine was told to join leads elsewhere from now on."""
+        if old in self.joins:
+            self.joins[self.joins.index(old)] = new
+            if self.core is not None and not self.is_paused:
+                self.core.join([new], now_ms=self.now_ms)
+                self._after(self.core)
 
     # Pauses
 
@@ -473,13 +485,14 @@ class Machine:
         kept = self.kept._replace(epoch=effect.epoch, cluster_id=effect.cluster_id)
         if self._write(kept):
             self.kept = kept
-            self._later(WRITE_US, lambda: self.when_free(self._told(effect.token)))
+            self._later(WRITE_US, lambda: self.when_free(self._told(effect.token, effect.cluster_id)))
 
-    def _told(self, token: int) -> Callable[[], None]:
+    def _told(self, token: int, cluster_id: bytes) -> Callable[[], None]:
         def tell() -> None:
             core = self.core
             if core is not None:
                 self.world.look_closely(self)
+                self.cluster_id = cluster_id
                 core.stored(token, now_ms=self.now_ms)
                 self.world.look_closely(self)
                 self._after(core)

@@ -131,7 +131,10 @@ def _move(faults: Faults, chance: Random) -> None:
     if machine is not None:
         faults.struck("move")
         machine.crash()
-        machine.move(faults.world.free_address())
+        old, new = machine.address, faults.world.free_address()
+        machine.move(new)
+        for other in faults.world.machines:
+            other.resolve(old, new)
         faults.restart_later(chance, machine)
 
 

@@ -70,7 +70,7 @@ def broken(aims):
             else:
                 found = SCENARIOS[aim]()
         except Exception:
-            said[aim] = {"raised": traceback.format_exc(limit=-3)}
+            said[aim] = {"raised": traceback.format_exc(limit=-6)}
             continue
         said[aim] = found
         if found:

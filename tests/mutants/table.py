@@ -126,7 +126,7 @@ MUTANTS = (
         'raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")',
         "pass",
         ("corrupted",),
-        "only_real_epochs",
+        "only_real_states",
     ),
     Mutant(
         "any cluster will do",
