@@ -3,7 +3,8 @@
 NODE is what must not be lost or go back: the uuid, the name, the *epoch*, which each start raises before it says
 anything to anyone, the id of the cluster, and the place in the ring.  When it is lost with its directory, the node is
 another one.  Its first epoch is the wall clock's milliseconds: so a node that comes back under its old name without
-its data is newer than its past, which others still speak of, unless the clock went back.  PEERS is a convenience: where members were last seen, for a start without `join`.
+its data is newer than its past, which others still speak of, unless the clock went back.  PEERS is a convenience:
+where members were last seen, for a start without `join`.
 
 Everything here blocks, and is called from worker threads, one at a time.
 """

@@ -84,8 +84,8 @@ class DataDirectory:
     ) -> Self:
         """Locks the directory, making it if need be, and removes what a crash left behind.
 
-        `node` renames this node; None keeps its name, or makes one from its uuid.  Each opening is an epoch of its own, a new
-        directory's first one `first_epoch`.
+        `node` renames this node; None keeps its name, or makes one from its uuid.  Each opening is an epoch of its own,
+        that of a new directory `first_epoch`.
 
         Raises:
             DirectoryInUse: another node runs in it.

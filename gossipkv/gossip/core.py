@@ -30,7 +30,6 @@ from gossipkv.gossip.membership.rumours import Rumours
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
 from gossipkv.gossip.packets import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
-from gossipkv.gossip.packing import unpack
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 
@@ -362,11 +361,8 @@ class Gossip:
             self._naming.show()
             records = b"".join(map(packets.record, self.members))
             return packets.sync(self._id, self._state.value, packets.REPLY) + records
-        address = next(
-            (part.address for part in packets.read_parts(unpack(message), 0) if isinstance(part, Member)), None
-        )
-        mine = flags_of(self._joining.as_asked(address))
-        self._joining.asked(cluster_id, flags, message[SENDER], address, now_ms)
+        mine = flags_of(self._joining.as_asked())
+        self._joining.asked(cluster_id, flags, message[SENDER], now_ms)
         return packets.sync(self._id, self._state.value, mine | packets.REPLY)
 
     def _join_request(self, flags: int, now_ms: int) -> bytes:

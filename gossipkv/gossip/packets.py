@@ -10,8 +10,7 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
     GOSSIP      nothing
     SYNC        8 state hash, 1 flags (1: more than fits, come over TCP; 2: a reply, which asks for none; of the sender
                 where cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id, 32: it was
-                told to join the other, 64: none of those whom it was told to join is with it; over TCP 16: the parts
-                follow as 4 bytes size and an LZ4 block)
+                told to join the other; over TCP 16: the parts follow as 4 bytes size and an LZ4 block)
     WHO         4 sequence, 16 uuid, number epoch, number uptime in ms: who is at your address?
     ME          as WHO: I am
     REFUSAL     text cluster's name: you are of another (over TCP; unlike all else, in an envelope that is not yours)
@@ -52,7 +51,7 @@ HASH_BYTES = 8
 PART_HEAD_BYTES = 3
 MAX_PART_BYTES = 0xFFFF
 
-MORE, REPLY, LONE, PINNED, PACKED, TOLD, FREE = 1, 2, 4, 8, 16, 32, 64  # Flags of SYNC.
+MORE, REPLY, LONE, PINNED, PACKED, TOLD = 1, 2, 4, 8, 16, 32  # Flags of SYNC.
 RESET = 1  # Flag of DELTA.
 PUT, TOMBSTONE = 1, 2
 

@@ -157,16 +157,11 @@ class Joining:
     def as_asker(self, seed: Seed) -> Side:
         """What a meeting must know of me when I ask."""
         cluster_id = self._outbox.envelope.cluster_id
-        return Side(cluster_id, self.lone(asked=False), self._pinned, not seed.remembered, not self._has_seed())
+        return Side(cluster_id, self.lone(asked=False), self._pinned, not seed.remembered)
 
-    def as_asked(self, address: Address | None) -> Side:
-        """What a meeting must know of me when I am asked from an address."""
-        seed = None if address is None else self._seeds.get(address)
-        told = seed is not None and not seed.remembered
-        return Side(self._outbox.envelope.cluster_id, self.lone(asked=True), self._pinned, told)
-
-    def _has_seed(self) -> bool:
-        return any(self._is_reached(address, seed) for address, seed in self._seeds.items() if not seed.remembered)
+    def as_asked(self) -> Side:
+        """What a meeting must know of me when I am asked."""
+        return Side(self._outbox.envelope.cluster_id, self.lone(asked=True), self._pinned)
 
     def _answered(self, address: Address, seed: Seed, reply: bytes | None, now_ms: int) -> None:
         seed.asking = False
@@ -241,9 +236,9 @@ class Joining:
             )
         return outcome
 
-    def asked(self, theirs: bytes, flags: int, asker: bytes, address: Address | None, now_ms: int) -> Outcome:
+    def asked(self, theirs: bytes, flags: int, asker: bytes, now_ms: int) -> Outcome:
         """Be asked by a node of another cluster id; what comes of it."""
-        outcome = meet(_side(theirs, flags), self.as_asked(address))
+        outcome = meet(_side(theirs, flags), self.as_asked())
         if outcome is Outcome.DRAW:
             self._draw_for(asker, now_ms)
         elif outcome is Outcome.ASKED_TAKES:
@@ -299,8 +294,8 @@ class Joining:
 
 def flags_of(side: Side) -> int:
     """What of a side goes with a SYNC."""
-    return packets.LONE * side.lone | packets.PINNED * side.pinned | packets.TOLD * side.told | packets.FREE * side.free
+    return packets.LONE * side.lone | packets.PINNED * side.pinned | packets.TOLD * side.told
 
 
 def _side(cluster_id: bytes, flags: int) -> Side:
-    return Side(cluster_id, *(bool(flags & bit) for bit in (packets.LONE, packets.PINNED, packets.TOLD, packets.FREE)))
+    return Side(cluster_id, *(bool(flags & bit) for bit in (packets.LONE, packets.PINNED, packets.TOLD)))

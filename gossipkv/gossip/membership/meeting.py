@@ -7,15 +7,12 @@ packet carries it.  Both ends of a meeting look at the same four things and come
     one is pinned, one is not   the other takes the pinned one's
     both are pinned             refused, for good: each has a catalogue, and two do not become one
     one is lone                 it takes the other's
-    both are lone               the smaller id is taken
-    neither is lone             the asker takes the asked one's if that is smaller, or if nobody whom it was told to
-                                join is in its present cluster and the asked one was not told to join it: then nobody
-                                else can bring the two together
+    otherwise                   the smaller id is taken
 
-Who only remembers an address changes nothing there: another cluster may have it by now.  And the asked one takes an id
-only while it is lone: a node goes over to a cluster that it was told to join, not to one that happens to call.  Those
-who were told to join it follow by themselves, since it is no longer with them.  Nobody goes to and fro: with a seed at
-its side a node only goes to smaller ids.
+Only a node that was told to join the other changes anything: who merely remembers an address may find another cluster
+there by now.  Being told is enough for both, whoever asks: those who were told to join a node that went over, and those
+whom it was told to join, follow by the same rule, so two clusters that were told of each other become one.  Ids of
+clusters only ever go down, so nobody goes to and fro.
 """
 
 from __future__ import annotations
@@ -32,8 +29,7 @@ class Side(NamedTuple):
     cluster_id: bytes
     lone: bool
     pinned: bool
-    told: bool = False  # It was told to join the other, and does not only remember the address.
-    free: bool = False  # The asker: none of those whom it was told to join is with it.
+    told: bool = False  # The asker: it was told to join the other, and does not only remember the address.
 
 
 class Outcome(enum.Enum):
@@ -52,20 +48,10 @@ def meet(asker: Side, asked: Side) -> Outcome:
         return Outcome.DRAW if asker.cluster_id == NO_CLUSTER else Outcome.SAME
     if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
         return Outcome.ASKER_TAKES if asker.cluster_id == NO_CLUSTER else Outcome.ASKED_TAKES
-    if asker.told and _goes_over(asked, asker):
-        return Outcome.ASKED_TAKES
-    if asker.told and not asker.pinned and _lets_in(asked, asker):
-        return Outcome.ASKER_TAKES
-    return Outcome.REFUSED
-
-
-def _goes_over(asked: Side, asker: Side) -> bool:
-    if asked.pinned or not asked.lone:
-        return False
-    return asker.pinned or not asker.lone or asker.cluster_id < asked.cluster_id
-
-
-def _lets_in(asked: Side, asker: Side) -> bool:
-    if asker.lone or asked.pinned:
-        return True
-    return asked.cluster_id < asker.cluster_id or (asker.free and not asked.told)
+    if not asker.told or (asker.pinned and asked.pinned):
+        return Outcome.REFUSED
+    if asker.pinned != asked.pinned:
+        return Outcome.ASKED_TAKES if asker.pinned else Outcome.ASKER_TAKES
+    if asker.lone != asked.lone:
+        return Outcome.ASKER_TAKES if asker.lone else Outcome.ASKED_TAKES
+    return Outcome.ASKED_TAKES if asker.cluster_id < asked.cluster_id else Outcome.ASKER_TAKES

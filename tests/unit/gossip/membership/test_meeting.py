@@ -12,18 +12,17 @@ from gossipkv.gossip.membership.meeting import Outcome, Side, meet
 
 SMALL, LARGE = b"a" * 8, b"b" * 8
 SIDES = [
-    Side(cluster_id, lone, pinned, told, free)
+    Side(cluster_id, lone, pinned, told)
     for cluster_id in (NO_CLUSTER, SMALL, LARGE)
     for lone in (True, False)
     for pinned in (True, False)
     for told in (True, False)
-    for free in (True, False)
     if not (cluster_id == NO_CLUSTER and pinned)
 ]
 
 
 def test_rules():
-    """Who has none takes one; pinned never changes; the asked one takes only while it is lone."""
+    """Who has none takes one; pinned never changes; whoever was told to join gets together with the other."""
     for asker, asked in itertools.product(SIDES, SIDES):
         check_rules(asker, asked)
 
@@ -39,16 +38,16 @@ def check_rules(asker, asked):
         assert asked.cluster_id != NO_CLUSTER
     if outcome is Outcome.ASKED_TAKES:
         assert not asked.pinned
-        assert asked.lone or asked.cluster_id == NO_CLUSTER
         assert asker.cluster_id != NO_CLUSTER
     if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
         assert outcome is not Outcome.REFUSED
     elif not asker.told or (asker.pinned and asked.pinned):
         assert outcome is Outcome.REFUSED
-    elif asker.lone and not asker.pinned:
-        assert outcome is not Outcome.REFUSED  # A lone node that is told to join always gets in.
-    elif not asker.pinned and asker.free and not asked.told:
-        assert outcome is not Outcome.REFUSED  # So does whoever nobody on the other side will ever ask.
+    else:
+        assert outcome is not Outcome.REFUSED
+        if not (asker.pinned or asked.pinned) and asker.lone == asked.lone:
+            taken = asked if outcome is Outcome.ASKER_TAKES else asker
+            assert taken.cluster_id == min(asker.cluster_id, asked.cluster_id)
 
 
 def test_two_lone_nodes_agree():
@@ -76,11 +75,10 @@ def test_clusters_that_meet_become_one(seed):
         asker, asked = chance.sample(range(len(nodes)), 2)
         if not told(asker, asked):
             continue
-        free = not any(told(asker, one) and nodes[one] == nodes[asker] for one in range(6) if one != asker)
         lone = [nodes.count(nodes[one]) == 1 for one in (asker, asked)]
         outcome = meet(
-            Side(nodes[asker], lone[0], pinned=False, told=True, free=free),
-            Side(nodes[asked], lone[1], pinned=False, told=told(asked, asker)),
+            Side(nodes[asker], lone[0], pinned=False, told=True),
+            Side(nodes[asked], lone[1], pinned=False),
         )
         if outcome is Outcome.DRAW:
             nodes[asked] = bytes([chance.randrange(1, 256) for _ in range(8)])
