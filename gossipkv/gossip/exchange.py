@@ -111,7 +111,7 @@ class Exchange:
         self._last_ms: int | None = None
         self._next_ms = 0
         self._pause_ms = PAUSE_MS
-        self._was_answered = False  # What this node began last.
+        self._was_answered = True  # What this node began last.
         self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
         self._asked: set[Address] = set()
         self._more: set[Address] = set()  # Who has more to tell, when it has answered the present request.
@@ -263,10 +263,10 @@ class Exchange:
     def _begin(self, address: Address, now_ms: int) -> None:
         """Compare everything with the node at an address."""
         self._last_ms, self._next_ms = now_ms, now_ms + self._pause_ms
-        if self._was_answered:  # And changed nothing. What was lost on the way is tried again as soon.
+        was_answered, self._was_answered = self._was_answered, False
+        if was_answered:  # And changed nothing. What was lost on the way is tried again as soon, and over TCP.
             self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
-        self._was_answered = False
-        if self._over_tcp.get(address, self._is_large()):
+        if self._over_tcp.get(address, self._is_large() or not was_answered):
             self._request(address, self.request(now_ms=now_ms))
             return
         if len(self._over_tcp) >= len(self._members):
