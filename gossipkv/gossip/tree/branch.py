@@ -66,7 +66,7 @@ class _Staged:
 
     def __init__(self, delta: Delta, visible: int) -> None:
         self.reset = delta.reset
-        self.reach = 0 if delta.reset else visible
+        self.reach = delta.since
         self.oldest = delta.target if delta.reset else visible
         self.target = delta.target
         self.floor = delta.floor
