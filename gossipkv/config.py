@@ -171,8 +171,8 @@ class Config:
         why="a node with 16 databases of 4,096 partitions has as many",
     )  # fmt: skip
     max_entry: int = size(
-        "4KiB", "64B", "32KiB",
-        meaning="longest value of a key in the tree",
+        "4KiB", "256B", "32KiB",
+        meaning="longest key of the tree, path and value together",
         why="values say who has what; what is long belongs elsewhere",
     )  # fmt: skip
     max_tree: int = size(

@@ -4,7 +4,8 @@ Read in this order:
 
     profile.py      the constants, by network
     member.py       one member as others know it, and which of two statements about it is newer
-    packets.py      the messages byte by byte, over fields.py; envelope.py and sealing.py wrap them
+    packets.py      the messages byte by byte, over fields.py; envelope.py wraps them
+    sealing.py      the sealed form, under the keys of keyring.py, which stand in a file (keyfile.py)
     effects.py      what a core asks of its shell
     membership/     who is alive: SWIM with Lifeguard
     tree/           what they published: branches, and what their readers see

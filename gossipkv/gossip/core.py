@@ -22,7 +22,7 @@ from gossipkv.gossip.member import ID_BYTES, Member, State, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.detector import Detector
 from gossipkv.gossip.membership.ground import Ground
-from gossipkv.gossip.membership.joining import Joining
+from gossipkv.gossip.membership.joining import Joining, flags_of
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.naming import Naming
 from gossipkv.gossip.membership.outbox import Outbox
@@ -108,6 +108,7 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
+            is_introduced=lambda: self._naming.announced,
         )
         self._exchange = Exchange(
             self.members,
@@ -358,17 +359,17 @@ class Gossip:
             self._heard_ms = now_ms
             if self._naming.speaks:
                 return self._exchange.reply(message, now_ms=now_ms)
+            self._naming.show()
             records = b"".join(map(packets.record, self.members))
             return packets.sync(self._id, self._state.value, packets.REPLY) + records
         address = next(
             (part.address for part in packets.read_parts(unpack(message), 0) if isinstance(part, Member)), None
         )
-        mine = self._joining.flags(asked=True, asker=address)
+        mine = flags_of(self._joining.as_asked(address))
         self._joining.asked(cluster_id, flags, message[SENDER], address, now_ms)
         return packets.sync(self._id, self._state.value, mine | packets.REPLY)
 
-    def _join_request(self, now_ms: int) -> bytes:
-        flags = self._joining.flags(asked=False)
+    def _join_request(self, flags: int, now_ms: int) -> bytes:
         if self._naming.announced:
             return self._exchange.request(flags, now_ms=now_ms)
         # I know nothing, and you need not know of me yet: there may be another of my name.
@@ -493,7 +494,7 @@ class Gossip:
     def _greet_the_dead(self, now_ms: int) -> None:
         """Speak to some who are dead: they may live behind a partition that is healed by now.
 
-        All nodes together speak to each about three times in an interval, however many are dead.
+        All nodes together send each about three pings in an interval, and ask it once over TCP, however many are dead.
         """
         self._timers.at(self._ground.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
         if self._leaving:
@@ -503,5 +504,7 @@ class Gossip:
         for _ in range(some):
             place = int(self._random.random() * len(dead))
             self._detector.greet(dead[place])
+            if self._random.random() * self.members.reachable * some < len(dead):
+                self._joining.look(dead[place].member.address, now_ms)
             dead[place] = dead[-1]
             dead.pop()

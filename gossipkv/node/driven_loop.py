@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.node.pump import MakeLoop
 
 RECEIVE_BYTES = 65_536
+LINGER_MS = 1000  # As in `_state.pxd`.
 _NIL = b"\xc0"
 
 
@@ -48,7 +49,7 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends it behind what was sent."""
+        """Ends it behind what was sent; what still comes is thrown away."""
         ...
 
     def abort(self) -> None:
@@ -97,6 +98,7 @@ class DrivenLoop:
         self._listener = listener
         self._clock = clock
         self._streams: dict[int, Stream] = {}
+        self._lingering: list[tuple[Stream, int]] = []  # Their end was sent, and when; the peer's is awaited.
         self._asked: list[tuple[int, int, bytes, bytes]] = []
         self._answers: list[_Answer] = []
         self._draining = False
@@ -111,7 +113,7 @@ class DrivenLoop:
 
     @property
     def connections(self) -> int:
-        return len(self._streams)
+        return len(self._streams) + len(self._lingering)
 
     def round(self, answer: Callable[[bytes, bytes], object], serve_us: int, answer_us: int) -> list[Pending]:
         assert min(serve_us, answer_us) > 0
@@ -128,6 +130,7 @@ class DrivenLoop:
             moved |= self._answer(answer, pending)
             for handle, stream in list(self._streams.items()):
                 moved |= self._send(handle, stream)
+        self._let_go()
         return pending
 
     def complete(self, pending: Pending, answer: bytes | Refused) -> None:
@@ -143,6 +146,7 @@ class DrivenLoop:
         self._driver.expire(self._now_ms())
         for handle, stream in list(self._streams.items()):
             self._send(handle, stream)
+        self._let_go()
 
     def drain(self) -> None:
         self._accept()
@@ -158,7 +162,10 @@ class DrivenLoop:
         for handle, stream in self._streams.items():
             stream.abort()
             self._driver.close(handle)
+        for stream, _ in self._lingering:
+            stream.abort()
         self._streams.clear()
+        self._lingering.clear()
         self._listener.close()
 
     def _now_ms(self) -> int:
@@ -217,11 +224,28 @@ class DrivenLoop:
         if self._driver.should_close(handle):
             stream.close()
             self._forget(handle)
+            self._lingering.append((stream, self._now_ms()))
         return bool(data)
+
+    def _let_go(self) -> None:
+        """Of those whose peers have ended as well, or take too long."""
+        least_ms = self._now_ms() - LINGER_MS
+        self._lingering = [
+            (stream, since_ms)
+            for stream, since_ms in self._lingering
+            if since_ms >= least_ms and not _has_ended(stream)
+        ]
 
     def _forget(self, handle: int) -> None:
         del self._streams[handle]
         self._driver.close(handle)
+
+
+def _has_ended(stream: Stream) -> bool:
+    try:
+        return stream.receive(RECEIVE_BYTES) == b""
+    except OSError:
+        return True
 
 
 def _frame(msgid: int, answer: bytes | Refused) -> bytes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.cluster import Cluster
-from tests.cluster.views import LOGGED, PATIENCE_S, Views, alive, names
+from tests.cluster.views import LOGGED, NAME, PATIENCE_S, Views, alive, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,7 @@ def test_a_wrong_cluster_name(cluster, views):
     """A node of another cluster is not let in, and its log names both clusters."""
     stranger = cluster.add(settings={"cluster": "other"})
     give_up_s = time.monotonic() + PATIENCE_S
-    while not any("gossipkv" in line and "other" in line for line in refusals(cluster.log(stranger.index))):
+    while not any(NAME in line and "other" in line for line in refusals(cluster.log(stranger.index))):
         assert time.monotonic() < give_up_s, cluster.log(stranger.index)
         time.sleep(0.2)
     assert views.states(stranger.index) == {stranger.name: "alive"}

@@ -59,6 +59,7 @@ class Joining:
         "_complained",
         "_ground",
         "_introduce",
+        "_is_introduced",
         "_members",
         "_merge",
         "_outbox",
@@ -78,9 +79,10 @@ class Joining:
         *,
         cluster: str,
         pinned: bool,
-        request: Callable[[int], bytes],
+        request: Callable[[int, int], bytes],  # With these flags, now_ms.
         merge: Merge,
         introduce: Callable[[int], None],
+        is_introduced: Callable[[], bool],
     ) -> None:
         self._ground = ground
         self._members = ground.members
@@ -93,6 +95,7 @@ class Joining:
         self._request = request
         self._merge = merge
         self._introduce = introduce
+        self._is_introduced = is_introduced
         self._seeds: dict[Address, Seed] = {}
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
         self._complained: set[Address] = set()
@@ -132,9 +135,13 @@ class Joining:
 
     def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:
         seed.asking = True
-        self._outbox.ask(
-            address, self._request(now_ms), self._profile.ask_timeout_ms, partial(self._answered, address, seed)
-        )
+        request = self._request(flags_of(self.as_asker(seed)), now_ms)
+        self._outbox.ask(address, request, self._profile.ask_timeout_ms, partial(self._answered, address, seed))
+
+    def look(self, address: Address, now_ms: int) -> None:
+        """Ask once whether a member that was lost is back where it was: with a new disk it may not even have an id."""
+        if address not in self._seeds:
+            self._ask(address, Seed(remembered=True), now_ms)
 
     def lone(self, *, asked: bool) -> bool:
         """Whether I may take another cluster's id without leaving anybody behind."""
@@ -147,24 +154,16 @@ class Joining:
         """Remembered addresses where nobody was found yet."""
         return [address for address, seed in self._seeds.items() if seed.remembered]
 
-    def flags(self, *, asked: bool, asker: Address | None = None) -> int:
-        """What a meeting must know of me."""
-        mine = self._side(asked=asked, asker=asker)
-        return (
-            packets.LONE * mine.lone
-            | packets.PINNED * mine.pinned
-            | packets.TOLD * mine.told
-            | packets.FREE * mine.free
-        )
+    def as_asker(self, seed: Seed) -> Side:
+        """What a meeting must know of me when I ask."""
+        cluster_id = self._outbox.envelope.cluster_id
+        return Side(cluster_id, self.lone(asked=False), self._pinned, not seed.remembered, not self._has_seed())
 
-    def _is_told(self, asker: Address | None) -> bool:
-        """Whether I was told to join whoever asks me."""
-        seed = None if asker is None else self._seeds.get(asker)
-        return seed is not None and not seed.remembered
-
-    def _side(self, *, asked: bool, asker: Address | None = None) -> Side:
-        told, free = asked and self._is_told(asker), not asked and not self._has_seed()
-        return Side(self._outbox.envelope.cluster_id, self.lone(asked=asked), self._pinned, told, free)
+    def as_asked(self, address: Address | None) -> Side:
+        """What a meeting must know of me when I am asked from an address."""
+        seed = None if address is None else self._seeds.get(address)
+        told = seed is not None and not seed.remembered
+        return Side(self._outbox.envelope.cluster_id, self.lone(asked=True), self._pinned, told)
 
     def _has_seed(self) -> bool:
         return any(self._is_reached(address, seed) for address, seed in self._seeds.items() if not seed.remembered)
@@ -181,7 +180,7 @@ class Joining:
         if outcome is Outcome.SAME:
             seed.failures = 0
             seed.met = self._outbox.envelope.cluster_id
-            if seed.remembered:
+            if seed.remembered and self._seeds.get(address) is seed:
                 del self._seeds[address]
         elif outcome is Outcome.REFUSED:
             again_ms = min(again_ms, self._profile.probe_interval_ms << min(seed.failures, 16))
@@ -190,7 +189,7 @@ class Joining:
             seed.failures += 1
         else:
             again_ms = self._profile.gossip_interval_ms
-        if address in self._seeds:
+        if self._seeds.get(address) is seed:
             self._timers.at(self._ground.later(now_ms, again_ms), partial(self._again, address, seed))
         nobody_asked = not any(seed.asking for seed in self._seeds.values())
         if outcome is Outcome.SAME or (outcome is Outcome.REFUSED and nobody_asked):
@@ -199,8 +198,8 @@ class Joining:
     def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
         if self._seeds.get(address) is not seed or seed.asking:
             return
-        if not self._is_reached(address, seed):
-            self._ask(address, seed, now_ms)
+        if not (self._is_introduced() and self._is_reached(address, seed)):
+            self._ask(address, seed, now_ms)  # Who is here may know my name, which I must hear before I announce it.
         elif seed.remembered:
             del self._seeds[address]  # Who is seen once is looked for when it is lost.
         else:
@@ -226,15 +225,12 @@ class Joining:
             raise Malformed("no answer to a SYNC")
         flags = packets.read_sync(message)[1]
         theirs = cluster_id_of(reply)
-        mine = self._side(asked=False)
+        mine = self.as_asker(seed)
         outcome = meet(mine, _side(theirs, flags))
         if outcome is Outcome.SAME:
             self._merge(message, address, now_ms)
         elif outcome is Outcome.ASKER_TAKES:
-            if seed.remembered and mine.cluster_id != NO_CLUSTER:
-                outcome = Outcome.REFUSED  # Nobody told me to join whoever is there now.
-            else:
-                self._take(theirs, seed, address)
+            self._take(theirs, seed, address)
         if outcome is Outcome.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
         if outcome is Outcome.REFUSED and seed.failures >= PATIENCE:
@@ -247,7 +243,7 @@ class Joining:
 
     def asked(self, theirs: bytes, flags: int, asker: bytes, address: Address | None, now_ms: int) -> Outcome:
         """Be asked by a node of another cluster id; what comes of it."""
-        outcome = meet(_side(theirs, flags), self._side(asked=True, asker=address))
+        outcome = meet(_side(theirs, flags), self.as_asked(address))
         if outcome is Outcome.DRAW:
             self._draw_for(asker, now_ms)
         elif outcome is Outcome.ASKED_TAKES:
@@ -299,6 +295,11 @@ class Joining:
     def _tell(self, address: Address, why: str) -> None:
         details: dict[str, Detail] = {"address": str(address), "cluster": self._cluster}
         self._outbox.effects.append(Complain(LocalError(why, details)))
+
+
+def flags_of(side: Side) -> int:
+    """What of a side goes with a SYNC."""
+    return packets.LONE * side.lone | packets.PINNED * side.pinned | packets.TOLD * side.told | packets.FREE * side.free
 
 
 def _side(cluster_id: bytes, flags: int) -> Side:

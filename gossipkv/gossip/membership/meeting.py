@@ -12,9 +12,10 @@ packet carries it.  Both ends of a meeting look at the same four things and come
                                 join is in its present cluster and the asked one was not told to join it: then nobody
                                 else can bring the two together
 
-The asked one takes an id only while it is lone: a node goes over to a cluster that it was told to join, not to one
-that happens to call.  Those who were told to join it follow by themselves, since it is no longer with them.  Nobody
-goes to and fro: with a seed at its side a node only goes to smaller ids.
+Who only remembers an address changes nothing there: another cluster may have it by now.  And the asked one takes an id
+only while it is lone: a node goes over to a cluster that it was told to join, not to one that happens to call.  Those
+who were told to join it follow by themselves, since it is no longer with them.  Nobody goes to and fro: with a seed at
+its side a node only goes to smaller ids.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Side(NamedTuple):
     cluster_id: bytes
     lone: bool
     pinned: bool
-    told: bool = False  # The asked one: it was told to join the asker.
+    told: bool = False  # It was told to join the other, and does not only remember the address.
     free: bool = False  # The asker: none of those whom it was told to join is with it.
 
 
@@ -51,11 +52,20 @@ def meet(asker: Side, asked: Side) -> Outcome:
         return Outcome.DRAW if asker.cluster_id == NO_CLUSTER else Outcome.SAME
     if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
         return Outcome.ASKER_TAKES if asker.cluster_id == NO_CLUSTER else Outcome.ASKED_TAKES
-    asked_may = asked.lone and not asked.pinned
-    if asker.pinned:
-        return Outcome.ASKED_TAKES if asked_may else Outcome.REFUSED
-    if asked_may and (not asker.lone or asker.cluster_id < asked.cluster_id):
+    if asker.told and _goes_over(asked, asker):
         return Outcome.ASKED_TAKES
-    if asker.lone or asked.pinned or asked.cluster_id < asker.cluster_id or (asker.free and not asked.told):
+    if asker.told and not asker.pinned and _lets_in(asked, asker):
         return Outcome.ASKER_TAKES
     return Outcome.REFUSED
+
+
+def _goes_over(asked: Side, asker: Side) -> bool:
+    if asked.pinned or not asked.lone:
+        return False
+    return asker.pinned or not asker.lone or asker.cluster_id < asked.cluster_id
+
+
+def _lets_in(asked: Side, asker: Side) -> bool:
+    if asker.lone or asked.pinned:
+        return True
+    return asked.cluster_id < asker.cluster_id or (asker.free and not asked.told)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 
+from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import State
 
 if TYPE_CHECKING:
@@ -133,9 +134,16 @@ class Claim:
 
     def _take(self, shard_id: str) -> None:
         before, self.shard_id = self.shard_id, shard_id
-        self._publish()
-        if before is not None:
-            self._tree.withdraw(self._path(before))  # After the new one is there: no reader finds this node nowhere.
+        try:
+            self._publish()
+        except TooLarge:
+            if before is None:
+                raise
+            self._tree.withdraw(self._path(before))
+            self._publish()
+        else:
+            if before is not None:
+                self._tree.withdraw(self._path(before))  # Last, if there is room: no reader finds this node nowhere.
 
     def _publish(self) -> None:
         assert self.shard_id is not None

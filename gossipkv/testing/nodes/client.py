@@ -29,12 +29,12 @@ class Connection:
         self._stream = stream
         self._address = address
         self._reader = FrameReader()
-        self._count = 0
+        self.sent = 0
 
     async def send(self, method: str, *params: Value) -> None:
         """A request; its answer is read later."""
-        self._count += 1
-        await self._stream.send_all(rpc.request(self._count, method, params))
+        self.sent += 1
+        await self._stream.send_all(rpc.request(self.sent, method, params))
 
     async def read(self) -> Response:
         """The next answer.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from gossipkv.errors import Unavailable
 from gossipkv.testing.faulty_files import CHANGING, Fault
 from gossipkv.testing.nodes import views
 from gossipkv.testing.nodes.cluster import Violation
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from gossipkv.testing.nodes.cluster import Cluster
     from gossipkv.testing.nodes.machine import Machine
 
-ASKED: Final = 50  # Requests that are under way when a node is told to stop.
+ASK_EVERY_S: Final = 0.01
+MOST_UNANSWERED: Final = 2  # Those that were on their way when the node took no more.
 
 
 async def join(cluster: Cluster) -> None:
@@ -68,15 +71,31 @@ async def leave(cluster: Cluster) -> None:
 
 
 async def _stop_while_asked(cluster: Cluster, leaver: Machine) -> None:
-    """What has been asked before a node is told to stop is answered."""
-    async with cluster.connected(leaver) as connection:
-        for _ in range(ASKED):
-            await connection.send("info")
-        await trio.sleep(0.01)
+    """A node is told to stop while a client asks and asks: the answers come, then the end, and no reset."""
+    async with cluster.connected(leaver) as connection, trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    await connection.send("refresh")
+                    await trio.sleep(ASK_EVERY_S)
+
+        nursery.start_soon(send)
+        await trio.sleep(10 * ASK_EVERY_S)
         leaver.tell(signal.SIGTERM)
-        for _ in range(ASKED):
-            await connection.read()
-        await leaver.ended()
+        answered = 0
+        try:
+            while True:
+                await connection.read()
+                answered += 1
+        except Unavailable:  # The end.
+            unanswered = connection.sent - answered
+        except OSError as error:
+            raise Violation(f"{leaver.name} cut a client off: {error.strerror}") from error
+        nursery.cancel_scope.cancel()
+    if unanswered > MOST_UNANSWERED:
+        raise Violation(f"{leaver.name} did not answer {unanswered} requests before it ended")
+    await leaver.ended()
 
 
 async def restarts(cluster: Cluster) -> None:

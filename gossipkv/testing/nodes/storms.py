@@ -8,13 +8,16 @@ import trio
 
 from gossipkv.testing.nodes import views
 from gossipkv.testing.nodes.cluster import Violation
-from gossipkv.testing.nodes.phases import EVEN, HEALED_S, JOINED_S, SHOWN_S, begin, mend, settle, strike_one
+from gossipkv.testing.nodes.phases import EVEN, HEALED_S, SHOWN_S, begin, mend, settle, strike_one
 from gossipkv.testing.nodes.publishing import Publishing
 from gossipkv.testing.nodes.views import Looks
 
 if TYPE_CHECKING:
     from gossipkv.testing.nodes.cluster import Cluster
     from gossipkv.testing.nodes.machine import Machine
+
+SHORT_S: Final = 5.0
+LONG_S: Final = 240.0  # By then one who is alone, and looks the slower for it, has found all others dead.
 
 _SELDOM: Final = (True,) + 9 * (False,)
 _WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  # Of a cut: one way; of datagrams only.
@@ -36,8 +39,9 @@ async def partition(cluster: Cluster) -> None:
             one_way=one_way,
             datagrams_only=datagrams_only,
         )
-        await trio.sleep(chance.choice((5.0, 60.0, 300.0)))
-        if not one_way and not datagrams_only and trio.current_time() > 60 + JOINED_S:
+        lasts_s = chance.choice((SHORT_S, LONG_S, LONG_S))
+        await trio.sleep(lasts_s)
+        if lasts_s == LONG_S and not one_way and not datagrams_only:
             await _sides_go_on(cluster, here, there)
         cluster.network.heal()
         await settle(cluster, HEALED_S)

@@ -79,9 +79,11 @@ class StreamEnd:
                 data = data[:most_bytes]
             self._taken(len(data))
             return data
+        if self._ended:
+            return b""  # As in Linux, also when a reset has come behind it.
         if self.is_broken:
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-        return b"" if self._ended else None
+        return None
 
     def send(self, data: bytes) -> None:
         """Requires: not more than there is room for."""

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import trio
 
-KEPT_LINES: Final = 2000
+KEPT_LINES: Final = 20_000
 
 
 @final

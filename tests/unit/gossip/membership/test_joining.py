@@ -307,8 +307,38 @@ def test_a_seed_that_talks_nonsense():
     assert second.core.counters["bad_reply"] == 5
 
 
+def test_a_dead_member_that_lost_its_disk_is_fetched():
+    """Back without an id, told to join an address where nobody is any more: those who know it as dead find it."""
+    link = Link()
+    nodes = link.cluster(3)
+    link.kill(nodes[2])
+    link.run(40 * SECOND_MS)
+    back = no_id(link, "n02", port=nodes[2].address.port, uuid=b"another uuid----")
+    link.start(back, Address("10.0.0.1", 1))
+    assert link.run(35 * SECOND_MS, lambda: all_alive([nodes[0], nodes[1], back]))
+    assert len(ids([nodes[0], back])) == 1
+
+
+def test_the_dead_are_asked_for_seldom():
+    """Of a large cluster, few ask a dead address in an interval, over TCP as by datagrams."""
+    link = Link()
+    nodes = link.cluster(20)
+    link.kill(nodes.pop())
+    link.run(40 * SECOND_MS)
+    asked = []
+    original = link._ask
+
+    def ask(asker, effect):
+        asked.append(effect.to)
+        original(asker, effect)
+
+    link._ask = ask
+    link.run(200 * SECOND_MS)
+    assert 5 <= len(asked) <= 50  # One in an interval of ten seconds.
+
+
 def test_asked_before_its_own_question_is_answered():
-    """Found by others first, a node hears of itself from them: that is no other life, and it announces itself at last."""
+    """Found by others first, a node hears of itself from them: that is no other life, and it is announced at last."""
     link = Link()
     nodes = link.cluster(2)
     late = link.node("late")

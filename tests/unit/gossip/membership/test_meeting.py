@@ -43,7 +43,7 @@ def check_rules(asker, asked):
         assert asker.cluster_id != NO_CLUSTER
     if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
         assert outcome is not Outcome.REFUSED
-    elif asker.pinned and asked.pinned:
+    elif not asker.told or (asker.pinned and asked.pinned):
         assert outcome is Outcome.REFUSED
     elif asker.lone and not asker.pinned:
         assert outcome is not Outcome.REFUSED  # A lone node that is told to join always gets in.
@@ -53,8 +53,14 @@ def check_rules(asker, asked):
 
 def test_two_lone_nodes_agree():
     """Whoever of two lone nodes asks, or both at once: the smaller id is taken."""
-    assert meet(Side(SMALL, lone=True, pinned=False), Side(LARGE, lone=True, pinned=False)) is Outcome.ASKED_TAKES
-    assert meet(Side(LARGE, lone=True, pinned=False), Side(SMALL, lone=True, pinned=False)) is Outcome.ASKER_TAKES
+    assert (
+        meet(Side(SMALL, lone=True, pinned=False, told=True), Side(LARGE, lone=True, pinned=False))
+        is Outcome.ASKED_TAKES
+    )
+    assert (
+        meet(Side(LARGE, lone=True, pinned=False, told=True), Side(SMALL, lone=True, pinned=False))
+        is Outcome.ASKER_TAKES
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -73,7 +79,7 @@ def test_clusters_that_meet_become_one(seed):
         free = not any(told(asker, one) and nodes[one] == nodes[asker] for one in range(6) if one != asker)
         lone = [nodes.count(nodes[one]) == 1 for one in (asker, asked)]
         outcome = meet(
-            Side(nodes[asker], lone[0], pinned=False, free=free),
+            Side(nodes[asker], lone[0], pinned=False, told=True, free=free),
             Side(nodes[asked], lone[1], pinned=False, told=told(asked, asker)),
         )
         if outcome is Outcome.DRAW:

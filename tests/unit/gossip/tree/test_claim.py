@@ -8,6 +8,7 @@ import pytest
 from gossipkv.gossip import packets
 from gossipkv.gossip.member import State
 from gossipkv.gossip.tree.claim import Claim, Standing
+from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
 
 SETTLE_MS = 10_000
@@ -16,8 +17,16 @@ SETTLE_MS = 10_000
 class Claimer:
     """A node that claims."""
 
-    def __init__(self, link: Link, name: str, *, configured: str | None = None, remembered: str | None = None) -> None:
-        self.node = link.node(name, epoch=2 if remembered else 1)
+    def __init__(
+        self,
+        link: Link,
+        name: str,
+        *,
+        configured: str | None = None,
+        remembered: str | None = None,
+        limits: TreeLimits | None = None,
+    ) -> None:
+        self.node = link.node(name, epoch=2 if remembered else 1, limits=limits)
         self.claim = Claim(
             self.node.tree,
             uuid=name.encode(),
@@ -191,6 +200,19 @@ def test_the_loser_goes_on_publishing() -> None:
     assert me.claim.shard_id == "2"
     assert me.node.tree.children("partitions/geo/1") == ["00001@me"]
     assert not watch.changed
+
+
+def test_a_loser_whose_branch_is_full_picks_again() -> None:
+    """Then the new claim takes the place of the old one."""
+    link = Link()
+    me = Claimer(link, "zoe", limits=TreeLimits(max_branch_keys=16))
+    me.step()
+    for number in range(15):
+        me.node.tree.publish(f"partitions/{number}")
+    put(me.node, "a", "1", claim="confirmed", count=1, uuid=b"a")
+    me.step()
+    assert me.claim.shard_id == "2"
+    assert [path for path in me.node.tree.published() if path.startswith("nodes/")] == [f"nodes/2@{address_of('zoe')}"]
 
 
 def test_what_a_newer_version_says_takes_its_id() -> None:
