@@ -393,11 +393,21 @@ class Machine:
         if self.is_paused:
             self._missed_wake = True
         elif core is not None:
-            wakes_at_ms = core.wakes_at_ms
-            if wakes_at_ms * 1000 <= at_us + self.clocks.offset_us or not self._free:
+            if not self._free or self.timer_lag_us is not None:
                 self._wake()
-            elif wakes_at_ms < NEVER_MS:  # What it was set for is no longer due: one in four events of members at rest.
-                at_us = wakes_at_ms * 1000 - self.clocks.offset_us
+                return
+            offset_us = self.clocks.offset_us
+            wakes_at_ms = core.wakes_at_ms
+            if wakes_at_ms * 1000 <= at_us + offset_us:  # Else what it was set for is no longer due.
+                core.wake(now_ms=(at_us + offset_us) // 1000)
+                effects = core.take()
+                if effects:
+                    self._perform(core, effects)
+                    if self.core is not core:
+                        return
+                wakes_at_ms = core.wakes_at_ms
+            if wakes_at_ms < self._wakes_at_ms:
+                at_us = max(at_us, wakes_at_ms * 1000 - offset_us)
                 self._wakes_at_ms, self._wakes_at_us = wakes_at_ms, at_us
                 heappush(self._scheduler.events, (at_us, self._scheduler.next_number(), self.on_wake, b"", at_us))
 

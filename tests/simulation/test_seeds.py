@@ -22,7 +22,7 @@ from gossipkv.testing.transitions import ALL
 pytestmark = pytest.mark.timeout(1200)
 
 SEEDS = 320
-PIECE = 20
+PIECE = 10
 PIECES = range(0, SEEDS, PIECE)
 
 # Seeds beyond those that found something, each with what it caught.
