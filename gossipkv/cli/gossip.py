@@ -63,8 +63,10 @@ def _write_members(told: list[Told], *, as_json: bool) -> None:
         if as_json:
             stream.write(json_line(member))
         else:
-            line = "  ".join(plain(member.get(name)) for name in ("node", "address", "state", "epoch", "incarnation"))
-            stream.write(f"{line}\n".encode())
+            told_at = time.strftime("%H:%M:%S")
+            what = f"{plain(member.get('node'))} at {plain(member.get('address'))} is {plain(member.get('state'))}"
+            life = f"epoch {plain(member.get('epoch'))}, incarnation {plain(member.get('incarnation'))}"
+            stream.write(f"{told_at}  {what} ({life})\n".encode())
     stream.flush()
 
 

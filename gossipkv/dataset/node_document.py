@@ -2,7 +2,8 @@
 
 NODE is what must not be lost or go back: the uuid, the name, the *epoch*, which each start raises before it says
 anything to anyone, the id of the cluster, and the place in the ring.  When it is lost with its directory, the node is
-another one, and begins at epoch 1.  PEERS is a convenience: where members were last seen, for a start without `join`.
+another one.  Its first epoch is the wall clock's milliseconds: so a node that comes back under its old name without
+its data is newer than its past, which others still speak of, unless the clock went back.  PEERS is a convenience: where members were last seen, for a start without `join`.
 
 Everything here blocks, and is called from worker threads, one at a time.
 """
@@ -76,7 +77,9 @@ def write_node(files: Files, path: PurePath, record: NodeRecord) -> None:
     write_document(files, path / NODE, NODE, dict(record._asdict()), format_number=NODE_FORMAT)
 
 
-def begin(files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random) -> NodeRecord:
+def begin(
+    files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random, first_epoch: int
+) -> NodeRecord:
     """The node that lives here, in the epoch of this start, which is durable; the first time it is born.
 
     `node` renames it; None keeps its name, or makes one from its uuid.
@@ -88,7 +91,7 @@ def begin(files: Files, path: PurePath, *, cluster: str, node: str | None, rando
     known = read_node(files, path)
     if known is None:
         uuid = f"{random.getrandbits(128):032x}"
-        known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}")
+        known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=max(0, first_epoch - 1))
     elif known.cluster != cluster:
         raise UnsupportedFormat(
             f"{path}: belongs to cluster {known.cluster!r}, and this node is to join {cluster!r}; "

@@ -80,10 +80,12 @@ class DataDirectory:
         cluster: str,
         random: random.Random,
         node: str | None = None,
+        first_epoch: int = 1,
     ) -> Self:
         """Locks the directory, making it if need be, and removes what a crash left behind.
 
-        `node` renames this node; None keeps its name, or makes one from its uuid.  Each opening is an epoch of its own.
+        `node` renames this node; None keeps its name, or makes one from its uuid.  Each opening is an epoch of its own, a new
+        directory's first one `first_epoch`.
 
         Raises:
             DirectoryInUse: another node runs in it.
@@ -97,7 +99,7 @@ class DataDirectory:
             _refuse_foreign(files, place)
             lock = _take_lock(files, place)
             try:
-                record = begin(files, place, cluster=cluster, node=node, random=random)
+                record = begin(files, place, cluster=cluster, node=node, random=random, first_epoch=first_epoch)
                 for directory in _DIRECTORIES:
                     _make(files, place / directory)
                 files.sync_directory(place)

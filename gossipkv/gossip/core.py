@@ -108,6 +108,7 @@ class Gossip:
             request=self._join_request,
             merge=self._joined,
             introduce=self._naming.introduce,
+            is_introduced=lambda: self._naming.announced,
         )
         self._exchange = Exchange(
             self.members,
@@ -358,6 +359,7 @@ class Gossip:
             self._heard_ms = now_ms
             if self._naming.speaks:
                 return self._exchange.reply(message, now_ms=now_ms)
+            self._naming.show()
             records = b"".join(map(packets.record, self.members))
             return packets.sync(self._id, self._state.value, packets.REPLY) + records
         address = next(

@@ -111,6 +111,7 @@ class Exchange:
         self._last_ms: int | None = None
         self._next_ms = 0
         self._pause_ms = PAUSE_MS
+        self._was_answered = False  # What this node began last.
         self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
         self._asked: set[Address] = set()
         self._more: set[Address] = set()  # Who has more to tell, when it has answered the present request.
@@ -136,15 +137,16 @@ class Exchange:
 
     def differs(self, source: Address, *, now_ms: int) -> None:
         """A ping or its answer had another hash."""
-        if now_ms < self._next_ms:
-            return
+        if self._last_ms is None:
+            self._last_ms = now_ms
         self.hash.pass_time(now_ms)
         if self.hash.value != self._seen:
             self._seen = self.hash.value
             self._still_since_ms = now_ms
             self._pause_ms = PAUSE_MS
-        if self._last_ms is None:
-            self._last_ms = now_ms
+            self._next_ms = min(self._next_ms, self._last_ms + PAUSE_MS)  # What was in vain before may not be now.
+        if now_ms < self._next_ms:
+            return
         still_ms = now_ms - self._still_since_ms
         if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:
             self._begin(source, now_ms)
@@ -186,6 +188,7 @@ class Exchange:
             return
         digests = [part for part in parts if isinstance(part, Digest)]
         if flags & REPLY:
+            self._was_answered = True
             found = self._newer(parts, now_ms)
         elif digests:
             found = self._knowledge.compare(digests, now_ms)
@@ -235,6 +238,7 @@ class Exchange:
             self._over_tcp[source] = False
             return
         self._over_tcp.pop(source, None)
+        self._was_answered = True
         _, flags = packets.read_sync(message)
         parts = list(packets.read_parts(unpack(message), 0))
         before = self.state_hash
@@ -259,7 +263,9 @@ class Exchange:
     def _begin(self, address: Address, now_ms: int) -> None:
         """Compare everything with the node at an address."""
         self._last_ms, self._next_ms = now_ms, now_ms + self._pause_ms
-        self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
+        if self._was_answered:  # And changed nothing. What was lost on the way is tried again as soon.
+            self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
+        self._was_answered = False
         if self._over_tcp.get(address, self._is_large()):
             self._request(address, self.request(now_ms=now_ms))
             return

@@ -91,9 +91,7 @@ async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None
     log = structlog.get_logger("gossipkv.node")
     found = Address(await _way(sockets, joins) or ("::1" if ":" in bound.host else "127.0.0.1"), bound.port)
     if ipaddress.ip_address(found.host).is_loopback:
-        log.warning(
-            "advertised", address=str(found), reason="nobody to join, and no --advertise: others cannot reach it"
-        )
+        log.warning("advertised", address=str(found), reason="reached from this machine alone: see --advertise")
     else:
         log.info("advertised", address=str(found), reason="leads to the members to join")
     return found

@@ -133,7 +133,12 @@ def polls(busy_poll: str, cores_here: int | None = None) -> bool:
 
 def _open_directory(config: Config, environment: Environment) -> DataDirectory:
     return DataDirectory.open(
-        config.data, environment.files, cluster=config.cluster, random=environment.random, node=config.node
+        config.data,
+        environment.files,
+        cluster=config.cluster,
+        random=environment.random,
+        node=config.node,
+        first_epoch=environment.clock.wall_ms(),
     )
 
 

@@ -192,7 +192,7 @@ class Machine:
         kept = self.disk.read()
         chance = self.world.streams[f"program/{self.name}"]
         uuid = kept.uuid if kept is not None else chance.randbytes(UUID_BYTES)
-        before = Kept(uuid, 0, NO_CLUSTER, ()) if kept is None else kept
+        before = Kept(uuid, self.clocks.wall_ms() - 1, NO_CLUSTER, ()) if kept is None else kept
         self.kept = before._replace(epoch=before.epoch + 1)
         if not self._write(self.kept):
             return

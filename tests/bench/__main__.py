@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tests.bench import building, data, engines, goals, machine, reading, report, serving
 from tests.bench.clients import parts as clients
 from tests.bench.datasets import restart, sequence_files, switching, two_lanes
+from tests.bench.gossip import parts as gossip
 from tests.bench.network import parts as network
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Sizes:
     switching: switching.Load = field(default_factory=switching.Load)
     network: network.Load = field(default_factory=network.Load)
     clients: clients.Load = field(default_factory=clients.Load)
+    gossip: gossip.Load = field(default_factory=gossip.Load)
 
 
 QUICK = Sizes(
@@ -59,6 +61,7 @@ QUICK = Sizes(
     restart=restart.Load(databases=2, total_bytes=8 * MIB, rounds=1),
     switching=switching.Load(keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
     clients=clients.Load(keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1),
+    gossip=gossip.QUICK,
     network=network.Load(
         keys=1_000,
         cold_keys=2_000,
@@ -178,6 +181,10 @@ class Run:
             "clients", lambda place: clients.measure(place, self.sizes.clients, self.notes[report.CLIENTS])
         )
 
+    def gossip(self, part: str) -> Iterator[Measurement]:
+        """One part of the rows about gossip."""
+        yield from gossip.measure(part, self.sizes.gossip, self.notes[report.GOSSIP])
+
     def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
         """In a directory of its own, of which nothing is left."""
         place = self.place(name)
@@ -194,8 +201,9 @@ DATASETS = {
 }
 NETWORK = {part: partial(Run.network, part=part) for part in network.PARTS}
 CLIENTS = {"clients": Run.clients}
-GROUPS = {"engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS}
-PARTS = ENGINES | DATASETS | NETWORK | CLIENTS
+GOSSIP = {part: partial(Run.gossip, part=part) for part in gossip.PARTS}
+GROUPS = {"engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP}
+PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP
 PLACES = {part: place for place, parts in zip(report.PLACES, GROUPS.values(), strict=True) for part in parts}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 
@@ -265,7 +273,7 @@ def main() -> None:
     texts = {}
     if measured[report.ENGINES]:
         texts[report.ENGINES] = engines_text(sizes, entrants, measured[report.ENGINES])
-    for place in (report.DATASETS, report.NETWORK, report.CLIENTS):
+    for place in (report.DATASETS, report.NETWORK, report.CLIENTS, report.GOSSIP):
         if measured[place]:
             texts[place] = noted_text(measured[place], run.notes[place])
     print("\n\n".join(texts.values()))

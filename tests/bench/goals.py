@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 GET_HIT_SMALL = "random get, hit, 100 B"
 GET_MISS_SMALL = "random get, miss, 100 B"
@@ -63,6 +68,23 @@ SWITCH_ROWS = (
     (SWITCH_P99, SWITCH_P50, SWITCH_P999),
     (SWITCH_CROWDED_P99, SWITCH_CROWDED_P50, SWITCH_CROWDED_P999),
 )
+
+FIRST_DEAD = "crash to first DEAD verdict, {members} members"
+FIRST_DEAD_LOCAL = "the same with a probe each 0.5 s, {members} members"
+DEAD_SPREAD = "first DEAD to everyone, {members} members"
+KEYS_GONE = "first DEAD to keys gone everywhere, {members} members, longest"
+LEFT = "leave to keys gone everywhere, longest"
+CHANGE = "a change to everyone, {members} members"
+CHANGE_LOSSY = "the same at 30 % loss, {members} members, longest"
+CHANGE_LOST = "changes that rumours alone never bring at 10 % loss, {members} members"
+CHANGE_LATE = "changes missing after 10 s at 10 % loss, {members} members"
+SENT_MEMBERSHIP = "sent at rest for membership, {members} members"
+SENT_EXCHANGE = "sent at rest for anti-entropy, {members} members"
+SENT_ALL = "sent at rest in all, {members} members"
+WRONG_STARVED = "healthy called dead, I/O of {starved} of {members} starved {starved_s} s of each and 1"
+WRONG_DAY = "healthy called dead in 24 h of 128 members at 1 % loss"
+HEALED = "the same view everywhere after {apart_s} s apart"
+SIMULATED = "CPU of a simulated node-hour"
 
 ITSELF = ""  # A goal for our own figure rather than for a ratio.
 BUDGET = "the budget"
@@ -134,6 +156,48 @@ GOALS = (
     Goal(NETWORK_TASKS, WITHOUT, 1.075),  # 0.93 of the throughput.
     Goal(NETWORK_HANDED_OFF, ITSELF, 1.3),
 )
+
+
+def gossip(row: str, members: int) -> str:
+    """The name of a row about so many members."""
+    return row.format(members=members)
+
+
+def _gossip() -> Iterator[Goal]:
+    """The goals of gossip, by size."""
+    for members, p50, p99 in ((8, 6, 9), (64, 10, 15), (256, 12, 17), (1024, 14.5, 18)):
+        rounds = math.log2(members)
+        for row, middle, most in (
+            (FIRST_DEAD, p50, p99),
+            (DEAD_SPREAD, None, 0.8),
+            (CHANGE, 0.5 * rounds + 0.5, rounds + 1),
+        ):
+            if middle is not None:
+                yield Goal(f"{gossip(row, members)}, p50", ITSELF, middle)
+            yield Goal(f"{gossip(row, members)}, p99", ITSELF, most)
+        for row, limit in (
+            (KEYS_GONE, 0.8),
+            (CHANGE_LOSSY, 5),
+            (CHANGE_LOST, 1),
+            (CHANGE_LATE, 0),
+            (SENT_MEMBERSHIP, 200),
+            (SENT_EXCHANGE, 300 if members <= 256 else 1000),  # The goal's own bound.
+            (SENT_ALL, 500 if members <= 256 else 1200),  # As above.
+        ):
+            yield Goal(gossip(row, members), ITSELF, limit)
+    for members, p50, p99 in ((16, 3.6, 5.5), (256, 6, 9)):
+        yield Goal(f"{gossip(FIRST_DEAD_LOCAL, members)}, p50", ITSELF, p50)
+        yield Goal(f"{gossip(FIRST_DEAD_LOCAL, members)}, p99", ITSELF, p99)
+    yield Goal(LEFT, ITSELF, 1.5)
+    yield Goal(WRONG_STARVED.format(starved=4, starved_s=16, members=128), ITSELF, 0)
+    yield Goal(WRONG_DAY, ITSELF, 0)
+    for apart_s in (30, 600, 3600, 24 * 3600):
+        yield Goal(HEALED.format(apart_s=apart_s), ITSELF, 35)
+    yield Goal(SIMULATED, ITSELF, 50)  # Twenty node-hours a second.
+
+
+GOSSIP = tuple(_gossip())
+GOALS += GOSSIP
 
 
 def goal(row: str, peer: str) -> float | None:

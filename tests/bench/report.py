@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tests.bench.measurement import Measurement
     from tests.bench.peers.base import Engine
 
-ENGINES, DATASETS, NETWORK, CLIENTS = "figures", "datasets", "network", "clients"  # The marked places of the page.
-PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS)
+# The marked places of the page.
+ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP = "figures", "datasets", "network", "clients", "gossip"
+PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP)
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 

@@ -35,6 +35,7 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     network = {value for name, value in vars(goals).items() if name.startswith("NETWORK_") and isinstance(value, str)}
     client_rows = {value for name, value in vars(goals).items() if name.startswith("CLIENT_")}
     apart = {goals.SERVING, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *client_rows}
+    apart |= {goal.row for goal in goals.GOSSIP}
     expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
     assert all(figure > 0 for row in rows.values() for figure in row["samples"][row["ours"]])
@@ -91,6 +92,20 @@ def test_quick_run_of_the_network(part: str, rows: set[str], tmp_path: Path) -> 
     assert found.keys() == rows
     measured = [row for name, row in found.items() if name != goals.NETWORK_MEMORY]
     assert all(figure > 0 for row in measured for samples in row["samples"].values() for figure in samples)
+
+
+def test_quick_run_of_gossip(tmp_path: Path) -> None:
+    """Every part has rows, and figures of virtual time are the same in a second run."""
+    path = tmp_path / "figures.json"
+    figures = []
+    for _ in range(2):
+        run("--only", "gossip", "--json", str(path))
+        rows = json.loads(path.read_text())["rows"]
+        figures.append({row["row"]: row["samples"] for row in rows if row["row"] != goals.SIMULATED})
+    assert figures[0] == figures[1]
+    for row in (goals.FIRST_DEAD, goals.CHANGE):
+        assert f"{goals.gossip(row, 8)}, p99" in figures[0]
+    assert {goals.LEFT, goals.WRONG_DAY, goals.gossip(goals.SENT_ALL, 8)} <= figures[0].keys()
 
 
 def test_a_client_counts_what_is_wrong() -> None:

@@ -35,7 +35,7 @@ class Patching(MetaPathFinder, Loader):
 
     def create_module(self, spec):
         """The usual one."""
-        return None
+        return
 
     def exec_module(self, module):
         """Compile the patched text, past any cache."""

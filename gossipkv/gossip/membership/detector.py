@@ -98,11 +98,11 @@ class Detector:
         self.due_ms = NEVER
 
     def newcomer(self, peer: Peer, now_ms: int) -> None:
-        """Probe this one too from now on: somewhere in the present round."""
-        place = int(self._random.random() * (len(self._ring) + 1))
-        self._ring.insert(place, peer)
-        if place < self._place:
-            self._place += 1
+        """Probe this one too from now on: somewhere in what is left of this round, once however often it comes back."""
+        if not peer.awaits_probe:
+            peer.awaits_probe = True
+            left = len(self._ring) - self._place
+            self._ring.insert(self._place + int(self._random.random() * (left + 1)), peer)
         if self.due_ms == NEVER:
             self._period_ms = now_ms
             self.due_ms = now_ms + int(self._random.random() * self._profile.probe_interval_ms)
@@ -155,9 +155,12 @@ class Detector:
             while self._place < len(self._ring):
                 peer = self._ring[self._place]
                 self._place += 1
+                peer.awaits_probe = False
                 if peer.reachable:
                     return peer
             self._ring, self._place = self._members.ring(self._random), 0
+            for peer in self._ring:
+                peer.awaits_probe = True
             if not self._ring:
                 return None
 

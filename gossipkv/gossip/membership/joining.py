@@ -59,6 +59,7 @@ class Joining:
         "_complained",
         "_ground",
         "_introduce",
+        "_is_introduced",
         "_members",
         "_merge",
         "_outbox",
@@ -81,6 +82,7 @@ class Joining:
         request: Callable[[int, int], bytes],  # With these flags, now_ms.
         merge: Merge,
         introduce: Callable[[int], None],
+        is_introduced: Callable[[], bool],
     ) -> None:
         self._ground = ground
         self._members = ground.members
@@ -93,6 +95,7 @@ class Joining:
         self._request = request
         self._merge = merge
         self._introduce = introduce
+        self._is_introduced = is_introduced
         self._seeds: dict[Address, Seed] = {}
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
         self._complained: set[Address] = set()
@@ -195,8 +198,8 @@ class Joining:
     def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
         if self._seeds.get(address) is not seed or seed.asking:
             return
-        if not self._is_reached(address, seed):
-            self._ask(address, seed, now_ms)
+        if not (self._is_introduced() and self._is_reached(address, seed)):
+            self._ask(address, seed, now_ms)  # Who is here may know my name, which I must hear before I announce it.
         elif seed.remembered:
             del self._seeds[address]  # Who is seen once is looked for when it is lost.
         else:

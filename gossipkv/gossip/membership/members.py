@@ -22,12 +22,13 @@ ALIVE, SUSPECT = State.ALIVE, State.SUSPECT
 class Peer:
     """Another member."""
 
-    __slots__ = ("alive", "heard_ms", "member", "reachable", "since_ms")
+    __slots__ = ("alive", "awaits_probe", "heard_ms", "member", "reachable", "since_ms")
 
     def __init__(self, member: Member, now_ms: int) -> None:
         self.member = member
         self.alive = member.state is ALIVE
         self.reachable = False  # Alive or suspect, and in the table: `Members` says so.
+        self.awaits_probe = False  # In the present round of the detector.
         self.heard_ms = now_ms  # When a packet of it, or the first word of it, arrived.
         self.since_ms = now_ms  # When it came into its present state, as far as anybody told.
 

@@ -45,6 +45,7 @@ class Naming:
         "_profile",
         "_random",
         "_sequence",
+        "_shown",
         "_spoke",
         "_storing",
         "_timers",
@@ -74,6 +75,7 @@ class Naming:
         self._is_me = False  # The last question came back to me.
         self._waiting = False  # `announce` was asked for while something was unsettled.
         self.announced = False
+        self._shown = False  # Somebody may know me in my present epoch: what is said of it may be an echo.
         self.started_ms = 0
 
     @property
@@ -93,9 +95,13 @@ class Naming:
         if not self.settled:
             self._waiting = True
             return
-        self.announced = True
+        self.announced = self._shown = True
         self._became(now_ms)
         self._spoke()
+
+    def show(self) -> None:
+        """Somebody is told of me although I have not announced myself: I may hear of that from others."""
+        self._shown = True
 
     def _settle(self, now_ms: int) -> None:
         if self._waiting and self.settled:
@@ -118,12 +124,12 @@ class Naming:
             self._heard(record.state, record.incarnation, now_ms)
 
     def _is_from_another_life(self, record: Member) -> bool:
-        return not self.announced or record.uuid != self._members.own.uuid or record.state is LEFT
+        return not self._shown or record.uuid != self._members.own.uuid or record.state is LEFT
 
     def judged(self, said: Verdict, now_ms: int) -> None:
         """Hear a VERDICT about my own name; one of another epoch comes with a record sooner or later."""
         own = self._members.own
-        if said.epoch != own.epoch or own.state is LEFT or not self.announced:
+        if said.epoch != own.epoch or own.state is LEFT or not self._shown:
             return
         if said.state is LEFT:
             self._renew(said.epoch)
@@ -162,6 +168,7 @@ class Naming:
         def kept(now_ms: int) -> None:
             if self._storing == new:
                 self._storing = 0
+                self._shown = True  # Nobody has heard of this epoch but from me.
                 self._members.own = self._members.own._replace(epoch=new, incarnation=0, state=ALIVE)
                 self._outbox.counters["epochs_renewed"] += 1
                 self._became(now_ms)

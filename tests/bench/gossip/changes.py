@@ -46,32 +46,49 @@ def changes(
     world.network.changed()
     if rumours_alone:
         world.network.refuse(is_exchange)
-    got: set[str] = set()
-    last_us = [0]
-    for machine in world.machines:
-        _watch(world, machine, got, last_us)
+    arrivals = Arrivals(world)
     chance = world.streams["bench"]
     spread = Spread()
     for number in range(count):
         world.run(int(chance.random() * profile.gossip_interval_ms * MS))
         publisher = chance.choice(world.machines)
-        got.clear()
         began_us = world.now_us
-        gossip(publisher).tree.publish(f"changes/{number % 8}", b"%d" % number)
+        arrivals.wait_for(publisher, b"%d" % number)
+        gossip(publisher).tree.publish(f"changes/{number % 8}", arrivals.value)
         publisher.after_input()
         world.run(wait_us)
-        missing = members - len(got | {publisher.name})
         spread.pairs += members - 1
-        spread.missing += missing
-        if not missing:
-            spread.everywhere_s.append((last_us[0] - began_us) / SECOND)
+        spread.missing += len(arrivals.waiting)
+        if not arrivals.waiting:
+            spread.everywhere_s.append((arrivals.last_us - began_us) / SECOND)
     return spread
 
 
-def _watch(world: World, machine: Machine, got: set[str], last_us: list[int]) -> None:
-    def woken() -> None:
-        got.add(machine.name)
-        last_us[0] = world.now_us
-        watch.look()
+class Arrivals:
+    """Who does not have the last change yet, and when the last one got it."""
 
-    watch = gossip(machine).tree.watch("changes", woken)
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.value = b""
+        self.waiting: set[str] = set()
+        self.last_us = 0
+        for machine in world.machines:
+            self._watch(machine)
+
+    def wait_for(self, publisher: Machine, value: bytes) -> None:
+        """Look for this value from now on, everywhere but where it comes from."""
+        self.value = value
+        self.waiting = {machine.name for machine in self._world.machines if machine is not publisher}
+
+    def _watch(self, machine: Machine) -> None:
+        """Look at what a member has whenever it has something new; a suspect's keys are there as well."""
+
+        def woken() -> None:
+            watch.look()
+            if machine.name in self.waiting:
+                entries = gossip(machine).tree.entries("changes", now_ms=machine.now_ms, all=True)
+                if any(entry.value == self.value for entry in entries):
+                    self.waiting.discard(machine.name)
+                    self.last_us = self._world.now_us
+
+        watch = gossip(machine).tree.watch("changes", woken)

@@ -50,12 +50,15 @@ def sent(seed: int, members: int, profile: Profile, time_us: int) -> Sent:
     return Sent((world.network.sent_bytes - before - exchange[0]) / per, (exchange[0] + calls) / per)
 
 
-def node_hours(seed: int, members: int, profile: Profile, time_us: int) -> float:
-    """How many are simulated in a second of this processor."""
+def node_hours(seed: int, members: int, profile: Profile, time_us: int, *, rounds: int) -> list[float]:
+    """How many are simulated in a second of this processor, in each round."""
     world = formed(seed, members, profile)
-    before = time.process_time()
-    world.run(time_us)
-    return members * time_us / HOUR / (time.process_time() - before)
+    found = []
+    for _ in range(rounds):
+        before = time.process_time()
+        world.run(time_us)
+        found.append(members * time_us / HOUR / (time.process_time() - before))
+    return found
 
 
 class _Wrong:

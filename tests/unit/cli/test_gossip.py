@@ -67,7 +67,7 @@ def test_members_watched(run, node, monkeypatch, as_json):
     if as_json:
         states = [(found["node"], found["state"]) for found in map(json.loads, lines)]
     else:
-        states = [(line.split()[0], line.split()[2]) for line in lines]
+        states = [(line.split()[1], line.split()[5]) for line in lines]
     assert states == [("alpha", "alive"), ("beta", "dead"), ("beta", "alive"), ("beta", "forgotten")]
 
 

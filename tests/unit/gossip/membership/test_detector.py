@@ -105,6 +105,17 @@ def test_helpers_that_failed_too_speak_for_me():
     assert link.run(30 * SECOND_MS, lambda: any(node.core._detector.awareness.score > 0 for node in nodes)) is False
 
 
+def test_who_comes_and_goes_does_not_keep_the_others_from_their_turn():
+    """However often it is said to be gone and back again, the round stays as long as it was."""
+    link = Link()
+    nodes = link.cluster(8)
+    core, other = nodes[0].core, nodes[3].core.members.own
+    for epoch in range(2, 1000):
+        core.on_record(other._replace(epoch=epoch, state=State.LEFT), now_ms=link.now_ms)
+        core.on_record(other._replace(epoch=epoch + 1), now_ms=link.now_ms)
+    assert len(core._detector._ring) <= 2 * len(nodes)
+
+
 @pytest.mark.parametrize("name", sorted(PROFILES))
 def test_a_nack_comes_in_time(name):
     """A helper says that it failed while the prober still listens, and after an ACK had its chance."""

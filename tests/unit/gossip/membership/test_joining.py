@@ -307,23 +307,6 @@ def test_a_seed_that_talks_nonsense():
     assert second.core.counters["bad_reply"] == 5
 
 
-def test_asked_before_its_own_question_is_answered():
-    """Found by others first, a node hears of itself from them: that is no other life, and it announces itself at last."""
-    link = Link()
-    nodes = link.cluster(2)
-    late = link.node("late")
-    link.cut = lambda source, to: late.address in {source, to} and nodes[0].address in {source, to}
-    link.start(late, nodes[0])
-    caller = link.start(link.node("caller"), late, nodes[1])
-    link.run(5 * SECOND_MS)
-    link.cut = lambda source, to: False
-    assert link.run(60 * SECOND_MS, lambda: all_alive([*nodes, late, caller]))
-    link.run(30 * SECOND_MS)
-    assert late.core.members.own.epoch == 1
-    assert late.core.counters["epochs_renewed"] == 0
-    assert late.core.isolated(now_ms=link.now_ms) is False
-
-
 def test_a_dead_member_that_lost_its_disk_is_fetched():
     """Back without an id, told to join an address where nobody is any more: those who know it as dead find it."""
     link = Link()
@@ -352,3 +335,20 @@ def test_the_dead_are_asked_for_seldom():
     link._ask = ask
     link.run(200 * SECOND_MS)
     assert 5 <= len(asked) <= 50  # One in an interval of ten seconds.
+
+
+def test_asked_before_its_own_question_is_answered():
+    """Found by others first, a node hears of itself from them: that is no other life, and it is announced at last."""
+    link = Link()
+    nodes = link.cluster(2)
+    late = link.node("late")
+    link.cut = lambda source, to: late.address in {source, to} and nodes[0].address in {source, to}
+    link.start(late, nodes[0])
+    caller = link.start(link.node("caller"), late, nodes[1])
+    link.run(5 * SECOND_MS)
+    link.cut = lambda source, to: False
+    assert link.run(60 * SECOND_MS, lambda: all_alive([*nodes, late, caller]))
+    link.run(30 * SECOND_MS)
+    assert late.core.members.own.epoch == 1
+    assert late.core.counters["epochs_renewed"] == 0
+    assert late.core.isolated(now_ms=link.now_ms) is False

@@ -1,0 +1,176 @@
+"""The rows about gossip, by simulation: how fast deaths and changes are known, what it costs, whom it wrongs.
+
+Everything but the cost of simulating is a figure of virtual time: it is the same on every machine and in every run.
+Quantiles are of all events of one seed; `p99` of fewer than a hundred is the largest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import TYPE_CHECKING
+
+from gossipkv.gossip.profile import LAN, LOCAL
+from gossipkv.testing.scheduler import HOUR, SECOND
+from tests.bench import goals, machine
+from tests.bench.gossip import changes, crashes, healing, rest
+from tests.bench.measurement import Measurement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SEED = 5
+OURS = "GossipKV"
+ROUND_S = LAN.gossip_interval_ms / 1000
+
+
+@dataclass(frozen=True)
+class Load:
+    """How many members, and how often."""
+
+    sizes: tuple[int, ...] = (8, 64, 256, 1024)
+    crashes: tuple[int, ...] = (200, 150, 100, 40)  # By size.
+    local_sizes: tuple[int, ...] = (16, 256)
+    changes: tuple[int, ...] = (300, 200, 150, 60)
+    lost_changes: tuple[int, ...] = (1000, 500, 200)  # Of all sizes but the largest.
+    rest_s: int = 120
+    starved: tuple[tuple[int, int], ...] = ((4, 16), (16, 32))  # How many members, and for how long out of it plus 1 s.
+    starved_members: int = 128
+    day_hours: float = 24
+    day_members: int = 128
+    apart_s: tuple[int, ...] = (30, 600, 3600, 24 * 3600)
+    apart_members: int = 16
+    speed_s: int = 60
+    rounds: int = 5
+
+
+QUICK = Load(
+    sizes=(8, 16),
+    crashes=(3, 2),
+    local_sizes=(8,),
+    changes=(10, 5),
+    lost_changes=(10,),
+    rest_s=10,
+    starved=((1, 4),),
+    starved_members=16,
+    day_hours=0.01,
+    day_members=8,
+    apart_s=(30,),
+    apart_members=4,
+    speed_s=2,
+    rounds=1,
+)
+
+
+def _figure(row: str, unit: str, *values: float) -> Measurement:
+    return Measurement(row, unit, OURS, {OURS: list(values)})
+
+
+def _two(row: str, unit: str, found: list[float]) -> Iterator[Measurement]:
+    """The median, and what one in a hundred exceeds."""
+    ordered = sorted(found)
+    p99 = quantiles(ordered, n=100)[98] if len(ordered) >= 100 else ordered[-1]  # Hundredths.
+    yield _figure(f"{row}, p50", unit, ordered[len(ordered) // 2])
+    yield _figure(f"{row}, p99", unit, min(p99, ordered[-1]))
+
+
+def deaths(load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """Crashes and departures."""
+    for members, count in zip(load.sizes, load.crashes, strict=True):
+        machine.say(f"  {count} crashes of {members}")
+        times = crashes.ends(SEED, members, LAN, count)
+        yield from _two(goals.gossip(goals.FIRST_DEAD, members), "s", times.first)
+        yield from _two(goals.gossip(goals.DEAD_SPREAD, members), "s", times.spread)
+        yield _figure(goals.gossip(goals.KEYS_GONE, members), "s", max(times.gone))
+        notes.append(f"{count} crashes among {members} members, one after the other")
+    for members, count in zip(load.local_sizes, load.crashes, strict=False):
+        machine.say(f"  {count} crashes of {members}, probes of 0.5 s")
+        times = crashes.ends(SEED, members, LOCAL, count)
+        yield from _two(goals.gossip(goals.FIRST_DEAD_LOCAL, members), "s", times.first)
+    machine.say("  departures")
+    times = crashes.ends(SEED, load.sizes[1], LAN, load.crashes[1], leave=True)
+    yield _figure(goals.LEFT, "s", max(first + gone for first, gone in zip(times.first, times.gone, strict=True)))
+
+
+def spreading(load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """Changes of the tree."""
+    for members, count in zip(load.sizes, load.changes, strict=True):
+        machine.say(f"  {count} changes among {members}")
+        spread = changes.changes(SEED, members, LAN, count)
+        rounds = [took / ROUND_S for took in spread.everywhere_s]
+        yield from _two(goals.gossip(goals.CHANGE, members), "rounds", rounds)
+        machine.say(f"  {count} changes among {members}, 30 % loss")
+        lossy = changes.changes(SEED, members, LAN, count, loss=0.3, wait_us=10 * SECOND)
+        assert not lossy.missing
+        yield _figure(goals.gossip(goals.CHANGE_LOSSY, members), "s", max(lossy.everywhere_s))
+    for members, count in zip(load.sizes, load.lost_changes, strict=False):
+        machine.say(f"  {count} changes among {members}, 10 % loss, rumours alone")
+        alone = changes.changes(SEED, members, LAN, count, loss=0.1, rumours_alone=True)
+        yield _figure(goals.gossip(goals.CHANGE_LOST, members), "per mille", 1000 * alone.missing / alone.pairs)
+        whole = changes.changes(SEED, members, LAN, min(count, 100), loss=0.1, wait_us=10 * SECOND)
+        yield _figure(goals.gossip(goals.CHANGE_LATE, members), "", float(whole.missing))
+        notes.append(f"{count} changes among {members} at 10 % loss: {alone.missing} of {alone.pairs} never arrived")
+
+
+def resting(load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """What is sent when nothing happens."""
+    for members in load.sizes:
+        machine.say(f"  {members} at rest")
+        sent = rest.sent(SEED, members, LAN, load.rest_s * SECOND)
+        yield _figure(goals.gossip(goals.SENT_MEMBERSHIP, members), "B/s", sent.membership)
+        yield _figure(goals.gossip(goals.SENT_EXCHANGE, members), "B/s", sent.exchange)
+        yield _figure(goals.gossip(goals.SENT_ALL, members), "B/s", sent.all)
+    notes.append("Bytes sent by each member, headers of IP, UDP and TCP included")
+
+
+def wronged(load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """DEAD verdicts about the healthy."""
+    for starved, starved_s in load.starved:
+        counts = []
+        for lifeguard in (True, False):
+            machine.say(f"  {starved} of {load.starved_members} starved, Lifeguard {'on' if lifeguard else 'off'}")
+            counts.append(
+                rest.wrong_when_starved(
+                    SEED, load.starved_members, LAN, starved, starved_s=starved_s, lifeguard=lifeguard
+                )
+            )
+        row = goals.WRONG_STARVED.format(starved=starved, starved_s=starved_s, members=load.starved_members)
+        yield Measurement(row, "", OURS, {OURS: [float(counts[0])]})
+        notes.append(f"{row}: {counts[0]}, and {counts[1]} with Lifeguard off")
+    machine.say(f"  {load.day_hours} h, 1 % loss")
+    wrong = rest.wrong_at_rest(SEED, load.day_members, LAN, int(load.day_hours * HOUR), loss=0.01)
+    yield _figure(goals.WRONG_DAY, "", float(wrong))
+
+
+def healed(load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """After partitions."""
+    for apart_s in load.apart_s:
+        machine.say(f"  {apart_s} s apart")
+        took = healing.healed_s(SEED, load.apart_members, LAN, apart_s * SECOND)
+        yield _figure(goals.HEALED.format(apart_s=apart_s), "s", took)
+    notes.append(f"Two halves of {load.apart_members} members, keys published and withdrawn on both sides meanwhile")
+
+
+def simulator(load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """What a node-hour costs."""
+    members = load.sizes[-2]
+    machine.say(f"  {members} simulated")
+    with machine.uncollected():
+        hours = rest.node_hours(SEED, members, LAN, load.speed_s * SECOND, rounds=load.rounds)
+    yield _figure(goals.SIMULATED, "ms", *(1000 / rate for rate in hours))
+    notes.append(f"{members} members at rest, through the codec: {max(hours):.0f} node-hours a second of CPU at best")
+
+
+PARTS = {
+    "gossip-deaths": deaths,
+    "gossip-changes": spreading,
+    "gossip-rest": resting,
+    "gossip-wronged": wronged,
+    "gossip-healing": healed,
+    "gossip-simulator": simulator,
+}
+
+
+def measure(part: str, load: Load, notes: list[str]) -> Iterator[Measurement]:
+    """The rows of one part."""
+    yield from PARTS[part](load, notes)
