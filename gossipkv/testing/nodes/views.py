@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gossipkv.testing.nodes.machine import Machine
     from gossipkv.wire.rpc import Value
 
-LOOK_EVERY_S: Final = 1.0
+LOOK_EVERY_S: Final = 2.0
 PATIENCE_S: Final = 2.0
 
 
