@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.gossip.member import State
 from gossipkv.gossip.membership import beliefs, states
@@ -25,17 +25,18 @@ def name(key: Key) -> str:
 ALL: Final = frozenset(map(name, states.NEXT))
 
 
-class _Counting(dict[Key, State | None]):
-    """The table; every entry that is looked up counts."""
+@final
+class _Counting:
+    """The table, as far as it is asked; every entry that is found counts."""
 
     def __init__(self, table: Mapping[Key, State | None], taken: Counter[str]) -> None:
-        super().__init__(table)
+        self._table = table
         self._taken = taken
 
-    def get(self, key: Key, default: State | None = None) -> State | None:  # type: ignore[override]  # Fewer cases.
-        if key in self:
+    def get(self, key: Key) -> State | None:
+        if key in self._table:
             self._taken[name(key)] += 1
-        return super().get(key, default)
+        return self._table.get(key)
 
 
 @contextmanager

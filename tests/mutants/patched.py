@@ -6,6 +6,7 @@ The patch is laid over the module's text as it is imported; nothing is written a
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import sys
@@ -56,9 +57,8 @@ def patched_text(mutant, text):
 
 def broken(aims):
     """What each aim says is broken, up to the first that says anything; an aim that raises says nothing."""
-    from gossipkv.testing.swarm import Plan, run  # noqa: PLC0415  # After the patch is in place.
-    from tests.simulation.scenarios import SCENARIOS  # noqa: PLC0415  # Likewise.
-
+    swarm = importlib.import_module("gossipkv.testing.swarm")  # Not before the patch is in place.
+    scenarios = importlib.import_module("tests.simulation.scenarios").SCENARIOS
     said = {}
     for aim in aims:
         try:
@@ -66,10 +66,10 @@ def broken(aims):
                 failed = pytest.main(["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", aim])
                 found = {"property": aim} if failed == pytest.ExitCode.TESTS_FAILED else {}
             elif aim.isdigit():
-                found = {violation.checker: str(violation) for violation in run(Plan(int(aim))).violations}
+                found = {violation.checker: str(violation) for violation in swarm.run(swarm.Plan(int(aim))).violations}
             else:
-                found = SCENARIOS[aim]()
-        except Exception:
+                found = scenarios[aim]()
+        except Exception:  # noqa: BLE001  # Whatever it is, it kills nothing.
             said[aim] = {"raised": traceback.format_exc(limit=-6)}
             continue
         said[aim] = found
@@ -86,7 +86,7 @@ def main():
     with contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
         said = broken(mutant.aims)
     assert patching.is_loaded, f"{mutant.module} was never imported"
-    print(json.dumps(said))
+    sys.stdout.write(json.dumps(said))
 
 
 if __name__ == "__main__":
