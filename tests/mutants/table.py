@@ -89,14 +89,6 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "nobody speaks to the dead",
-        f"{GOSSIP}.core",
-        "            self._detector.greet(dead[place])\n",
-        "",
-        ("drifted_apart",),
-        "healed_in_time",
-    ),
-    Mutant(
         "no indirect probes",
         f"{GOSSIP}.membership.detector",
         "helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)",
@@ -135,14 +127,6 @@ MUTANTS = (
         "if False:",
         ("two_clusters",),
         "clusters_never_mix",
-    ),
-    Mutant(
-        "a reborn node keeps the epoch of the dead one",
-        f"{GOSSIP}.membership.naming",
-        "self._storing = new = epoch + 1",
-        "self._storing = new = epoch",
-        ("restarts",),
-        "healed_in_time",
     ),
     Mutant(
         "rumours are told once",
