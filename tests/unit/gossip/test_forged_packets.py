@@ -171,5 +171,5 @@ def test_an_age_of_all_time(state: State) -> None:
     parts = packets.record(told) + packets.digest(told.id, told.id, [known])
     message = packets.sync(member_id("liar"), bytes(8), packets.REPLY) + parts
     nodes[0].core.receive(nodes[0].envelope.wrap(message), nodes[1].address, now_ms=link.now_ms)
-    nodes[1].core.reply(nodes[0].envelope.wrap(nodes[0].core._join_request(link.now_ms)), now_ms=link.now_ms)
+    nodes[1].core.reply(nodes[0].envelope.wrap(nodes[0].core._join_request(0, link.now_ms)), now_ms=link.now_ms)
     assert not nodes[1].core.counters["dropped_malformed"]
