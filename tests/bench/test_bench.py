@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -179,4 +180,5 @@ def test_every_goal_names_a_known_row() -> None:
     """No goal hangs in the air because a row was renamed."""
     rows = {value for name, value in vars(goals).items() if name.isupper() and isinstance(value, str)}
     rows |= set(goals.NETWORK_CONNECTIONS)
-    assert {goal.row for goal in goals.GOALS} <= rows
+    forms = [re.sub(r"\\{\w+\\}", r"\\d+", re.escape(row)) + "(, p50|, p99)?" for row in rows]
+    assert [goal.row for goal in goals.GOALS if not any(re.fullmatch(form, goal.row) for form in forms)] == []

@@ -331,6 +331,39 @@ def all_at_once():
     return scene.result()
 
 
+def back_after_leaving():
+    """A member that was cut off when another had left hears of its next life when that is suspected, over, or dead."""
+    scene = Scene(5)
+    gone, away, others = scene.machines[3], scene.machines[4], scene.machines[:3]
+    for end in ("suspected", "left", "dead"):
+        gone.leave()
+        scene.look_for(5 * SECOND)
+        scene.world.network.partition([away], [*others, gone])
+        scene.look_for(5 * SECOND)
+        gone.start()
+        scene.look_for(5 * SECOND)
+        if end == "left":
+            gone.leave()
+            scene.look_for(5 * SECOND)
+        elif end == "dead":
+            gone.stop()
+            while state_of(others[0], gone) is not State.DEAD:
+                scene.look_for(SECOND)
+        else:
+            gone.pause()
+            while state_of(others[0], gone) is not State.SUSPECT:
+                scene.look_for(LOOK_US)
+        scene.world.network.heal()
+        scene.look_for(8 * SECOND)
+        if end == "suspected":
+            gone.resume()
+        elif end == "dead" or not gone.is_up:
+            gone.start()
+        scene.look_for(10 * SECOND)
+    scene.must_heal(35 * SECOND)
+    return scene.result()
+
+
 def large_branches():
     """Branches of many packets over bad links: only states that their owners had, and in the end all."""
     scene = Scene(5)
@@ -507,6 +540,6 @@ SCENARIOS = {
     for scenario in (
         at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, leave, partitioned,
         remembered, restarts, all_at_once, large_branches, withdrawn, corrupted, alone, two_clusters, odd_timers,
-        copied, rumours_alone, drifted_apart,
+        copied, rumours_alone, drifted_apart, back_after_leaving,
     )
 }  # fmt: skip

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.manifest import FORMAT as MANIFEST_FORMAT
-from gossipkv.dataset.store import ACTIVE_FORMAT, NODE_FORMAT
+from gossipkv.dataset.node_document import NODE_FORMAT
+from gossipkv.dataset.store import ACTIVE_FORMAT
 from gossipkv.environment import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage import document
