@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.envelope import HEADER_BYTES
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.profile import LAN, LOCAL
 from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
@@ -364,6 +364,34 @@ def back_after_leaving():
     return scene.result()
 
 
+def late_verdict():
+    """A member that was cut off hears that one whom it calls dead had refuted that, and died later."""
+    scene = Scene(5)
+    gone, away, other = scene.machines[3], scene.machines[4], scene.machines[0]
+    scene.world.network.partition([away], scene.machines[:4])
+    while state_of(away, gone) is not State.DEAD:
+        scene.look_for(SECOND)
+    gone.pause()
+    while state_of(other, gone) is not State.SUSPECT:
+        scene.look_for(LOOK_US)
+    gone.resume()
+    scene.look_for(3 * SECOND)
+    gone.stop()
+    while state_of(other, gone) is not State.DEAD:
+        scene.look_for(SECOND)
+    teller = gossip(other)
+    dead = teller.members.get(member_id(gone.name))
+    said = packets.verdict(packets.Verdict(dead.id, dead.state, dead.incarnation, dead.epoch, teller.members.own.id))
+    packet = teller._envelope.wrap(packets.gossip(teller.members.own.id) + said)
+    gossip(away).receive(packet, other.address, now_ms=away.now_ms)
+    away.after_input()
+    scene.look_for(SECOND)
+    scene.world.network.heal()
+    gone.start()
+    scene.must_heal(35 * SECOND)
+    return scene.result()
+
+
 def large_branches():
     """Branches of many packets over bad links: only states that their owners had, and in the end all."""
     scene = Scene(5)
@@ -541,5 +569,6 @@ SCENARIOS = {
         at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, leave, partitioned,
         remembered, restarts, all_at_once, large_branches, withdrawn, corrupted, alone, two_clusters, odd_timers,
         copied, rumours_alone, drifted_apart, back_after_leaving,
+        late_verdict,
     )
 }  # fmt: skip
