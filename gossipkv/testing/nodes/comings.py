@@ -20,12 +20,11 @@ from gossipkv.testing.nodes.phases import (
     DETECTED_S,
     EVEN,
     LEFT_S,
-    begin,
     settle,
     shown,
     start_later,
+    watched,
 )
-from gossipkv.testing.nodes.views import Looks
 
 if TYPE_CHECKING:
     from gossipkv.testing.nodes.cluster import Cluster
@@ -37,28 +36,19 @@ MOST_UNANSWERED: Final = 2  # Those that were on their way when the node took no
 
 async def join(cluster: Cluster) -> None:
     """All find each other and claim places that differ; from then on nothing changes, and nobody is called dead."""
-    async with trio.open_nursery() as nursery:
-        looks = Looks(cluster)
-        nursery.start_soon(looks.run)
-        await begin(cluster)
-        looks.calm = True
+    async with watched(cluster, calm=True):
         epochs = [await views.epoch(cluster, machine) for machine in cluster.machines]
         await trio.sleep(60)
         if not await views.agree(cluster):
             raise Violation("they agreed, and do not any more although nothing happened")
         if epochs != [await views.epoch(cluster, machine) for machine in cluster.machines]:
             raise Violation("somebody has taken another epoch although nothing happened")
-        nursery.cancel_scope.cancel()
 
 
 async def leave(cluster: Cluster) -> None:
     """Some say good-bye at SIGTERM: everybody knows at once, what they published is gone; they may come back."""
     chance = cluster.chance
-    async with trio.open_nursery() as nursery:
-        looks = Looks(cluster)
-        nursery.start_soon(looks.run)
-        await begin(cluster)
-        looks.calm = True
+    async with watched(cluster, calm=True) as nursery:
         for leaver in chance.sample(cluster.machines, len(cluster.machines) // 2):
             nursery.start_soon(_stop_while_asked, cluster, leaver)
             await shown(cluster, leaver, "left", LEFT_S)
@@ -67,7 +57,6 @@ async def leave(cluster: Cluster) -> None:
             if chance.choice(EVEN):
                 await leaver.start()
                 await settle(cluster, BACK_S)
-        nursery.cancel_scope.cancel()
 
 
 async def _stop_while_asked(cluster: Cluster, leaver: Machine) -> None:
@@ -101,9 +90,7 @@ async def _stop_while_asked(cluster: Cluster, leaver: Machine) -> None:
 async def restarts(cluster: Cluster) -> None:
     """Some crash, or lose power and what was not synced, or their disk; they are missed and come back."""
     chance = cluster.chance
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster).run)
-        await begin(cluster)
+    async with watched(cluster):
         for _ in range(3):
             victim = chance.choice(cluster.machines)
             before = await views.epoch(cluster, victim)
@@ -120,9 +107,8 @@ async def restarts(cluster: Cluster) -> None:
                 await settle(cluster, BACK_S)
             else:
                 await trio.sleep(chance.uniform(0, 5))
-            if (
-                how == "disk" and not victim.config.join
-            ):  # The first one: nobody it remembers, and nobody it is told of.
+            if how == "disk" and not victim.config.join:
+                # The first one: it remembers nobody, and is told of nobody.
                 other = next(machine for machine in cluster.machines if machine is not victim)
                 victim.config = replace(victim.config, join=(other.address,))
             await victim.start()
@@ -130,15 +116,12 @@ async def restarts(cluster: Cluster) -> None:
             after = await views.epoch(cluster, victim)
             if after <= before:
                 raise Violation(f"{victim.name} came back with epoch {after} after {before}")
-        nursery.cancel_scope.cancel()
 
 
 async def blackout(cluster: Cluster) -> None:
     """All go at once, and come back at about the same time: from their disks alone, whatever they were told to join."""
     chance = cluster.chance
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster).run)
-        await begin(cluster)
+    async with watched(cluster):
         for _ in range(2):
             await trio.sleep(chance.uniform(5, 30))
             how = chance.choice(("kill", "power", "leave"))
@@ -157,15 +140,12 @@ async def blackout(cluster: Cluster) -> None:
                     machine.config = replace(machine.config, join=())
                     coming.start_soon(start_later, machine, chance.uniform(0, spread_s))
             await settle(cluster, BLACKOUT_S)
-        nursery.cancel_scope.cancel()
 
 
 async def crashes(cluster: Cluster) -> None:
     """A node crashes around the steps of its disk, as it starts; it starts again, in the end as itself."""
     chance = cluster.chance
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster).run)
-        await begin(cluster)
+    async with watched(cluster):
         victim = chance.choice(cluster.machines[1:])
         epochs = [await views.epoch(cluster, victim)]
         for _ in range(4):
@@ -181,4 +161,3 @@ async def crashes(cluster: Cluster) -> None:
             epochs.append(await views.epoch(cluster, victim))
         if epochs != sorted(set(epochs)):
             raise Violation(f"the epochs of {victim.name} were {epochs}")
-        nursery.cancel_scope.cancel()

@@ -9,8 +9,7 @@ import trio
 
 from gossipkv.testing.nodes import views
 from gossipkv.testing.nodes.cluster import Violation
-from gossipkv.testing.nodes.phases import BACK_S, EVEN, LEFT_S, TWINS_S, begin, settle, shown
-from gossipkv.testing.nodes.views import Looks
+from gossipkv.testing.nodes.phases import BACK_S, EVEN, LEFT_S, TWINS_S, settle, shown, watched
 
 if TYPE_CHECKING:
     from gossipkv.testing.nodes.cluster import Cluster
@@ -19,11 +18,7 @@ if TYPE_CHECKING:
 async def twins(cluster: Cluster) -> None:
     """A second node of a name, some with a copy of the first one's disk: it stops and says why; the first goes on."""
     chance = cluster.chance
-    async with trio.open_nursery() as nursery:
-        looks = Looks(cluster)
-        nursery.start_soon(looks.run)
-        await begin(cluster)
-        looks.calm = True
+    async with watched(cluster, calm=True):
         first, second = chance.sample(cluster.machines, 2)
         await trio.sleep(5)
         await second.stop()
@@ -43,7 +38,6 @@ async def twins(cluster: Cluster) -> None:
         if str(first.address) not in second.error.message:
             raise Violation(f"it does not say where the other is: {second.error.message}")
         await settle(cluster, BACK_S)
-        nursery.cancel_scope.cancel()
 
 
 async def strangers(cluster: Cluster) -> None:
@@ -51,9 +45,7 @@ async def strangers(cluster: Cluster) -> None:
     chance = cluster.chance
     stranger = chance.choice(cluster.machines[1:])
     stranger.config = replace(stranger.config, cluster="other")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster).run)
-        await begin(cluster, but=stranger)
+    async with watched(cluster, but=stranger):
         stranger.config = replace(stranger.config, join=(cluster.machines[0].address,))
         await stranger.start()
         await trio.sleep(30)
@@ -69,4 +61,3 @@ async def strangers(cluster: Cluster) -> None:
             for line in cluster.trace.lines_with(f" {stranger.name} warning")
         ):
             raise Violation("the stranger does not say why it is alone")
-        nursery.cancel_scope.cancel()

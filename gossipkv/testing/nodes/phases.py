@@ -5,6 +5,7 @@ The bounds are those of the LAN profile with some room: what is measured exactly
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,8 @@ from gossipkv.testing.faulty_files import CHANGING, Action, Fault
 from gossipkv.testing.nodes import views
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from gossipkv.testing.nodes.cluster import Cluster
     from gossipkv.testing.nodes.machine import Machine
 
@@ -31,6 +34,21 @@ CRASHES: Final = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
 EVEN: Final = (True, False)
 
 _NAME: Final = "cluster.example"
+
+
+@contextlib.asynccontextmanager
+async def watched(cluster: Cluster, *, but: Machine | None = None, calm: bool = False) -> AsyncIterator[trio.Nursery]:
+    """All `but` one are up and have found each other; until the end a task looks whether they show what cannot be.
+
+    `calm`: nobody has a reason to call anybody dead.
+    """
+    async with trio.open_nursery() as nursery:
+        looks = views.Looks(cluster)
+        nursery.start_soon(looks.run)
+        await begin(cluster, but)
+        looks.calm = calm
+        yield nursery
+        nursery.cancel_scope.cancel()
 
 
 async def begin(cluster: Cluster, but: Machine | None = None) -> None:

@@ -8,9 +8,8 @@ import trio
 
 from gossipkv.testing.nodes import views
 from gossipkv.testing.nodes.cluster import Violation
-from gossipkv.testing.nodes.phases import EVEN, HEALED_S, SHOWN_S, begin, mend, settle, strike_one
+from gossipkv.testing.nodes.phases import EVEN, HEALED_S, SHOWN_S, begin, mend, settle, strike_one, watched
 from gossipkv.testing.nodes.publishing import Publishing
-from gossipkv.testing.nodes.views import Looks
 
 if TYPE_CHECKING:
     from gossipkv.testing.nodes.cluster import Cluster
@@ -26,9 +25,7 @@ _WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  #
 async def partition(cluster: Cluster) -> None:
     """The network falls apart for a while; both sides go on alone, and are one again soon after it heals."""
     chance, machines = cluster.chance, list(cluster.machines)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster).run)
-        await begin(cluster)
+    async with watched(cluster):
         chance.shuffle(machines)
         here = machines[: chance.randrange(1, len(machines))]
         there = [machine for machine in machines if machine not in here]
@@ -45,7 +42,6 @@ async def partition(cluster: Cluster) -> None:
             await _sides_go_on(cluster, here, there)
         cluster.network.heal()
         await settle(cluster, HEALED_S)
-        nursery.cancel_scope.cancel()
 
 
 async def _sides_go_on(cluster: Cluster, *sides: list[Machine]) -> None:
@@ -63,9 +59,7 @@ async def _sides_go_on(cluster: Cluster, *sides: list[Machine]) -> None:
 async def storm(cluster: Cluster) -> None:
     """Faults of every kind at random moments for two minutes; then all is well again within the bound."""
     chance, network = cluster.chance, cluster.network
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(Looks(cluster).run)
-        await begin(cluster)
+    async with watched(cluster):
         for name in ("loss", "duplicate", "reorder", "corrupt", "heavy_delay"):
             if chance.choice(EVEN):
                 setattr(network.usual, name, chance.uniform(0, 0.2))
@@ -74,7 +68,6 @@ async def storm(cluster: Cluster) -> None:
             await trio.sleep(chance.expovariate(0.2))
             await strike_one(cluster)
         await mend(cluster)
-        nursery.cancel_scope.cancel()
 
 
 async def tree(cluster: Cluster) -> None:
