@@ -169,22 +169,28 @@ def request(link: Flooded, node: Node, packet: bytes) -> None:
     link.expected[node.me.name] += dropped
 
 
+def send(link: Flooded, kind: str) -> Node:
+    """One packet of that kind to one of the nodes, which is returned: as a datagram or as a request."""
+    packet = link.stranger.packet(kind)
+    node = link.stranger.draw.choice(link.cluster_nodes)
+    if link.stranger.draw.random() < REQUESTS:
+        request(link, node, packet)
+    else:
+        link.expect(node, packet)
+        node.core.receive(packet, link.stranger.draw.choice(STRANGERS), now_ms=link.now_ms)
+    link.settle(node)
+    link.run(1)
+    return node
+
+
 def noise(link: Flooded, count: int) -> dict[str, object]:
     """What anybody on the network can send: no node takes anybody for anything else than before."""
     changes = [len(node.changes) for node in link.cluster_nodes]
     sent: Counter[str] = Counter()
     for _ in range(count):
         kind = link.stranger.draw.choices(NOISE, SHARES)[0]
-        packet = link.stranger.packet(kind)
         sent[kind] += 1
-        node = link.stranger.draw.choice(link.cluster_nodes)
-        if link.stranger.draw.random() < REQUESTS:
-            request(link, node, packet)
-        else:
-            link.expect(node, packet)
-            node.core.receive(packet, link.stranger.draw.choice(STRANGERS), now_ms=link.now_ms)
-        link.settle(node)
-        link.run(1)
+        send(link, kind)
     assert link.drops() == link.expected
     assert [len(node.changes) for node in link.cluster_nodes] == changes
     assert link.agree()
@@ -198,15 +204,7 @@ def forged(link: Flooded, count: int) -> dict[str, object]:
     for number in range(count):
         if number % 100 == 0:
             link.stranger.epochs = [node.core.members.own.epoch for node in link.cluster_nodes]
-        packet = link.stranger.packet("forged")
-        node = link.stranger.draw.choice(link.cluster_nodes)
-        if link.stranger.draw.random() < REQUESTS:
-            request(link, node, packet)
-        else:
-            link.expect(node, packet)
-            node.core.receive(packet, link.stranger.draw.choice(STRANGERS), now_ms=link.now_ms)
-        link.settle(node)
-        link.run(1)
+        node = send(link, "forged")
         assert len(node.core.members) <= LIMITS.max_members
     begin_ms = link.now_ms
     assert all(node.stopped is None for node in link.cluster_nodes)
