@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 SOCKET: Final = "control"
 ANSWER_TIMEOUT_S: Final = 10.0  # A supervisor that is only slow answers in milliseconds.
-MAX_REQUEST_BYTES: Final = 1 << 20
 
 Message = dict[str, object]
 

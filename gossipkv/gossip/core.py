@@ -14,11 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip import packets
+from gossipkv.gossip.digests import FIRST, LAST
 from gossipkv.gossip.effects import Changed, Remember
 from gossipkv.gossip.envelope import NO_CLUSTER, Dropped, Envelope, cluster_id_of
 from gossipkv.gossip.exchange import Exchange
 from gossipkv.gossip.fields import Malformed
-from gossipkv.gossip.member import ID_BYTES, Member, State, member_id
+from gossipkv.gossip.member import REACHABLE, Member, State, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.detector import Detector
 from gossipkv.gossip.membership.ground import Ground
@@ -45,9 +46,18 @@ if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
 
 
-ALIVE, SUSPECT, DEAD, LEFT = State
-_PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (bytes((kind,)) for kind in range(1, 8))
-REACHABLE = frozenset({ALIVE, SUSPECT})
+_PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (
+    bytes((kind,))
+    for kind in (
+        packets.PING,
+        packets.ACK,
+        packets.NACK,
+        packets.PING_REQUEST,
+        packets.GOSSIP,
+        packets.SYNC,
+        packets.WHO,
+    )
+)
 REMEMBERED = 64  # Addresses kept for the next start: one of them will do.
 GREETED = 64  # Dead members spoken to at a time, at most.
 
@@ -77,7 +87,7 @@ class Gossip:
     """A node's membership and tree."""
 
     def __init__(self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope) -> None:
-        own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, ALIVE)
+        own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, State.ALIVE)
         self._id = own.id
         self._ping_head, self._ack_head = _PING + own.id, _ACK + own.id
         self._cluster = me.cluster
@@ -210,19 +220,14 @@ class Gossip:
             self._detector.wake(now_ms)
 
     def leave(self, *, now_ms: int) -> None:
-        """Say that this node goes for good; `left` is true when that has been told often enough."""
+        """Say that this node goes for good; it takes a few rounds until everybody was told."""
         if self._leaving:
             return
         self._leaving = True
         self._detector.due_ms = NEVER
-        self.members.own = self.members.own._replace(state=LEFT)
+        self.members.own = self.members.own._replace(state=State.LEFT)
         self._became(now_ms)
         self._spreading.tell(self._profile.gossip_members)
-
-    @property
-    def left(self) -> bool:
-        """Whether this node has left, and nobody is still to be told."""
-        return self._leaving and (self.members.reachable == 1 or self._id not in self._rumours)
 
     def take(self) -> list[Effect]:
         """The effects since the last call, in order."""
@@ -236,7 +241,7 @@ class Gossip:
 
     def isolated(self, *, now_ms: int) -> bool:
         """Whether peers are known, and none was heard for half a suspicion time."""
-        if all(peer.member.state is LEFT for peer in self._peers.values()):
+        if all(peer.member.state is State.LEFT for peer in self._peers.values()):
             return False
         return now_ms - self._heard_ms > self._profile.suspicion_least_ms(self.members.reachable) // 2
 
@@ -369,7 +374,7 @@ class Gossip:
         if self._naming.announced:
             return self._exchange.request(flags, now_ms=now_ms)
         # I know nothing, and you need not know of me yet: there may be another of my name.
-        nothing = packets.digest(bytes(ID_BYTES), b"\xff" * ID_BYTES, ())
+        nothing = packets.digest(FIRST, LAST, ())
         return packets.sync(self._id, self._state.value, flags) + nothing
 
     def _joined(self, message: bytes, address: Address, now_ms: int) -> None:
@@ -483,7 +488,7 @@ class Gossip:
         self._keeping_peers = False
         peers = [peer.member.address for peer in self.members.draw(self._random, REMEMBERED)]
         if peers:
-            peers += [peer.member.address for peer in self.members.unreachable() if peer.member.state is DEAD]
+            peers += [peer.member.address for peer in self.members.unreachable() if peer.member.state is State.DEAD]
             peers += self._joining.unseen
             self._outbox.effects.append(Remember(tuple(dict.fromkeys(peers))[:REMEMBERED]))
 
@@ -495,7 +500,7 @@ class Gossip:
         self._timers.at(self._ground.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
         if self._leaving:
             return
-        dead = [peer for peer in self.members.unreachable() if peer.member.state is DEAD]
+        dead = [peer for peer in self.members.unreachable() if peer.member.state is State.DEAD]
         some = min(GREETED, len(dead), -(-3 * len(dead) // self.members.reachable))
         for _ in range(some):
             place = int(self._random.random() * len(dead))

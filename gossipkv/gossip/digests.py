@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.gossip import packets
-from gossipkv.gossip.member import ID_BYTES, State
+from gossipkv.gossip.member import GONE, ID_BYTES, State
 from gossipkv.gossip.packets import MAX_PART_BYTES, PART_HEAD_BYTES, Digest, Known
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 FIRST: Final = bytes(ID_BYTES)
 LAST: Final = b"\xff" * ID_BYTES
-GONE: Final = frozenset({State.DEAD, State.LEFT})
 
 _RANGE_BYTES: Final = PART_HEAD_BYTES + 2 * ID_BYTES
 # Near its end a memory of the dead is not told: who has forgotten it just now would learn it anew.

@@ -207,7 +207,7 @@ class Exchange:
         parts = [packets.record(self._members.own), *self._knowledge.digest(MAX_PART_BYTES, now_ms)]
         return pack(self._own, self.state_hash, flags, b"".join(parts))
 
-    def reply(self, message: bytes, flags: int = 0, *, now_ms: int) -> bytes:
+    def reply(self, message: bytes, *, now_ms: int) -> bytes:
         """The answer to a request of this kind.
 
         Raises:
@@ -223,7 +223,7 @@ class Exchange:
             found.records.extend(self._knowledge.disbelieved(part for part in parts if isinstance(part, Member)))
         told, more = self._answers.told(found, now_ms)
         told += wants(found.wanted, MAX_PART_BYTES)
-        return pack(self._own, self.state_hash, flags | REPLY | (MORE if more else 0), b"".join(told))
+        return pack(self._own, self.state_hash, REPLY | (MORE if more else 0), b"".join(told))
 
     def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
         """What came of a request; None: nothing.

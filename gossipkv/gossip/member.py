@@ -34,6 +34,10 @@ class State(enum.IntEnum):
     LEFT = 3
 
 
+REACHABLE = frozenset({State.ALIVE, State.SUSPECT})  # Probed, and told of what is new.
+GONE = frozenset({State.DEAD, State.LEFT})
+
+
 def member_id(name: str) -> bytes:
     """Eight bytes that stand for a name in packets."""
     return blake2b(name.encode(), digest_size=ID_BYTES).digest()

@@ -13,7 +13,7 @@ import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import GONE
 from gossipkv.gossip.packets import HASH_BYTES
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 DEAD_COUNTS_MS: Final = 600_000  # Long after everybody has heard of it, and much shorter than it is remembered.
 
 _KNOWN: Final = struct.Struct(">8s16sQIBQ")
-_GONE: Final = frozenset({State.DEAD, State.LEFT})
 
 
 @final
@@ -72,7 +71,7 @@ class StateHash:
         member = self._members.get(id_)
         if member is None:
             return 0
-        version, gone = 0, member.state in _GONE
+        version, gone = 0, member.state in GONE
         if not gone:
             head = self._tree.claims(id_)
             version = head.version if head.epoch == member.epoch else 0

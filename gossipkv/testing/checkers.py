@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.gossip.member import Rank, State
+from gossipkv.gossip.member import GONE, REACHABLE, Rank, State
 from gossipkv.testing.history import NOTHING, PLACES, core_of, own, view
 from gossipkv.testing.scheduler import SECOND
 
@@ -130,7 +130,7 @@ class Checkers:
         for name, before in shown.items():
             now = ranks.get(name)
             if now is None:
-                if before.state in {State.ALIVE, State.SUSPECT}:
+                if before.state in REACHABLE:
                     self.found("nobody_vanishes", machine, f"no longer shows {name}, which was {before}")
                 ranks[name] = before
             elif now < before:
@@ -163,7 +163,7 @@ class Checkers:
             if states[index].epoch == member.epoch and states[index].entries == entries:
                 seen[member.name] = index
                 return
-        gone = member.state in {State.DEAD, State.LEFT} or member.epoch < states[-1].epoch  # And so is its branch.
+        gone = member.state in GONE or member.epoch < states[-1].epoch  # And so is its branch.
         if entries == NOTHING and (gone or member.name not in seen or states[least].epoch < member.epoch):
             return  # Or nothing of this epoch is here yet.
         had = any(state.epoch == member.epoch and state.entries == entries for state in states)
@@ -210,7 +210,7 @@ class Checkers:
         """Who has long heard nothing says so, and who knows nobody does not."""
         core = core_of(machine)
         assert core is not None
-        others = [one for one in members if one.name != machine.name and one.state in {State.ALIVE, State.SUSPECT}]
+        others = [one for one in members if one.name != machine.name and one.state in REACHABLE]
         isolated = core.isolated(now_ms=machine.now_ms)
         if not any(one.name != machine.name for one in members) and isolated:
             self.found("isolated_says_so", machine, "isolated, and knows nobody")
@@ -251,7 +251,7 @@ def shows_the_truth(world: World, history: History) -> str | None:
 
 def _wrong_about(member: Member | None, name: str, itself: Member | None) -> str | None:
     if itself is None:
-        if member is not None and member.state in {State.ALIVE, State.SUSPECT}:
+        if member is not None and member.state in REACHABLE:
             return f"shows {name} as {member.state.name}, which is gone"
         return None
     if member is None:

@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "a departure is not told",
         f"{GOSSIP}.core",
-        "        self.members.own = self.members.own._replace(state=LEFT)\n",
+        "        self.members.own = self.members.own._replace(state=State.LEFT)\n",
         "",
         ("leave",),
         "leavers_are_gone",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.envelope import HEADER_BYTES
-from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.member import REACHABLE, State, member_id
 from gossipkv.gossip.profile import LAN, LOCAL
 from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
@@ -285,7 +285,7 @@ def remembered():
     scene.look_for(40 * SECOND)
     for machine in scene.machines[:4]:
         for other in (gone, left):
-            if state_of(machine, other) in {State.ALIVE, State.SUSPECT, None}:
+            if state_of(machine, other) in {*REACHABLE, None}:
                 scene.broken("the_dead_are_remembered", f"{machine.name}: {other.name} {state_of(machine, other)}")
     scene.look_for(120 * SECOND)
     for machine in scene.machines[:4]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.gossip import packets
-from gossipkv.gossip.member import ID_BYTES, MAX_INCARNATION, Rank, State
+from gossipkv.gossip.member import GONE, ID_BYTES, REACHABLE, Rank, State
 from gossipkv.gossip.membership.states import NEXT, Said
 from gossipkv.gossip.membership.suspicion import Suspicion
 from gossipkv.gossip.packets import Verdict
@@ -123,7 +123,7 @@ class Beliefs:
             self._suspect(member, accuser, now_ms)
         elif member.state in {DEAD, LEFT}:
             self._remember(now_ms)
-        if member.state in {ALIVE, SUSPECT} or before in {ALIVE, SUSPECT}:
+        if member.state in REACHABLE or before in REACHABLE:
             self._tell(member, accuser, whole=before is None or member.state is ALIVE)
         self._watcher.on_changed(member, before, now_ms=now_ms)
 
@@ -192,7 +192,7 @@ class Beliefs:
         if peer is None or peer.member.epoch != known.epoch:
             return
         then_ms = now_ms - min(known.age_s, MAX_AGE_S) * 1000
-        if known.state not in {DEAD, LEFT}:
+        if known.state not in GONE:
             peer.heard_ms = then_ms if first else max(peer.heard_ms, then_ms)
         elif peer.member.state is known.state:
             peer.since_ms = min(peer.since_ms, then_ms)
@@ -209,8 +209,3 @@ def _beats(record: Member, known: Member) -> bool:
     if record.rank != known.rank:
         return record.rank > known.rank
     return record.state is ALIVE and (record.uuid, record.address) > (known.uuid, known.address)
-
-
-def refuting(own: Member, said: int) -> Member:
-    """This node in an incarnation above what was said of it."""
-    return own._replace(incarnation=min(MAX_INCARNATION, max(own.incarnation, said) + 1))

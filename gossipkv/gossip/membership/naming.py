@@ -18,8 +18,8 @@ from gossipkv.gossip import packets
 from gossipkv.gossip.effects import Stop
 from gossipkv.gossip.envelope import Dropped
 from gossipkv.gossip.fields import Malformed
-from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State
-from gossipkv.gossip.packets import Who
+from gossipkv.gossip.member import GONE, MAX_EPOCH, MAX_INCARNATION, Member, State
+from gossipkv.gossip.packets import KIND, SENDER, Who
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +112,7 @@ class Naming:
     def told(self, record: Member, now_ms: int) -> None:
         """Hear a RECORD of my own name."""
         own = self._members.own
-        if record.epoch < own.epoch and (self.announced or record.state in {DEAD, LEFT}):
+        if record.epoch < own.epoch and (self.announced or record.state in GONE):
             return
         if own.state is LEFT and record.epoch == own.epoch:
             return
@@ -213,7 +213,7 @@ class Naming:
             return None
         try:
             message = self._outbox.envelope.unwrap(reply)
-            if message[:1] != bytes((packets.ME,)) or message[1:9] != self._members.own.id:
+            if message[KIND] != bytes((packets.ME,)) or message[SENDER] != self._members.own.id:
                 return None
             other = packets.read_who(message)
         except (Dropped, Malformed):
@@ -252,7 +252,7 @@ class Naming:
         """Answer one that may have my name."""
         own = self._members.own
         asked = packets.read_who(message)
-        if message[1:9] != own.id:
+        if message[SENDER] != own.id:
             self._outbox.counters["not_for_me"] += 1
             return None
         uptime_ms = now_ms - self.started_ms

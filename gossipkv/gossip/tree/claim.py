@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import msgpack
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import REACHABLE
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
@@ -161,7 +161,7 @@ class Claim:
             if entry.owner == own:
                 continue
             claimants = found.setdefault(entry.name.rpartition("@")[0], [])
-            claimant = _read(entry.value) if entry.state in (State.ALIVE, State.SUSPECT) else None
+            claimant = _read(entry.value) if entry.state in REACHABLE else None
             if claimant is not None:
                 claimants.append(claimant)
         return found

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import GONE, State
 from gossipkv.gossip.packets import Head
 from gossipkv.gossip.tree.branch import Branch, Outcome
 from gossipkv.gossip.tree.chunks import chunks, least_bytes
@@ -164,7 +164,7 @@ class Tree:
             self._branches[id_] = Branch(member.epoch)
         elif branch.epoch < member.epoch and id_ != self.own:
             self._replace(id_, member.epoch)
-        if member.state in (State.DEAD, State.LEFT):
+        if member.state in GONE:
             self._dead.setdefault(id_)
             self._collecting.without(id_, self._branches[self.own])
             self._hot.forget(id_)
