@@ -59,6 +59,7 @@ _PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (
     )
 )
 REMEMBERED = 64  # Addresses kept for the next start: one of them will do.
+SILENT_INTERVALS = 2  # Of the detector, without a packet from anybody: in each I am to hear a PING and an ACK.
 GREETED = 64  # Dead members spoken to at a time, at most.
 
 
@@ -133,6 +134,7 @@ class Gossip:
         self._state = self._exchange.hash
         self.tree.on_step = self._on_step
         self._heard_ms = 0
+        self._silence_ms = SILENT_INTERVALS * profile.probe_interval_ms
         self._keeping_peers = False
         self._leaving = False
 
@@ -161,7 +163,7 @@ class Gossip:
         """A datagram."""
         try:
             message = self._unwrap(packet)
-            self._heard_ms = now_ms
+            self._hear(now_ms)
             peer = self._peers.get(message[SENDER])
             if peer is not None:
                 peer.heard_ms = now_ms
@@ -353,14 +355,14 @@ class Gossip:
         if kind == _WHO:
             return self._naming.who(message, now_ms)
         if kind == _PING and packets.read_ping(message)[1] == self._id:
-            self._heard_ms = now_ms
+            self._hear(now_ms)
             return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
         return None
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
         flags = packets.read_sync(message)[1]
         if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
-            self._heard_ms = now_ms
+            self._hear(now_ms)
             if self._naming.speaks:
                 return self._exchange.reply(message, now_ms=now_ms)
             self._naming.show()
@@ -378,7 +380,7 @@ class Gossip:
         return packets.sync(self._id, self._state.value, flags) + nothing
 
     def _joined(self, message: bytes, address: Address, now_ms: int) -> None:
-        self._heard_ms = now_ms
+        self._hear(now_ms)
         self._exchange.answered(address, message, now_ms=now_ms)
 
     def _send_exchange(self, address: Address, message: bytes) -> None:
@@ -429,6 +431,16 @@ class Gossip:
     def _heard_of(self, id_: bytes) -> int | None:
         peer = self._peers.get(id_)
         return None if peer is None else peer.heard_ms
+
+    def _hear(self, now_ms: int) -> None:
+        """Something came, from whomever; after a silence what was sent meanwhile is read before anybody is judged.
+
+        Else a node that was cut off, its timers running, hears at one time what others who were suspect, finds its
+        own suspicion confirmed and long run out, and has called them dead before they can speak.
+        """
+        if now_ms - self._heard_ms > self._silence_ms and self._profile.lifeguard:
+            self._beliefs.grace_until_ms = now_ms + self._profile.probe_interval_ms
+        self._heard_ms = now_ms
 
     def _was_away(self, now_ms: int) -> None:
         """This process stood still: its own silence is no evidence against others."""

@@ -51,6 +51,14 @@ MUTANTS = (
         "healed_in_time",
     ),
     Mutant(
+        "who was deaf judges at once",
+        f"{GOSSIP}.core",
+        "if now_ms - self._heard_ms > self._silence_ms and self._profile.lifeguard:",
+        "if False:",
+        ("starved_together",),
+        "the_healthy_live",
+    ),
+    Mutant(
         "confirmations do not shorten a suspicion",
         f"{GOSSIP}.membership.suspicion",
         "self.deadline_ms = min(self.deadline_ms, self._started_ms + time_ms)",

@@ -222,6 +222,23 @@ def starved():
     return scene.result()
 
 
+def starved_together():
+    """Several whose I/O is starved hear of each other's suspicions in one moment, and call nobody dead for it."""
+    scene = Scene(24)
+    ill = scene.machines[:6]
+    for _ in range(4):
+        for machine in ill:
+            machine.starve()
+        scene.look_for(14 * SECOND)
+        for machine in ill:
+            machine.feed()
+        scene.look_for(SECOND)
+    names = {machine.name for machine in ill}
+    scene.wrong_dead = [said for said in scene.wrong_dead if not names & set(said.split())]
+    scene.must_not_kill()
+    return scene.result()
+
+
 def leave():
     """A member that leaves is gone everywhere in 1.5 s, with its keys, and nobody calls it dead."""
     scene = Scene(12, LAN)
@@ -566,7 +583,8 @@ def drifted_apart():
 SCENARIOS = {
     scenario.__name__: scenario
     for scenario in (
-        at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, leave, partitioned,
+        at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, starved_together,
+        leave, partitioned,
         remembered, restarts, all_at_once, large_branches, withdrawn, corrupted, alone, two_clusters, odd_timers,
         copied, rumours_alone, drifted_apart, back_after_leaving,
         late_verdict,
