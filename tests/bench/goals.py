@@ -190,6 +190,7 @@ def _gossip() -> Iterator[Goal]:
         yield Goal(f"{gossip(FIRST_DEAD_LOCAL, members)}, p99", ITSELF, p99)
     yield Goal(LEFT, ITSELF, 1.5)
     yield Goal(WRONG_STARVED.format(starved=4, starved_s=16, members=128), ITSELF, 0)
+    yield Goal(WRONG_STARVED.format(starved=16, starved_s=32, members=128), WITHOUT, 0.01)
     yield Goal(WRONG_DAY, ITSELF, 0)
     for apart_s in (30, 600, 3600, 24 * 3600):
         yield Goal(HEALED.format(apart_s=apart_s), ITSELF, 35)
