@@ -120,7 +120,7 @@ def up(
         _note(error)
         raise click.exceptions.Exit(FAILED) from None
     try:
-        _tell(ready, running=True, as_json=as_json)
+        _tell(launcher.name, ready, running=True, as_json=as_json)
         if not as_json:
             words = "it stays until `gossipkv cluster down`" if detach else "Ctrl-C ends it"
             click.echo(f"ready in {time.monotonic() - began_s:.1f} s; {words}")
@@ -179,9 +179,9 @@ def status(directory: Path, *, as_json: bool) -> None:
     """Write what runs where.  Exit status 0 also if the cluster is down."""
     launcher = _known(directory)
     try:
-        _tell(launcher.status(), running=True, as_json=as_json)
+        _tell(launcher.name, launcher.status(), running=True, as_json=as_json)
     except NotUp as error:
-        _tell(launcher.remembered(), running=False, as_json=as_json)
+        _tell(launcher.name, launcher.remembered(), running=False, as_json=as_json)
         note(f"gossipkv: {error}")
 
 
@@ -247,14 +247,17 @@ def _note(error: NodeFailed) -> None:
         note(f"    {line!s}")
 
 
-def _tell(nodes: list[NodeStatus], *, running: bool, as_json: bool) -> None:
+def _tell(name: str | None, nodes: list[NodeStatus], *, running: bool, as_json: bool) -> None:
     if as_json:
-        print_json({"up": running, "nodes": [dataclasses.asdict(node) for node in nodes]})
+        print_json({"cluster": name, "up": running, "nodes": [dataclasses.asdict(node) for node in nodes]})
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("node", "address", "state", "process", "up", "data"):
+    title = None if name is None else f"cluster {name}"
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
+    )
+    for column in ("node", "address", "state", "process", "up", "data"):
         table.add_column(
-            name, no_wrap=name != "data", overflow="fold", justify="right" if name == "process" else "left"
+            column, no_wrap=column != "data", overflow="fold", justify="right" if column == "process" else "left"
         )
     for node in nodes:
         state = node.end() if node.state == "ended" else node.state

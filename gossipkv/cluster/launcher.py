@@ -207,6 +207,12 @@ class Cluster:
         ]
 
     @property
+    def name(self) -> str | None:
+        """The cluster's, as its nodes are told; None: they go by their environment."""
+        plan = load(self.directory)
+        return None if plan is None else plan.settings.get("cluster")
+
+    @property
     def supervisor(self) -> int:
         """The process that the nodes are children of.
 

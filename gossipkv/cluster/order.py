@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import secrets
 from dataclasses import asdict, dataclass, field
 from typing import Final, final
 
+from gossipkv import config
 from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
 from gossipkv.errors import LocalError
 
 DEFAULT_NODES: Final = 3
+
+
+def _name() -> dict[str, str]:
+    """The setting `cluster` of a new cluster: a name that no other here has, unless nodes are told one anyway.
+
+    Ports of one cluster become another's: a node that looks where it lost a member must not take that one's for it.
+
+    Raises:
+        ConfigError: the environment says what nodes would refuse.
+    """
+    told = config.load(environ=os.environ)
+    return {} if "cluster" in told.origins else {"cluster": f"{told.cluster}-{secrets.token_hex(4)}"}
 
 
 @final
@@ -51,9 +66,9 @@ class Order:
 
         Raises:
             LocalError: fewer nodes than there are, or too many.
-            ConfigError: a setting that nodes do not have, or that the launcher chooses.
+            ConfigError: a setting that nodes do not have, or refuse, or that the launcher chooses.
         """
-        before = Plan([]) if remembered is None else remembered
+        before = Plan([], settings=_name()) if remembered is None else remembered
         known = len(before.nodes)
         nodes = before.nodes + [NodePlan(index, 0) for index in range(known + 1, self._count(known) + 1)]
         for at, place in enumerate(self.places[: len(nodes)]):

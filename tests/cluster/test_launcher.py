@@ -164,7 +164,7 @@ def test_everything_is_remembered(tmp_path):
         assert second.addresses[:2] == addresses
         assert len(second.addresses) == 3
     plan = json.loads((tmp_path / "cluster.json").read_text())
-    assert plan["settings"] == {"refresh_period": "200ms"}
+    assert plan["settings"] == {"refresh_period": "200ms", "cluster": second.name}
     with pytest.raises(LocalError, match="does not shrink"):
         Cluster(tmp_path, nodes=1).up()
     assert not first.down()
@@ -363,6 +363,9 @@ def test_the_commands_from_another_shell(tmp_path):
         told = json.loads(run("status", "--json", *place)[0])
         assert [node["state"] for node in told["nodes"]] == ["ready", "ready"]
         assert told["up"]
+        with Cluster(tmp_path).connect() as client:
+            assert client.info()["cluster"] == told["cluster"]
+        assert f"cluster {told['cluster']}\n" in run("status", *place)[0]
         assert run("kill", "2", *place)[0] == "n2: ended by SIGKILL\n"
         assert "ended by SIGKILL" in run("status", *place)[0]
         assert run("start", "n2", *place)[0] == f"n2 is ready at {told['nodes'][1]['address']}\n"

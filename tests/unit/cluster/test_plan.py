@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -90,8 +91,8 @@ def test_settings_are_checked():
 def test_orders():
     """What is not ordered is as remembered, else as usual; a cluster grows and does not shrink."""
     assert [node.index for node in Order().plan(None).nodes] == [1, 2, 3]
-    assert Order(nodes=2, source="/t", settings={"profile": "wan"}).plan(None) == Plan(
-        [NodePlan(1, 0), NodePlan(2, 0)], "/t", settings={"profile": "wan"}
+    assert Order(nodes=2, source="/t", settings={"profile": "wan", "cluster": "x"}).plan(None) == Plan(
+        [NodePlan(1, 0), NodePlan(2, 0)], "/t", settings={"profile": "wan", "cluster": "x"}
     )
     remembered = dataclasses.replace(THREE, source="/s", replication=1, formed=True)
     assert Order().plan(remembered) == remembered
@@ -101,6 +102,27 @@ def test_orders():
     for count, words in ((2, "does not shrink to 2"), (65, "1 to 64 nodes, not 65")):
         with pytest.raises(LocalError, match=words):
             Order(nodes=count).plan(remembered)
+
+
+def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
+    """Else two of one machine could meet at a port that was one's and is the other's; what is said is kept."""
+    monkeypatch.delenv("GOSSIPKV_CLUSTER", raising=False)
+    names = {Order().plan(None).settings["cluster"] for _ in range(20)}
+    assert len(names) == 20
+    assert all(re.fullmatch(r"gossipkv-[0-9a-f]{8}", name) for name in names)
+    check_settings({"cluster": names.pop()})
+    remembered = Order().plan(None)
+    assert Order(nodes=4).plan(remembered).settings == remembered.settings
+    assert "cluster" not in Order(settings={"cluster": ""}).plan(None).settings
+    file = tmp_path / "node.toml"
+    file.write_text('cluster = "filed"\n')
+    for variable, value in (("GOSSIPKV_CLUSTER", "mine"), ("GOSSIPKV_CONFIG", str(file))):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            assert "cluster" not in Order().plan(None).settings
+    monkeypatch.setenv("GOSSIPKV_CLUSTER", "no good name")
+    with pytest.raises(ConfigError, match="GOSSIPKV_CLUSTER"):
+        Order().plan(None)
 
 
 def test_places():
