@@ -24,7 +24,7 @@ from tests.cluster.hostile_peers import (
     answers,
     attacked,
     check_typed,
-    twice,
+    patient,
     until_end,
 )
 
@@ -41,7 +41,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
         yield victim
 
 
-@twice
+@patient
 def test_garbage_ends_the_connection(victim: Victim) -> None:
     """Other protocols and noise: nothing is answered, and each is counted."""
     draw = random.Random(SEED)
@@ -84,7 +84,7 @@ def damaged() -> Iterator[bytes]:
                 yield data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
 
 
-@twice
+@patient
 def test_every_prefix_and_every_flipped_bit(victim: Victim) -> None:
     """At most one answer, typed; then the node's end, since ours has come."""
     streams = list(damaged())
@@ -125,7 +125,7 @@ OVERSIZED = {
 }
 
 
-@twice
+@patient
 def test_oversized_and_nested_frames_cost_nothing(victim: Victim) -> None:
     """Five of each at once: refused at the head that proves it, with an error where an id was shown."""
     answered = dict.fromkeys(OVERSIZED, 0)
@@ -147,7 +147,7 @@ def test_oversized_and_nested_frames_cost_nothing(victim: Victim) -> None:
     }
 
 
-@twice
+@patient
 def test_lengths_that_lie(victim: Victim) -> None:
     """What promises more than follows is waited for as long as for any frame; what no frame holds is refused."""
     heads = {1: [0xC4, 0xD9], 2: [0xC5, 0xDA, 0xDC, 0xDE], 4: [0xC6, 0xDB, 0xDD, 0xDF]}
@@ -181,7 +181,7 @@ ODD = [
 METHODS = ["get", "get_many", "scan", "ping", "info", "databases", "status", "refresh", "", "nope", "GET", "get\0"]
 
 
-@twice
+@patient
 def test_wrong_types_arities_and_options(victim: Victim) -> None:
     """Every method with every pair of a collection of oddities, and some triples: each is answered under its id."""
     draw = random.Random(SEED)
@@ -224,7 +224,7 @@ LONG_NAMES = [
 ]
 
 
-@twice
+@patient
 def test_long_names_are_refused_in_few_words(victim: Victim) -> None:
     """A name of megabytes is neither searched for, nor compared with others, nor sent back."""
     with victim.undisturbed(most_mib=24), victim.connect() as peer:
@@ -236,7 +236,7 @@ def test_long_names_are_refused_in_few_words(victim: Victim) -> None:
             time.sleep(0.05)
 
 
-@twice
+@patient
 def test_options_given_many_times(victim: Victim) -> None:
     """The last one counts; 8,000 of them, of one name or of many, hold up nobody."""
     pairs = b"\xa7version\xa12" * 7_999 + b"\xa7version\xa11"
@@ -249,7 +249,7 @@ def test_options_given_many_times(victim: Victim) -> None:
             assert result == (None if error else [RECORDS[b"key0001"], "1"])
 
 
-@twice
+@patient
 def test_ids_at_the_edges(victim: Victim) -> None:
     """2^32-1 in any integer form is an id; 2^32, negative numbers, floats, text and nothing are none."""
     for form in (b"\xce\xff\xff\xff\xff", b"\xcf\0\0\0\0\xff\xff\xff\xff", b"\xd3\0\0\0\0\xff\xff\xff\xff"):
@@ -267,7 +267,7 @@ def test_ids_at_the_edges(victim: Victim) -> None:
             assert until_end(peer) == []
 
 
-@twice
+@patient
 def test_unknown_methods_and_text_that_is_no_text(victim: Victim) -> None:
     """Names that are not UTF-8, in each place where text is expected, are refused, and life goes on."""
     bad = b"\xc3\x28"
@@ -290,7 +290,7 @@ def test_unknown_methods_and_text_that_is_no_text(victim: Victim) -> None:
         assert peer.recv(100) == GOT
 
 
-@twice
+@patient
 def test_ids_in_flight_twice(victim: Victim) -> None:
     """The second and all further ones are BAD_REQUEST; the first is answered."""
     before = victim.counters()["duplicate_ids"]
@@ -302,7 +302,7 @@ def test_ids_in_flight_twice(victim: Victim) -> None:
     assert victim.counters()["duplicate_ids"] == before + 101
 
 
-@twice
+@patient
 def test_responses_and_notifications_to_a_server(victim: Victim) -> None:
     """A notification is ignored and counted, whatever it says; a response ends the connection."""
     before = victim.counters()

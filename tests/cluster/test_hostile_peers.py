@@ -29,8 +29,8 @@ from tests.cluster.hostile_peers import (
     answers,
     attacked,
     check_typed,
+    patient,
     reset,
-    twice,
     until_end,
 )
 
@@ -60,7 +60,7 @@ def test_a_bystander_that_is_starved_is_noticed(victim: Victim) -> None:
         stand_still()
 
 
-@twice
+@patient
 def test_half_sent_requests_and_a_byte_at_a_time(victim: Victim) -> None:
     """Timed from the first byte, not from the last: whoever sends a byte now and then is closed as well."""
     before = victim.counters()["closed_frame_timeout"]
@@ -85,7 +85,7 @@ def test_half_sent_requests_and_a_byte_at_a_time(victim: Victim) -> None:
     assert victim.counters()["closed_frame_timeout"] == before + 100
 
 
-@twice
+@patient
 def test_peers_that_never_read(victim: Victim) -> None:
     """Closed after `output_timeout`; meanwhile, and whatever they ask, what is held for them is bounded."""
     before = victim.counters()
@@ -106,7 +106,7 @@ def test_peers_that_never_read(victim: Victim) -> None:
     assert closed["closed_output_timeout"] > 5
 
 
-@twice
+@patient
 def test_a_peer_that_reads_slowly_gets_everything(victim: Victim) -> None:
     """Four megabytes a second, and what it asked for is neither lost nor kept by the megabyte."""
     before = victim.counters()["paused_for_output"]
@@ -123,7 +123,7 @@ def test_a_peer_that_reads_slowly_gets_everything(victim: Victim) -> None:
     assert victim.counters()["paused_for_output"] > before
 
 
-@twice
+@patient
 def test_a_byte_in_each_segment(victim: Victim) -> None:
     """Pipelined requests of a hundred connections, each byte alone: every answer is right."""
     stream = b"".join(rpc.request(number, "get", ["geo", b"key%04d" % number]) for number in range(10))
@@ -140,7 +140,7 @@ def test_a_byte_in_each_segment(victim: Victim) -> None:
             assert received == expected
 
 
-@twice
+@patient
 def test_urgent_data(victim: Victim) -> None:
     """It stands beside the stream and is ignored; a peer that sends nothing else keeps nobody busy."""
     with victim.undisturbed(), victim.connect() as peer:
@@ -162,7 +162,7 @@ def cpu_seconds(victim: Victim) -> tuple[float, float]:
     return int(user) / 100, int(system) / 100
 
 
-@twice
+@patient
 def test_ends_at_every_byte(victim: Victim) -> None:
     """Our end, or a reset, behind each byte of a pipeline: what was whole is answered, if somebody is there to hear."""
     stream = GET + rpc.request(9, "scan", ["geo", {"limit": 1}]) + PING + BIG
@@ -178,7 +178,7 @@ def test_ends_at_every_byte(victim: Victim) -> None:
             reset(peer)
 
 
-@twice
+@patient
 def test_a_flood_of_connections(victim: Victim) -> None:
     """From many addresses: as many as allowed are served, the others closed; and those that go leave room."""
     before = victim.counters()
@@ -197,7 +197,7 @@ def test_a_flood_of_connections(victim: Victim) -> None:
     assert after["connections"] <= 3
 
 
-@twice
+@patient
 def test_one_address_cannot_take_all_connections(victim: Victim) -> None:
     """Beyond its share its connections are closed, and others come in."""
     before = victim.counters()["connections_refused_by_address"]
@@ -210,7 +210,7 @@ def test_one_address_cannot_take_all_connections(victim: Victim) -> None:
         assert victim.counters()["connections_refused_by_address"] == before + 150
 
 
-@twice
+@patient
 def test_peers_that_vanish_at_once(victim: Victim) -> None:
     """Before they are accepted, with an end, with a reset, with half a request, two thousand times."""
     with victim.undisturbed(most_mib=16):
@@ -245,7 +245,7 @@ while True:
 """
 
 
-@twice
+@patient
 def test_clients_that_die_in_the_middle_of_anything(victim: Victim) -> None:
     """Killed while they connect, send, and read: nothing of them is left."""
     with victim.undisturbed(least_s=1, most_mib=40):
@@ -263,7 +263,7 @@ def test_clients_that_die_in_the_middle_of_anything(victim: Victim) -> None:
         time.sleep(0.05)
 
 
-@twice
+@patient
 def test_descriptors_run_out(victim: Victim) -> None:
     """Those who are here are served; newcomers wait in the backlog and are served when there are descriptors again."""
     pid = victim.node.process.pid
@@ -290,6 +290,7 @@ def test_descriptors_run_out(victim: Victim) -> None:
     assert victim.counters()["accept_pauses"] > before
 
 
+@patient
 def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
     """However often: with a period of a second instead of a minute, and nothing is left out of the counts."""
     hostile = {
@@ -325,7 +326,7 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
     assert counters["closed_idle"] >= 100
 
 
-@twice
+@patient
 def test_a_flood_of_requests_that_take_time(victim: Victim) -> None:
     """Twenty peers with a thousand `refresh` each: all are answered, or OVERLOADED; those that left are forgotten."""
     flood = b"".join(rpc.request(number, "refresh", []) for number in range(1000))
@@ -347,7 +348,7 @@ def test_a_flood_of_requests_that_take_time(victim: Victim) -> None:
         time.sleep(0.05)
 
 
-@twice
+@patient
 def test_requests_that_cost_more_than_they_look(victim: Victim) -> None:
     """Sixteen thousand keys, empty or missing, in one request; or the last one wrong."""
     many = b"\x94\x00\x07\xa8get_many\x92\xa3geo\xdd"
