@@ -33,10 +33,14 @@ class _Counting:
         self._table = table
         self._taken = taken
 
+    def __contains__(self, key: Key) -> bool:
+        if key not in self._table:
+            return False
+        self._taken[name(key)] += 1
+        return True
+
     def get(self, key: Key) -> State | None:
-        if key in self._table:
-            self._taken[name(key)] += 1
-        return self._table.get(key)
+        return self._table[key] if key in self else None
 
 
 @contextmanager

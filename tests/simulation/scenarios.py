@@ -381,6 +381,29 @@ def back_after_leaving():
     return scene.result()
 
 
+def told_of_a_death():
+    """Who was cut off while somebody died hears of it by exchange afterwards, and finds it dead in time too."""
+    scene = Scene(8, LAN)
+    scene.publish_all()
+    away, gone = scene.machines[:2]
+    scene.look_for(3 * SECOND)
+    scene.world.network.partition([away], scene.machines[1:])
+    gone.crash()
+    while any(state_of(machine, gone) is not State.DEAD for machine in scene.machines[2:]):
+        scene.look_for(SECOND)
+    scene.look_for(3 * SECOND)  # Nobody speaks of it any more.
+    scene.world.network.heal()
+    healed_us = scene.world.now_us
+    while state_of(away, gone) is not State.DEAD:
+        scene.look_for(SECOND)
+        if scene.world.now_us > healed_us + 35 * SECOND:
+            scene.broken("healed_in_time", f"{away.name} shows {gone.name} as {state_of(away, gone).name}")
+            break
+    gone.start()
+    scene.must_heal(35 * SECOND)
+    return scene.result()
+
+
 def late_verdict():
     """A member that was cut off hears that one whom it calls dead had refuted that, and died later."""
     scene = Scene(5)
@@ -586,7 +609,6 @@ SCENARIOS = {
         at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, starved_together,
         leave, partitioned,
         remembered, restarts, all_at_once, large_branches, withdrawn, corrupted, alone, two_clusters, odd_timers,
-        copied, rumours_alone, drifted_apart, back_after_leaving,
-        late_verdict,
+        copied, rumours_alone, drifted_apart, back_after_leaving, late_verdict, told_of_a_death,
     )
 }  # fmt: skip

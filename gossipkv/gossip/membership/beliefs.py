@@ -113,8 +113,13 @@ class Beliefs:
 
     def _turn(self, known: Member, statement: Member, said: Said, accuser: bytes, now_ms: int) -> None:
         state = NEXT.get((known.state, said))
-        if state is not None:
-            self._become(statement._replace(state=state), accuser, now_ms)
+        if state is None:
+            return
+        member = statement._replace(state=state)
+        if said is not Said.DEAD_RECORD or member.rank != known.rank:
+            self._become(member, accuser, now_ms)
+        if said is Said.DEAD_RECORD and state is SUSPECT:
+            self._hasten(member.id, now_ms)
 
     def _become(self, member: Member, accuser: bytes, now_ms: int) -> None:
         self._suspicions.pop(member.id, None)
@@ -147,6 +152,11 @@ class Beliefs:
             self._timers.at(max(now_ms, suspicion.deadline_ms), partial(self._expire, known.id, suspicion))
             self._tell(known, accuser, whole=False)
 
+    def _hasten(self, id_: bytes, now_ms: int) -> None:
+        suspicion = self._suspicions[id_]
+        if suspicion.found_dead(now_ms):
+            self._timers.at(suspicion.deadline_ms, partial(self._expire, id_, suspicion))
+
     def _expire(self, id_: bytes, suspicion: Suspicion, now_ms: int) -> None:
         if self._suspicions.get(id_) is not suspicion or now_ms < suspicion.deadline_ms:
             return  # Refuted, or the timer of an earlier life.
@@ -178,6 +188,8 @@ class Beliefs:
             self._timers.at(self._forgets_ms, self._forget_old)
 
     def _forget(self, member: Member, now_ms: int) -> None:
+        if (member.state, Said.FORGOTTEN) not in NEXT:
+            return
         self._members.forget(member.id)
         self._rumours.remove(member.id)
         self._watcher.on_forgotten(member, now_ms=now_ms)

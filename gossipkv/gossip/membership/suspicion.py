@@ -31,6 +31,14 @@ class Suspicion:
         self._most_ms = profile.suspicion_most_ms(members)
         self.deadline_ms = now_ms + (self._most_ms if enough else self._least_ms)
 
+    def found_dead(self, now_ms: int) -> bool:
+        """Hear that others waited in vain already: the least time is left, however often it is said; is that sooner?"""
+        deadline_ms = now_ms + self._least_ms
+        if deadline_ms >= self.deadline_ms:
+            return False
+        self.deadline_ms = deadline_ms
+        return True
+
     def confirm(self, accuser: bytes) -> bool:
         """Hear of one more accuser; whether that was worth telling on."""
         if accuser in self.accusers or len(self.accusers) > self._wanted:

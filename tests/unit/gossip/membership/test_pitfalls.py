@@ -292,7 +292,9 @@ def test_memberlist_311_a_member_is_told_of_whoever_it_pings():
     """Blind nodes: one that knows me while I do not know it is found out by the hash on its ping."""
     link = Link()
     nodes = link.cluster(4)
-    nodes[0].core._beliefs._forget(nodes[0].core.members.get(nodes[2].core._id), link.now_ms)
+    blind, unseen = nodes[0].core, nodes[2].core.members.own
+    blind.members.forget(unseen.id)
+    blind.on_forgotten(unseen, now_ms=link.now_ms)
     assert not all_alive(nodes)
     assert link.run(10 * SECOND_MS, lambda: all_alive(nodes))
 

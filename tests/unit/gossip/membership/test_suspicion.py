@@ -66,7 +66,10 @@ def test_a_deadline_never_moves_out(members, profile, accusers):
     assert deadlines[0] <= 1000 + constants.suspicion_most_ms(members)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d", "record"]), st.integers(0, 9000)), max_size=12))
+_SAID = ("a", "b", "c", "d", "record", "dead")
+
+
+@given(st.lists(st.tuples(st.sampled_from(_SAID), st.integers(0, 9000)), max_size=12))
 def test_a_verdict_never_comes_later_than_was_said(events):
     """Accusations, by record or verdict, at any time: once a deadline stands, the verdict is there by then."""
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
@@ -79,8 +82,8 @@ def test_a_verdict_never_comes_later_than_was_said(events):
         assert suspicion.deadline_ms <= deadline
         deadline = max(suspicion.deadline_ms, believer.now_ms)
         believer.wait(after_ms)
-        if accuser == "record":
-            believer.record(member("x", SUSPECT))
+        if accuser in {"record", "dead"}:
+            believer.record(member("x", SUSPECT if accuser == "record" else DEAD))
         else:
             believer.verdict(member("x", SUSPECT), accuser=accuser)
     suspicion = believer.beliefs._suspicions.get(member("x").id)
@@ -91,6 +94,29 @@ def test_a_verdict_never_comes_later_than_was_said(events):
     assert believer.members.peers[member("x").id].since_ms >= started + LAN.suspicion_least_ms(21)
 
 
+@given(
+    members=st.sampled_from([3, 20, 60]),
+    first=st.booleans(),
+    pauses=st.lists(st.integers(0, 4000), min_size=1, max_size=40),
+)
+def test_who_is_dead_to_others_is_dead_in_time(members, first, pauses):
+    """However often an exchange repeats that somebody is dead, it counts once: the least time is left from then on."""
+    believer = Believer(*(member(f"n{i}") for i in range(members - 2)), member("x"))
+    least_ms = LAN.suspicion_least_ms(members)
+    if first:  # Suspected here before.
+        believer.unanswered("x")
+    believer.record(member("x", DEAD))
+    told_ms = believer.now_ms
+    for pause_ms in pauses:
+        believer.wait(pause_ms)
+        believer.record(member("x", DEAD))
+        assert believer.state("x") is (SUSPECT if believer.now_ms < told_ms + least_ms else DEAD)
+    believer.wait(told_ms + least_ms - believer.now_ms)
+    assert believer.state("x") is DEAD
+    changes = [(before, state) for name, before, state in believer.changes if name == "x"]
+    assert changes == [(None, ALIVE), (ALIVE, SUSPECT), (SUSPECT, DEAD)]
+
+
 def test_without_lifeguard_nobody_is_waited_for():
     """Plain SWIM, for comparison: the least time from the start."""
     suspicion = Suspicion(b"0", replace(LAN, lifeguard=False), 100, 0)
@@ -98,14 +124,14 @@ def test_without_lifeguard_nobody_is_waited_for():
 
 
 def test_a_record_confirms_nothing():
-    """An exchange repeats a suspicion without saying whose; it must not count as one more accuser."""
+    """An exchange repeats a suspicion without saying whose: that is no further accuser, and no new suspicion."""
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
     believer.unanswered("x")
     suspicion = believer.beliefs._suspicions[member("x").id]
     before = suspicion.deadline_ms
     for _ in range(5):
+        believer.wait(1000)
         believer.record(member("x", SUSPECT))
-        believer.record(member("x", DEAD))
     assert believer.beliefs._suspicions[member("x").id].deadline_ms == before
     assert believer.state("x") is SUSPECT
 
