@@ -36,7 +36,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.gossip import fields
-from gossipkv.gossip.fields import Malformed, Reader, varint
+from gossipkv.gossip.fields import MAX_VARINT_BYTES, Malformed, Reader, varint
 from gossipkv.gossip.member import ID_BYTES, MAX_EPOCH, MAX_NAME_BYTES, UUID_BYTES, Member, State, member_id
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ MORE, REPLY, LONE, PINNED, PACKED, TOLD = 1, 2, 4, 8, 16, 32  # Flags of SYNC.
 RESET = 1  # Flag of DELTA.
 PUT, TOMBSTONE = 1, 2
 
-_KEPT_PARTS = 8192  # Read RECORDs and VERDICTs that are remembered, about 2 MiB of them.
+_KEPT_PARTS = 8192  # Read RECORDs and VERDICTs that are remembered: 3 MiB of each kind at most.
+MAX_RECORD_BYTES = 1 + 4 + UUID_BYTES + MAX_VARINT_BYTES + 1 + 16 + 2 + 1 + MAX_NAME_BYTES
+MAX_VERDICT_BYTES = ID_BYTES + 1 + 4 + MAX_VARINT_BYTES + ID_BYTES
 MAX_CLUSTER_BYTES = 255  # Of a name in a refusal.
 MAX_PATH_BYTES = 1024
 MAX_VALUE_BYTES = 32 * 1024
@@ -330,11 +332,20 @@ def read_parts(message: bytes, begin: int) -> Iterator[Part]:
             yield reading(message[body:begin])
 
 
-# A rumour comes a dozen times, from all sides, in the same bytes: what was read once is remembered.
+# A rumour comes a dozen times, from all sides, in the same bytes: what was read once is remembered.  A body may go on
+# behind what this version knows; one that is longer than any of this version's is read each time.
+
+
+def _read_record(body: bytes) -> Member:
+    return _record(body) if len(body) <= MAX_RECORD_BYTES else _record.__wrapped__(body)
+
+
+def _read_verdict(body: bytes) -> Verdict:
+    return _verdict(body) if len(body) <= MAX_VERDICT_BYTES else _verdict.__wrapped__(body)
 
 
 @lru_cache(maxsize=_KEPT_PARTS)
-def _read_record(body: bytes) -> Member:
+def _record(body: bytes) -> Member:
     reader = Reader(body)
     state, incarnation, uuid = _read_state(reader), reader.number(4), reader.take(UUID_BYTES)
     epoch, address, name = _read_epoch(reader), reader.address(), _read_text(reader, MAX_NAME_BYTES)
@@ -344,7 +355,7 @@ def _read_record(body: bytes) -> Member:
 
 
 @lru_cache(maxsize=_KEPT_PARTS)
-def _read_verdict(body: bytes) -> Verdict:
+def _verdict(body: bytes) -> Verdict:
     reader = Reader(body)
     id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
     return Verdict(id_, state, incarnation, _read_epoch(reader), reader.take(ID_BYTES))

@@ -12,7 +12,7 @@ from gossipkv.gossip import fields, packets, packing
 from gossipkv.gossip.envelope import Dropped, Envelope, Seal
 from gossipkv.gossip.fields import Malformed, Reader
 from gossipkv.gossip.keyring import key
-from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, MAX_NAME_BYTES, Member, State, member_id
 from gossipkv.gossip.sealing import Sealing
 from tests.oracle import packets as oracle
 from tests.unit.gossip import packet_forms as forms
@@ -259,6 +259,33 @@ def test_further_fields_are_passed_over(part) -> None:
     written = forms.write_part(part)
     longer = written[:1] + (len(written) - 3 + 5).to_bytes(2, "big") + written[3:] + b"later"
     assert list(packets.read_parts(longer, 0)) == [part]
+
+
+@pytest.mark.parametrize(
+    "part", [MEMBER, packets.Verdict(bytes(8), State.DEAD, 1, 2, bytes(8))], ids=["record", "verdict"]
+)
+def test_what_is_remembered_of_parts_is_small(part) -> None:
+    """Parts that were read once are remembered; those that somebody has made long are not."""
+    written = forms.write_part(part)
+    for cache in (packets._record, packets._verdict):
+        cache.cache_clear()
+    for number in range(50):
+        body = written[3:] + number.to_bytes(2, "big") + bytes(60_000)
+        assert list(packets.read_parts(written[:1] + len(body).to_bytes(2, "big") + body, 0)) == [part]
+    assert packets._record.cache_info().currsize == packets._verdict.cache_info().currsize == 0
+    longest = longest_like(part)
+    for _ in range(3):
+        assert list(packets.read_parts(forms.write_part(longest), 0)) == [longest]
+    assert packets._record.cache_info().hits + packets._verdict.cache_info().hits == 2
+
+
+def longest_like(part):
+    """The longest of its kind."""
+    if isinstance(part, packets.Verdict):
+        return part._replace(epoch=MAX_EPOCH, incarnation=MAX_INCARNATION)
+    name = "x" * MAX_NAME_BYTES
+    address = Address("2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", 65_535)
+    return part._replace(id=member_id(name), name=name, address=address, epoch=MAX_EPOCH, incarnation=MAX_INCARNATION)
 
 
 def test_unknown_flags_are_passed_over() -> None:
