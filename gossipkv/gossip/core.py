@@ -163,17 +163,14 @@ class Gossip:
         """A datagram."""
         try:
             message = self._unwrap(packet)
-            self._hear(now_ms)
-            peer = self._peers.get(message[SENDER])
-            if peer is not None:
-                peer.heard_ms = now_ms
+            peer = self._hear(message, now_ms)
             kind = message[KIND]
             if kind == _PING:
                 self._on_ping(message, source, peer, now_ms)
             elif kind == _ACK:
-                self.read_ack(message, source, now_ms)
+                self._on_ack(message, source, now_ms)
             else:
-                self._on_other(kind, message, source, now_ms)
+                self._on_other(kind, message, source, peer, now_ms)
         except Dropped as dropped:
             self.counters[f"dropped_{dropped.reason}"] += 1
         except Malformed:
@@ -275,10 +272,20 @@ class Gossip:
             answer = self._spreading.laden(answer)
         return answer
 
-    def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
-        """Take in an ACK."""
+    def read_reply(self, reply: bytes, source: Address, now_ms: int) -> None:
+        """Take in an ACK that came over TCP.
+
+        Raises:
+            Dropped: it is of nobody here.
+            Malformed: it is none.
+        """
+        message = self._unwrap(reply)
         if message[KIND] != _ACK:
             raise Malformed("no ACK")
+        self._hear(message, now_ms)
+        self._on_ack(message, source, now_ms)
+
+    def _on_ack(self, message: bytes, source: Address, now_ms: int) -> None:
         if len(message) != packets.ACK_BYTES:
             packets.read_ack(message)  # It is whole.
             self._read(message, packets.ACK_BYTES, source, now_ms)
@@ -290,11 +297,10 @@ class Gossip:
         elif self.tree.collecting:
             self.tree.acknowledged(message[SENDER])
 
-    def _on_other(self, kind: bytes, message: bytes, source: Address, now_ms: int) -> None:
+    def _on_other(self, kind: bytes, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
         if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
             self._read(message, packets.GOSSIP_BYTES, source, now_ms)
         elif kind == _SYNC:
-            peer = self._peers.get(message[SENDER])
             at = source if peer is None else peer.member.address
             self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
         elif kind == _NACK:
@@ -303,7 +309,8 @@ class Gossip:
         elif kind == _PING_REQUEST:
             _, target, address, begin = packets.read_ping_request(message)
             self._read(message, begin, source, now_ms)
-            self._detector.relay(source, message[SEQUENCE], target, address, now_ms)
+            stranger = peer is None or peer.member.address != source
+            self._detector.relay(source, message[SEQUENCE], target, address, stranger=stranger, now_ms=now_ms)
         elif kind == _WHO:
             answer = self._naming.who(message, now_ms)
             if answer is not None:
@@ -355,14 +362,13 @@ class Gossip:
         if kind == _WHO:
             return self._naming.who(message, now_ms)
         if kind == _PING and packets.read_ping(message)[1] == self._id:
-            self._hear(now_ms)
-            return self._answer_ping(message, None, self._peers.get(message[SENDER]), now_ms)
+            return self._answer_ping(message, None, self._hear(message, now_ms), now_ms)
         return None
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
         flags = packets.read_sync(message)[1]
         if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
-            self._hear(now_ms)
+            self._hear(message, now_ms)
             if self._naming.speaks:
                 return self._exchange.reply(message, now_ms=now_ms)
             self._naming.show()
@@ -380,7 +386,7 @@ class Gossip:
         return packets.sync(self._id, self._state.value, flags) + nothing
 
     def _joined(self, message: bytes, address: Address, now_ms: int) -> None:
-        self._hear(now_ms)
+        self._hear(message, now_ms)
         self._exchange.answered(address, message, now_ms=now_ms)
 
     def _send_exchange(self, address: Address, message: bytes) -> None:
@@ -396,6 +402,8 @@ class Gossip:
     def _exchanged(self, address: Address, reply: bytes | None, now_ms: int) -> None:
         try:
             message = None if reply is None else self._unwrap(reply)
+            if message is not None:
+                self._hear(message, now_ms)
             if message is None or message[:1] == _SYNC:
                 self._exchange.answered(address, message, now_ms=now_ms)
                 return
@@ -406,17 +414,20 @@ class Gossip:
 
     # Between the parts
 
-    def ping(self, sequence: bytes, target: bytes) -> bytes:
-        """A PING, and what should ride on it."""
+    def ping(self, sequence: bytes, target: bytes, *, bare: bool = False) -> bytes:
+        """A PING, and what should ride on it; nothing on a bare one."""
         head = self._ping_head + sequence + target + self._state.value
+        if bare:
+            return head
         peer = self._peers.get(target)
         if peer is not None and peer.alive and not (self._rumours.size or self._tree_rumours.size):
             return head
         return self._spreading.laden(head) if peer is None else self.laden(peer, head)
 
-    def ack(self, sequence: bytes) -> bytes:
-        """An ACK for another, and what should ride on it."""
-        return self._spreading.laden(self._ack_head + sequence + self._state.value)
+    def ack(self, sequence: bytes, *, bare: bool = False) -> bytes:
+        """An ACK for another, likewise."""
+        head = self._ack_head + sequence + self._state.value
+        return head if bare else self._spreading.laden(head)
 
     def laden(self, peer: Peer, head: bytes) -> bytes:
         """A message to a peer; when it is not alive here it must hear that first."""
@@ -432,8 +443,8 @@ class Gossip:
         peer = self._peers.get(id_)
         return None if peer is None else peer.heard_ms
 
-    def _hear(self, now_ms: int) -> None:
-        """Something came, from whomever; after a silence what was sent meanwhile is read before anybody is judged.
+    def _hear(self, message: bytes, now_ms: int) -> Peer | None:
+        """Something came: from that peer, or a stranger.  After a silence all is read before anybody is judged.
 
         Else a node that was cut off, its timers running, hears at one time what others who were suspect, finds its
         own suspicion confirmed and long run out, and has called them dead before they can speak.
@@ -441,6 +452,10 @@ class Gossip:
         if now_ms - self._heard_ms > self._silence_ms and self._profile.lifeguard:
             self._beliefs.grace_until_ms = now_ms + self._profile.probe_interval_ms
         self._heard_ms = now_ms
+        peer = self._peers.get(message[SENDER])
+        if peer is not None:
+            peer.heard_ms = now_ms
+        return peer
 
     def _was_away(self, now_ms: int) -> None:
         """This process stood still: its own silence is no evidence against others."""

@@ -33,19 +33,20 @@ MAX_HINTS: Final = 16
 class Prober(Protocol):
     """What the core does for the detector."""
 
-    def ping(self, sequence: bytes, target: bytes) -> bytes:
-        """A PING, and what should ride on it."""
+    def ping(self, sequence: bytes, target: bytes, *, bare: bool = False) -> bytes:
+        """A PING, and what should ride on it; nothing on a bare one."""
 
-    def ack(self, sequence: bytes) -> bytes:
-        """An ACK, and what should ride on it."""
+    def ack(self, sequence: bytes, *, bare: bool = False) -> bytes:
+        """An ACK, likewise."""
 
     def laden(self, peer: Peer, head: bytes) -> bytes:
         """A message to a peer, and what should ride on it."""
 
-    def read_ack(self, message: bytes, source: Address, now_ms: int) -> None:
+    def read_reply(self, reply: bytes, source: Address, now_ms: int) -> None:
         """Take in an ACK that came over TCP.
 
         Raises:
+            Dropped: it is of nobody here.
             Malformed: it is none.
         """
 
@@ -94,7 +95,7 @@ class Detector:
         self._target: Peer | None = None  # Whom the current probe is about, until it has answered.
         self._asked = self._nacks = -1  # Helpers asked to try, -1 before the time-out; and those that said they failed.
         self._period_ms = 0  # When the current probe began.
-        self._relays: dict[bytes, tuple[Address, bytes]] = {}
+        self._relays: dict[bytes, tuple[Address, bytes, bool]] = {}
         self.due_ms = NEVER
 
     def newcomer(self, peer: Peer, now_ms: int) -> None:
@@ -184,7 +185,7 @@ class Detector:
             return
         waiting = self._target is target and self._sequence == sequence
         try:
-            self._prober.read_ack(self._outbox.envelope.unwrap(reply), target.member.address, now_ms)
+            self._prober.read_reply(reply, target.member.address, now_ms)
         except (Dropped, Malformed):
             self._outbox.counters["bad_reply"] += 1
         if waiting and self._target is None:
@@ -199,8 +200,8 @@ class Detector:
             return
         relayed = self._relays.pop(sequence, None)
         if relayed is not None:
-            to, theirs = relayed
-            self._outbox.send(to, self._prober.ack(theirs))
+            to, theirs, bare = relayed
+            self._outbox.send(to, self._prober.ack(theirs, bare=bare))
 
     def missed(self, sequence: bytes) -> None:
         """A helper says that it did not reach the member either."""
@@ -219,14 +220,18 @@ class Detector:
         """Send a PING that is no probe: whether an answer comes is of no matter."""
         self._outbox.send(peer.member.address, self._prober.ping(self._draw(), peer.member.id))
 
-    def relay(self, source: Address, sequence: bytes, target: bytes, address: Address, now_ms: int) -> None:
-        """Try to reach a member for another."""
+    def relay(
+        self, source: Address, sequence: bytes, target: bytes, address: Address, *, stranger: bool, now_ms: int
+    ) -> None:
+        """Try to reach a member for another; news is for members that ask, about members where they are known to be."""
         if len(self._relays) >= MAX_RELAYS:
             self._outbox.counters["relays_full"] += 1
             return
         mine = self._draw()
-        self._relays[mine] = source, sequence
-        self._outbox.send(address, self._prober.ping(mine, target))
+        self._relays[mine] = source, sequence, stranger
+        peer = self._members.peers.get(target)
+        bare = stranger or peer is None or peer.member.address != address
+        self._outbox.send(address, self._prober.ping(mine, target, bare=bare))
         if self._profile.lifeguard:
             self._timers.at(now_ms + self._profile.nack_ms, partial(self._admit, mine))
         self._timers.at(now_ms + self._profile.probe_interval_ms, partial(self._drop, mine))
@@ -234,7 +239,7 @@ class Detector:
     def _admit(self, mine: bytes, _now_ms: int) -> None:
         relayed = self._relays.get(mine)
         if relayed is not None:
-            to, theirs = relayed
+            to, theirs, _ = relayed
             self._outbox.send(to, packets.nack(self._members.own.id, int.from_bytes(theirs, "big")))
 
     def _drop(self, mine: bytes, _now_ms: int) -> None:

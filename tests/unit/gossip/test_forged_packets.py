@@ -128,6 +128,7 @@ def test_an_invented_member_dies() -> None:
 # Strangers: packets that may come from anywhere, their source invented
 
 STRANGER = Address("192.0.2.1", 9)
+ELSEWHERE = Address("203.0.113.9", 53)
 WHOLE = packets.digest(bytes(8), b"\xff" * 8, ())
 FROM_STRANGERS = {
     "ping": packets.ping(member_id("liar"), 1, member_id("n00"), b"\xff" * 8),
@@ -142,6 +143,9 @@ FROM_STRANGERS = {
     + packets.want([packets.known(Known(member_id("n01"), State.ALIVE, 0, 0, 0, 0))]),
     "head": packets.gossip(member_id("liar")) + packets.head(Head(LIED_ABOUT, 1, FAR)),
     "gap": packets.gossip(member_id("liar")) + delta(epoch=9),
+    "ping_request": packets.ping_request(member_id("liar"), 1, member_id("n01"), ELSEWHERE),
+    "ping_request_of_a_member": packets.ping_request(member_id("n01"), 1, member_id("n02"), ELSEWHERE),
+    "ping_request_about_a_stranger": packets.ping_request(member_id("n01"), 1, member_id("liar"), ELSEWHERE),
     "who": packets.who(packets.WHO, member_id("n00"), Who(1, bytes(16), 1, 1)),
 }
 
@@ -158,8 +162,28 @@ def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
     for _ in range(3):
         link.now_ms += 5000
         nodes[0].core.receive(packet, STRANGER, now_ms=link.now_ms)
-        drawn = [one for one in nodes[0].core.take() if isinstance(one, Send) and one.to == STRANGER]
+        drawn = [one for one in nodes[0].core.take() if isinstance(one, Send) and one.to in {STRANGER, ELSEWHERE}]
         assert sum(len(one.packet) for one in drawn) <= 2 * len(packet)
+
+
+def test_what_a_stranger_asks_for_is_answered_without_news() -> None:
+    """A relay that a stranger asks for brings it a bare ACK; a member that asks about a member hears news as well."""
+    link, nodes = cluster(3)
+    relay, target = nodes[0], nodes[2].core.members.own
+    for sender, at, hears in (("liar", STRANGER, False), ("n01", STRANGER, False), ("n01", nodes[1].address, True)):
+        relay.core.tree.publish(f"more/{sender}/{at.port}")
+        relay.core.take()
+        asked = packets.ping_request(member_id(sender), 7, target.id, target.address)
+        relay.core.receive(relay.envelope.wrap(asked), at, now_ms=link.now_ms)
+        (ping,) = (one for one in relay.core.take() if isinstance(one, Send))
+        assert ping.to == target.address
+        assert (len(relay.envelope.unwrap(ping.packet)) > packets.PING_BYTES) is hears
+        sequence = relay.envelope.unwrap(ping.packet)[packets.SEQUENCE]
+        ack = packets.ack(target.id, int.from_bytes(sequence, "big"), relay.core._state.value)
+        relay.core.receive(relay.envelope.wrap(ack), target.address, now_ms=link.now_ms)
+        (answer,) = (one for one in relay.core.take() if isinstance(one, Send))
+        assert answer.to == at
+        assert (len(relay.envelope.unwrap(answer.packet)) > packets.ACK_BYTES) is hears
 
 
 @pytest.mark.parametrize("state", [State.ALIVE, State.DEAD])

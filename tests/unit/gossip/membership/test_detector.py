@@ -31,9 +31,9 @@ def test_everybody_is_probed_in_turn():
     core = nodes[0].core
     original = core.ping
 
-    def ping(sequence, target):
+    def ping(sequence, target, **how):
         probed.append(target)
-        return original(sequence, target)
+        return original(sequence, target, **how)
 
     core._detector._prober = type("Spy", (), {"ping": staticmethod(ping), **_rest(core)})
     core._detector._place = len(core._detector._ring)  # A round begins.
@@ -44,7 +44,7 @@ def test_everybody_is_probed_in_turn():
 
 
 def _rest(core):
-    return {name: staticmethod(getattr(core, name)) for name in ("ack", "laden", "read_ack", "unanswered")}
+    return {name: staticmethod(getattr(core, name)) for name in ("ack", "laden", "read_reply", "unanswered")}
 
 
 def test_others_try():
@@ -64,6 +64,21 @@ def test_tcp_saves():
     link.udp_cut = lambda source, to: lonely in {source, to}
     assert link.run(60 * SECOND_MS, lambda: not all_alive(nodes)) is False
     assert nodes[3].core.counters["probes_saved_by_tcp"] >= 50
+
+
+def test_who_answers_over_tcp_was_heard():
+    """What it publishes is as young as if its datagrams came through."""
+    link = Link()
+    nodes = link.cluster(4)
+    nodes[3].core.tree.publish("a/b")
+    link.settle(nodes[3])
+    link.run(SECOND_MS)
+    link.udp_cut = lambda source, to: True
+    for _ in range(12):
+        link.run(10 * SECOND_MS)
+        ages = [node.core.tree.entries("a", now_ms=link.now_ms)[0].age_ms for node in nodes[:3]]
+        assert max(ages) <= 10 * SECOND_MS
+        assert not any(node.core.isolated(now_ms=link.now_ms) for node in nodes)
 
 
 def test_news_over_tcp():
