@@ -146,7 +146,8 @@ class Agent:
         self.act()
 
     def _has_joined(self) -> bool:
-        return any(member.address in self._seeds.addresses for member in self._core.members.live())
+        members = self._core.members
+        return any(one.address in self._seeds.addresses for one in members.live() if one is not members.own)
 
     def _stored(self, token: int) -> None:
         self._core.stored(token, now_ms=self.now_ms())
@@ -206,12 +207,15 @@ class Agent:
         if self._place is not None:
             due_ms, now_ms = self._place.wakes_at_ms, self.now_ms()
             if due_ms is not None and due_ms <= now_ms:
-                shard_id = self._place.step(now_ms=now_ms)
-                if shard_id is not None:
-                    self._log.info("place", shard_id=shard_id)
-                    self._keeping.put(shard_id)
+                with self._forgiving():  # What others claim is bytes of peers.
+                    self._take_place(self._place.step(now_ms=now_ms))
                 self._perform()
         self._set_alarm()
+
+    def _take_place(self, shard_id: int | None) -> None:
+        if shard_id is not None:
+            self._log.info("place", shard_id=shard_id)
+            self._keeping.put(shard_id)
 
     def _perform(self) -> None:
         for effect in self._core.take():

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Members(Protocol):
     """The part of `membership.members.Members` that a shell looks at."""
 
+    own: Member
+
     @property
     def reachable(self) -> int: ...
     def live(self) -> Sequence[Member]: ...

@@ -229,11 +229,11 @@ class Place:
     @property
     def wakes_at_ms(self) -> int | None:
         """When to call `step`; None: when something has happened."""
+        due_ms = self._claim.wakes_at_ms
         if self._claim.shard_id is None:
-            return self._begins_ms
+            return self._begins_ms if due_ms is None else due_ms
         if self._watch.changed:
             return 0
-        due_ms = self._claim.wakes_at_ms
         if due_ms is None and self._claim.standing is Standing.PROVISIONAL:
             return self._looked_ms + LOOK_MS
         return due_ms

@@ -269,10 +269,24 @@ class Branch:
     def _fits(self, staged: _Staged, limits: TreeLimits) -> bool:
         if staged.size_bytes > limits.max_branch_bytes or len(staged.changes) > 2 * limits.max_branch_keys:
             return False
-        before = {} if staged.reset else self.live
-        if len(before) + len(staged.changes) <= limits.max_branch_keys:
+        if staged.reset:
+            return len(staged.changes) <= limits.max_branch_keys or _keys(staged) <= limits.max_branch_keys
+        keys, size_bytes = len(self.live), self.size_bytes
+        if (
+            keys + len(staged.changes) <= limits.max_branch_keys
+            and size_bytes + staged.size_bytes <= limits.max_branch_bytes
+        ):
             return True
-        keys = len(before)
+        size_bytes += staged.size_bytes
         for path, change in staged.changes.items():
-            keys += (change.value is not None) - (path in before)
-        return keys <= limits.max_branch_keys
+            item = self.live.get(path)
+            keys += (change.value is not None) - (item is not None)
+            if item is not None:
+                size_bytes -= item_bytes(path, item.value)
+            elif path in self.gone:
+                size_bytes -= item_bytes(path, None)
+        return keys <= limits.max_branch_keys and size_bytes <= limits.max_branch_bytes
+
+
+def _keys(staged: _Staged) -> int:
+    return sum(change.value is not None for change in staged.changes.values())

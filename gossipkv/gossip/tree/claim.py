@@ -41,7 +41,7 @@ class Standing(enum.StrEnum):
 
 PICKS_IN_SETTLING: Final = 8  # So many times a node may pick in one convergence time, beside the first two.
 
-_FIRMNESS: Final = {standing: at for at, standing in enumerate(Standing)}
+_FIRMNESS: Final[dict[str, int]] = {standing: at for at, standing in enumerate(Standing)}
 
 
 class Claimant(NamedTuple):
@@ -75,6 +75,7 @@ class Claim:
         self._since_ms = 0  # When this claim began to stand.
         self._picks_at_ms = 0  # Not again before.
         self._lost = False
+        self._waits_until_ms: int | None = None  # There was no room to publish.
         self._count = 0
         self._isolated = False
         self.shard_id: str | None = None
@@ -83,6 +84,8 @@ class Claim:
     @property
     def wakes_at_ms(self) -> int | None:
         """When to call `step`, besides after each change below `nodes`."""
+        if self._waits_until_ms is not None:
+            return self._waits_until_ms
         if self._lost:
             return self._picks_at_ms
         if self.shard_id is None or self.standing is not Standing.PROVISIONAL or self._isolated:
@@ -90,7 +93,22 @@ class Claim:
         return self._since_ms + self._settle_ms
 
     def step(self, *, now_ms: int, isolated: bool = False) -> str | None:
-        """Claim, make way, or confirm; returns an id that has just become firm, to be remembered."""
+        """Claim, make way, or confirm; returns an id that has just become firm, to be remembered.
+
+        Where the tree has no room for the claim, it waits for room: what else this node does does not hang on its id.
+        """
+        if self._waits_until_ms is not None and now_ms < self._waits_until_ms:
+            return None
+        try:
+            firm = self._step(now_ms, isolated=isolated)
+        except TooLarge:
+            self._tree.counters["claim_refused"] += 1
+            self._waits_until_ms = now_ms + self._settle_ms
+            return None
+        self._waits_until_ms = None
+        return firm
+
+    def _step(self, now_ms: int, *, isolated: bool) -> str | None:
         if self.standing is Standing.CONFIGURED:
             if self.shard_id is None and self._wished is not None:
                 self._take(self._wished)
@@ -117,8 +135,9 @@ class Claim:
             self._since_ms = now_ms  # It has not stood before those who might object.
         self._isolated = isolated
         if self.standing is Standing.PROVISIONAL and not isolated and now_ms - self._since_ms >= self._settle_ms:
+            assert self.shard_id is not None
+            self._publish(self.shard_id, Standing.CONFIRMED)
             self.standing = Standing.CONFIRMED
-            self._publish()
             return self.shard_id
         return None
 
@@ -133,22 +152,24 @@ class Claim:
         self._take(shard_id)
 
     def _take(self, shard_id: str) -> None:
-        before, self.shard_id = self.shard_id, shard_id
+        """Claim it and no longer what was claimed before: in this order, so that no reader finds this node nowhere."""
+        before = self.shard_id
         try:
-            self._publish()
+            self._publish(shard_id, self.standing)
         except TooLarge:
             if before is None:
                 raise
+            self.shard_id = None
             self._tree.withdraw(self._path(before))
-            self._publish()
+            self._publish(shard_id, self.standing)
         else:
             if before is not None:
-                self._tree.withdraw(self._path(before))  # Last, if there is room: no reader finds this node nowhere.
+                self._tree.withdraw(self._path(before))
+        self.shard_id = shard_id
 
-    def _publish(self) -> None:
-        assert self.shard_id is not None
-        value = {"claim": self.standing.value, "count": self._count, "uuid": self._uuid}
-        self._tree.publish(self._path(self.shard_id), msgpack.packb(value))
+    def _publish(self, shard_id: str, standing: Standing) -> None:
+        value = {"claim": standing.value, "count": self._count, "uuid": self._uuid}
+        self._tree.publish(self._path(shard_id), msgpack.packb(value))
 
     def _path(self, shard_id: str) -> str:
         return f"{NODES}/{shard_id}@{self._address}"
@@ -191,6 +212,9 @@ def _read(value: bytes) -> Claimant | None:
     """A claim of another; None: of no version that this one knows."""
     try:
         said = msgpack.unpackb(value)
-        return Claimant(_FIRMNESS[Standing(said["claim"])], int(said["count"]), bytes(said["uuid"]))
-    except (ValueError, TypeError, KeyError, msgpack.UnpackException):
+    except (ValueError, msgpack.UnpackException):
         return None
+    match said:
+        case {"claim": str(standing), "count": int(picks), "uuid": bytes(uuid)} if standing in _FIRMNESS:
+            return Claimant(_FIRMNESS[Standing(standing)], picks, uuid)
+    return None

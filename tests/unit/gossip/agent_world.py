@@ -8,8 +8,10 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.gossip.agent import Agent
+from gossipkv.gossip.member import Member, State
 
 PEER = Address("10.0.0.2", 7070)
+OWN = Member(b"o" * 8, "own", b"o" * 16, Address("10.0.0.1", 7070), 1, 0, State.ALIVE)
 NEVER_MS = 10**12
 
 
@@ -181,8 +183,8 @@ class Core:
         self.counters = Counter()
         self.wakes_at_ms = NEVER_MS
         self.period_ms = None
-        self.live = []
-        self.members = SimpleNamespace(live=lambda: self.live, reachable=2)
+        self.live = [OWN]
+        self.members = SimpleNamespace(own=OWN, live=lambda: self.live, reachable=2)
         self.defects = {}  # What it stumbles over, once.
         self.on = {}  # What it leaves behind when it hears such a thing.
 

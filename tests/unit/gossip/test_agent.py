@@ -13,7 +13,7 @@ from gossipkv.errors import LocalError, StorageError
 from gossipkv.gossip import agent as shell
 from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
 from gossipkv.gossip.member import Member, State
-from tests.unit.gossip.agent_world import PEER, World
+from tests.unit.gossip.agent_world import OWN, PEER, World
 
 ALPHA = Member(b"a" * 8, "alpha", b"u" * 16, PEER, 3, 1, State.SUSPECT)
 
@@ -325,7 +325,10 @@ class Place:
         """One step."""
         self.stepped.append(now_ms)
         self.wakes_at_ms = now_ms + 1000 if len(self.given) > 1 else None
-        return self.given.pop(0)
+        given = self.given.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
 
 
 async def test_a_place_is_claimed_in_its_own_time_and_kept(autojump_clock, nursery):
@@ -338,6 +341,17 @@ async def test_a_place_is_claimed_in_its_own_time_and_kept(autojump_clock, nurse
     assert place.stepped == [0, 700, 1700]
     assert world.keeper.kept == [{"shard_id": 3}]
     assert world.datagrams.sent == [(PEER, b"claimed")]
+
+
+async def test_a_claim_that_meets_a_defect_does_not_end_the_node(autojump_clock, nursery):
+    """It is counted and told, and the step comes again."""
+    place = Place(1000, ZeroDivisionError(), 3, None)
+    world = World(place=place)
+    await nursery.start(world.agent.run)
+    await trio.sleep(5)
+    assert place.stepped == [0, 1000, 2000, 3000]
+    assert world.agent.counters()["gossip_defects"] == 1
+    assert world.keeper.kept == [{"shard_id": 3}]
 
 
 async def test_what_others_claim_is_looked_at_at_once(autojump_clock, nursery):
@@ -387,18 +401,20 @@ async def test_names_are_looked_up_again_while_nobody_answers_there(autojump_clo
     world = World([name])
     await nursery.start(world.agent.run)
     assert world.core.of("start")[0][2:] == ((), (PEER,), False)
-    world.sockets.names[name] = [PEER]
+    world.sockets.names[name] = [OWN.address]  # As of a service without an address of its own: those that are up.
     await trio.sleep(60)
-    assert world.core.of("join") == [(1000, "join", (PEER,))]
+    world.sockets.names[name] = [OWN.address, PEER]
+    await trio.sleep(60)
+    assert [joined for _, _, joined in world.core.of("join")] == [(OWN.address,), (OWN.address, PEER)]
     assert world.sockets.looked_up[name] < 10
-    world.core.live = [ALPHA]
+    world.core.live.append(ALPHA)
     before = world.sockets.looked_up[name]
     world.sockets.names[name] = [Address("10.0.0.3", 7070)]
     await trio.sleep(300)
     assert world.sockets.looked_up[name] == before
-    world.core.live = []
+    world.core.live.remove(ALPHA)
     await trio.sleep(60)
-    assert world.core.of("join")[1:][0][2] == (Address("10.0.0.3", 7070),)
+    assert world.core.of("join")[2:][0][2] == (Address("10.0.0.3", 7070),)
 
 
 async def test_a_name_that_is_unknown_for_a_while_stands_for_what_it_did(autojump_clock, nursery):

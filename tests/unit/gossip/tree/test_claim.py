@@ -7,6 +7,7 @@ import pytest
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.member import State
+from gossipkv.gossip.tree.branch import Outcome
 from gossipkv.gossip.tree.claim import Claim, Standing
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
@@ -83,7 +84,10 @@ def ids(claimers: list[Claimer]) -> list[str]:
 def put(reader: Node, name: str, shard_id: str, state: State = State.ALIVE, **value: object) -> None:
     """Another's claim, as it stands at a reader."""
     other = Link().node(name)
-    other.tree.publish(f"nodes/{shard_id}@{address_of(name)}", msgpack.packb(value))
+    packed = value.pop("packed", None)
+    other.tree.publish(
+        f"nodes/{shard_id}@{address_of(name)}", packed if isinstance(packed, bytes) else msgpack.packb(value)
+    )
     reader.on_record(member(name), now_ms=0)
     for part in other.tree.rumours.take(1000, 1):
         for delta in packets.read_parts(part, 0):
@@ -225,6 +229,67 @@ def test_what_a_newer_version_says_takes_its_id() -> None:
     put(me.node, "c", "3", claim=[1], count="x")
     me.step()
     assert me.claim.shard_id == "3"
+
+
+CLAIM = {"claim": "confirmed", "count": 1, "uuid": b"a"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"count": float("inf")}, {"count": float("nan")}, {"count": None}, {"uuid": 1 << 63}, {"uuid": 1 << 62},
+        {"uuid": "a"}, {"uuid": [1]}, {"claim": {}}, {"claim": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_claim_of_other_types_takes_its_id_and_harms_nobody(wrong: dict[str, object]) -> None:
+    """Whatever a peer packs into it; numbers that ask for memory among it."""
+    me = Claimer(Link(), "me")
+    put(me.node, "a", "1", **{**CLAIM, **wrong})
+    me.step()
+    assert me.claim.shard_id == "2"
+
+
+def test_a_claim_that_is_no_map_takes_its_id() -> None:
+    """Nor anything else that bytes can be."""
+    for value in (
+        b"",
+        b"\xc1",
+        b"\x91" * 200,
+        msgpack.packb([1]),
+        msgpack.packb({1: 2}),
+        b"\xd6\xff1234",
+        b"\xc7\x05\xff12345",
+    ):
+        me = Claimer(Link(), "me")
+        put(me.node, "a", "1", packed=value)
+        me.step()
+        assert me.claim.shard_id == "2", value
+
+
+@pytest.mark.parametrize("configured", [None, "west-1"])
+def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
+    """The node goes on without an id, does not try all the time, and claims when there is room."""
+    link = Link()
+    me = Claimer(link, "me", configured=configured, limits=TreeLimits(max_tree_bytes=4000))
+    for number, name in enumerate(("first", "second", "third"), start=1):
+        me.node.on_record(member(name), now_ms=0)
+        change = packets.Change(1, f"big/{number}", bytes(970))
+        delta = packets.Delta(member(name).id, 1, 0, 0, 1, 1, reset=False, changes=(change,))
+        assert me.node.tree.apply(delta) is Outcome.ADVANCED
+    me.step()
+    assert (me.claim.shard_id, me.remembered) == (None, None)
+    assert me.node.tree.counters["claim_refused"] == 1
+    assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
+    me.step()
+    assert me.node.tree.counters["claim_refused"] == 1
+    me.node.on_record(member("third", state=State.DEAD), now_ms=link.now_ms)
+    link.pass_time(SETTLE_MS)
+    me.step()
+    assert me.claim.shard_id == (configured or "1")
+    link.pass_time(SETTLE_MS)
+    me.step()
+    assert me.remembered == (configured or "1")
 
 
 def test_configured_ids_are_shared_and_never_given_up() -> None:

@@ -277,6 +277,25 @@ def test_memory_is_bounded_by_the_whole() -> None:
     assert made.counters["branch_refused"]
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_no_branch_takes_more_than_half_of_the_whole(reset: bool) -> None:
+    """However it comes: in one piece, key after key, or the same keys again and again."""
+    limits = TreeLimits(max_tree_bytes=1 << 16)
+    made = tree(limits)
+    for number in range(1, 200):
+        # Every other change sets a key that is there already: it costs nothing more.
+        change = packets.Change(number, f"k/{number // 2}", bytes(200))
+        sent = Delta(ANN, 1, 0, 0 if reset else number - 1, number, number, reset=reset, changes=(change,))
+        outcome = made.apply(sent)
+        assert made.size_bytes <= limits.max_branch_bytes
+        if outcome is not Outcome.ADVANCED:
+            break
+    assert reset or outcome is Outcome.REFUSED
+    cost = ITEM_OVERHEAD_BYTES + 200 + len("k/10")
+    assert reset or made.size_bytes > limits.max_branch_bytes - cost
+    made.publish("nodes/1@here")
+
+
 def test_tombstones_go_when_all_live_members_have_them() -> None:
     """The dead are not waited for, newcomers neither: they get what there is then."""
     made = tree()
