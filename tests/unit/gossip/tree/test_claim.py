@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.member import State
 from gossipkv.gossip.tree.branch import Outcome
 from gossipkv.gossip.tree.claim import Claim, Standing
+from gossipkv.gossip.tree.claim import _read as read_claim
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
 
@@ -265,6 +268,25 @@ def test_a_claim_that_is_no_map_takes_its_id() -> None:
         put(me.node, "a", "1", packed=value)
         me.step()
         assert me.claim.shard_id == "2", value
+
+
+_SAID = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | st.text(max_size=9)
+    | st.binary(),
+    lambda inner: st.binary() | st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.binary(max_size=200) | st.fixed_dictionaries(dict.fromkeys(CLAIM, _SAID)).map(msgpack.packb))
+def test_any_bytes_are_a_claim_or_none(value: bytes) -> None:
+    """Reading them raises nothing; a claim has the types that claims are compared by."""
+    claimant = read_claim(value)
+    assert claimant is None or claimant <= claimant._replace(picks=claimant.picks + 1, uuid=claimant.uuid + b"a")
 
 
 @pytest.mark.parametrize("configured", [None, "west-1"])
