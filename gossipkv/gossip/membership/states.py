@@ -4,7 +4,7 @@ A statement counts only when its rank is larger than that of what is known (`mem
 address, only for an epoch that is known.  What is not in the table changes nothing.
 
 Two rules are in the table and not in the order of ranks.  A RECORD never kills: what a full exchange or a bystander
-calls dead is suspected, and whoever hears of it may refute.  And nobody is dead who was never seen alive: an unknown
+calls dead is suspected, and may refute within the least time.  And nobody is dead who was never seen alive: an unknown
 member becomes known by a RECORD alone; one that is dead already is only remembered, so that it does not come back.
 """
 

@@ -1,7 +1,7 @@
 """How long a suspected member has to refute (Lifeguard's dynamic suspicion).
 
 Nobody but me has missed it: then it has long, since the fault may be mine.  Each further accuser shortens the time,
-down to the least.  A deadline only ever moves in.
+down to the least; so does hearing that it is dead to others.  A deadline only ever moves in.
 """
 
 from __future__ import annotations
