@@ -84,6 +84,7 @@ SENT_ALL = "sent at rest in all, {members} members"
 WRONG_STARVED = "healthy called dead, I/O of {starved} of {members} starved {starved_s} s of each and 1"
 WRONG_DAY = "healthy called dead in 24 h of 128 members at 1 % loss"
 HEALED = "the same view everywhere after {apart_s} s apart"
+HEALED_CRASHED = "the same when a member crashed meanwhile, {apart_s} s apart, longest"
 SIMULATED = "CPU of a simulated node-hour"
 
 ITSELF = ""  # A goal for our own figure rather than for a ratio.
@@ -189,11 +190,14 @@ def _gossip() -> Iterator[Goal]:
         yield Goal(f"{gossip(FIRST_DEAD_LOCAL, members)}, p50", ITSELF, p50)
         yield Goal(f"{gossip(FIRST_DEAD_LOCAL, members)}, p99", ITSELF, p99)
     yield Goal(LEFT, ITSELF, 1.5)
-    yield Goal(WRONG_STARVED.format(starved=4, starved_s=16, members=128), ITSELF, 0)
+    for starved in (1, 2, 4):
+        yield Goal(WRONG_STARVED.format(starved=starved, starved_s=16, members=128), ITSELF, 0)
     yield Goal(WRONG_STARVED.format(starved=16, starved_s=32, members=128), WITHOUT, 0.01)
     yield Goal(WRONG_DAY, ITSELF, 0)
-    for apart_s in (30, 600, 3600, 24 * 3600):
+    for apart_s in (5, 20, 30, 600, 3600, 24 * 3600):
         yield Goal(HEALED.format(apart_s=apart_s), ITSELF, 35)
+    for apart_s in (5, 12, 20):
+        yield Goal(HEALED_CRASHED.format(apart_s=apart_s), ITSELF, 35)
     yield Goal(SIMULATED, ITSELF, 50)  # Twenty node-hours a second.
 
 

@@ -19,6 +19,8 @@ import pytest
 
 from tests.mutants.table import MUTANTS
 
+TESTS = Path(__file__).parents[1]
+
 
 class Patching(MetaPathFinder, Loader):
     """Finds one module, and loads it patched."""
@@ -55,6 +57,47 @@ def patched_text(mutant, text):
     return text
 
 
+class Properties:
+    """Looks at the tests that fail: a property that does not hold says so, anything else has only been raised."""
+
+    def __init__(self):
+        self.broken = []
+        self.raised = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        """The first property ends the run; before it, what was raised may hide one in another test."""
+        report = yield
+        if report.failed:
+            said = self.broken if is_a_property(call.excinfo.value) else self.raised
+            said.append(f"{report.nodeid}: {report.longreprtext}")
+            if self.broken:
+                item.session.shouldstop = "one is enough"
+        return report
+
+
+def is_a_property(error):
+    """Whether it is an assertion that a test itself has made, and not something on the way to it."""
+    if isinstance(error, BaseExceptionGroup):  # Hypothesis found several.
+        return any(map(is_a_property, error.exceptions))
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, AssertionError) and bool(frames) and in_tests(frames[-1])
+
+
+def in_tests(frame):
+    """Whether it runs code of a test."""
+    return Path(frame.f_code.co_filename).is_relative_to(TESTS)
+
+
+def properties(path):
+    """What the tests of properties in this file say."""
+    said = Properties()
+    pytest.main(["-q", "-p", "no:randomly", "-p", "no:cacheprovider", path], plugins=[said])
+    if said.broken:
+        return {"property": said.broken[0]}
+    return {"raised": said.raised[0]} if said.raised else {}
+
+
 def broken(aims):
     """What each aim says is broken, up to the first that says anything; an aim that raises says nothing."""
     swarm = importlib.import_module("gossipkv.testing.swarm")  # Not before the patch is in place.
@@ -63,8 +106,7 @@ def broken(aims):
     for aim in aims:
         try:
             if aim.endswith(".py"):
-                failed = pytest.main(["-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", aim])
-                found = {"property": aim} if failed == pytest.ExitCode.TESTS_FAILED else {}
+                found = properties(aim)
             elif aim.isdigit():
                 found = {violation.checker: str(violation) for violation in swarm.run(swarm.Plan(int(aim))).violations}
             else:
@@ -73,14 +115,13 @@ def broken(aims):
             said[aim] = {"raised": traceback.format_exc(limit=-6)}
             continue
         said[aim] = found
-        if found:
+        if found.keys() - {"raised"}:
             break
     return said
 
 
-def main():
+def main(mutant):
     """Patch, run, print."""
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == sys.argv[1])
     patching = Patching(mutant)
     sys.meta_path.insert(0, patching)
     with contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
@@ -90,4 +131,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(next(mutant for mutant in MUTANTS if mutant.name == sys.argv[1]))

@@ -6,12 +6,15 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.patched import patched_text
-from tests.mutants.table import MUTANTS
+from gossipkv.gossip import packets
+from gossipkv.gossip.packets import Malformed
+from tests.mutants.patched import is_a_property, patched_text
+from tests.mutants.table import MUTANTS, Mutant
 from tests.simulation.scenarios import SCENARIOS
 
 LEAST = 12
@@ -40,10 +43,56 @@ def test_it_is_a_patch_of_the_code_as_it_is(mutant):
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_it_is_killed(mutant):
     """One of its aims, all of which are right without it, says that a promise is broken."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.mutants.patched", mutant.name], capture_output=True, text=True, check=False
-    )
+    said = child("-m", "tests.mutants.patched", mutant.name)
+    assert mutant.by in killers(said), f"survived {list(said)}: {said}"
+
+
+PROPERTIES = "tests/unit/gossip/tree/test_branch_properties.py"
+APPLY = '        """Take changes of this epoch; a step if readers see another state now."""\n'
+
+RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is None, delta"}
+
+
+@pytest.mark.parametrize("aim", [PROPERTIES, "large_branches"])
+@pytest.mark.parametrize("error", [KeyError, AssertionError])
+def test_what_only_raises_is_not_killed(error, aim):
+    """An exception or an assertion in the patched function is told, and kills nothing, whatever the aim."""
+    mutant = Mutant("raises", "gossipkv.gossip.tree.branch", APPLY, f"{APPLY}        {RAISED[error]}\n", (aim,), "")
+    run = "from tests.mutants import patched, table\npatched.main(table.Mutant(**{}))"
+    said = child("-c", run.format(asdict(mutant)))
+    assert killers(said) == set()
+    assert error.__name__ in said[aim]["raised"]
+
+
+def a_property():
+    """As a test makes it."""
+    assert sum([1, 1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "kills"),
+    [
+        (a_property, True),
+        (lambda: packets.part(packets.RECORD, bytes(1 << 16)), False),  # An assertion, and not of a test.
+        (lambda: packets.read_who(b""), False),
+        (lambda: {}["no such key"], False),
+    ],
+)
+def test_a_property_is_told_from_what_is_raised(call, kills):
+    """It is an assertion that stands in the tests, alone or among others; what else ends a test is not."""
+    with pytest.raises((AssertionError, KeyError, Malformed)) as raised:
+        call()
+    assert is_a_property(raised.value) is kills
+    assert is_a_property(ExceptionGroup("several", [KeyError(), raised.value])) is kills
+
+
+def killers(said):
+    """The checkers that spoke."""
+    return {checker for found in said.values() for checker in found} - {"raised"}
+
+
+def child(*command):
+    """What a patched process says."""
+    ran = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout)
-    killers = {checker for found in said.values() for checker in found} - {"raised"}
-    assert mutant.by in killers, f"survived {list(said)}: {said}"
+    return json.loads(ran.stdout)

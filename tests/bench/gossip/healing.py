@@ -1,22 +1,26 @@
-"""How long after a partition of any length everybody shows the same."""
+"""How long after a partition of any length everybody shows the same, also of who crashed meanwhile."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.testing.checkers import shows_the_truth
+from gossipkv.gossip.member import State
+from gossipkv.testing.checkers import own, view
 from gossipkv.testing.history import History
-from gossipkv.testing.members import formed
+from gossipkv.testing.members import formed, gossip
 from gossipkv.testing.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
+    from gossipkv.gossip.member import Member
     from gossipkv.gossip.profile import Profile
+    from gossipkv.testing.machine import Machine
+    from gossipkv.testing.world import World
 
 PATIENCE_US = 600 * SECOND
 
 
-def healed_s(seed: int, members: int, profile: Profile, time_us: int) -> float:
-    """Two halves, each of which publishes and withdraws meanwhile."""
+def healed_s(seed: int, members: int, profile: Profile, time_us: int, *, crash: bool = False) -> float:
+    """Two halves, each of which publishes and withdraws meanwhile; a member may crash at any moment of it, for good."""
     world = formed(seed, members, profile)
     history = History(world)
     chance = world.streams["bench"]
@@ -25,14 +29,37 @@ def healed_s(seed: int, members: int, profile: Profile, time_us: int) -> float:
     world.run(5 * SECOND)
     sides = chance.sample(world.machines, members)
     world.network.partition(sides[: members // 2], sides[members // 2 :])
+    if crash:
+        world.scheduler.after(int(chance.random() * time_us), chance.choice(sides).crash)
     world.run(time_us // 2)
-    for machine in chance.sample(world.machines, members // 2):
+    up = [machine for machine in world.machines if machine.is_up]
+    for machine in chance.sample(up, members // 2):
         history.withdraw(machine, "keys/before")
         history.publish(machine, "keys/during", b"")
     world.run(time_us - time_us // 2)
     world.network.heal()
     began_us = world.now_us
-    while shows_the_truth(world, history) is not None:
-        assert world.now_us < began_us + PATIENCE_US, shows_the_truth(world, history)
+    while (wrong := _wrong(world, history)) is not None:
+        assert world.now_us < began_us + PATIENCE_US, f"seed {seed}: {wrong}"
         world.run(250 * MS)
     return (world.now_us - began_us) / SECOND
+
+
+def _wrong(world: World, history: History) -> str | None:
+    """What somebody shows that is not so; who is down is to be dead to all."""
+    for machine in world.machines:
+        if machine.is_up:
+            shown = {member.name: member for member in gossip(machine).members.list()}
+            entries = view(machine, everything=False)
+            for other in world.machines:
+                if not _is_true(shown.get(other.name), other):
+                    return f"{machine.name} shows {shown.get(other.name)}"
+                if entries.get(other.name, {}) != (history.published(other) if other.is_up else {}):
+                    return f"{machine.name} does not show what {other.name} publishes"
+    return None
+
+
+def _is_true(member: Member | None, machine: Machine) -> bool:
+    if machine.is_up:
+        return member == own(machine)
+    return member is not None and member.state is State.DEAD

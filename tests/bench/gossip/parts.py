@@ -34,13 +34,16 @@ class Load:
     changes: tuple[int, ...] = (300, 200, 150, 60)
     lost_changes: tuple[int, ...] = (1000, 500, 200)  # Of all sizes but the largest.
     rest_s: int = 120
-    starved: tuple[tuple[int, int], ...] = ((4, 16), (16, 32))  # How many members, and for how long out of it plus 1 s.
+    # How many members, and for how long out of it plus 1 s.
+    starved: tuple[tuple[int, int], ...] = ((1, 16), (2, 16), (4, 16), (16, 32))
     starved_members: int = 128
     starved_runs: int = 5  # Each with another seed: one unlucky verdict may be told a hundred times, or never.
     day_hours: float = 24
     day_members: int = 128
-    apart_s: tuple[int, ...] = (30, 600, 3600, 24 * 3600)
+    apart_s: tuple[int, ...] = (5, 20, 30, 600, 3600, 24 * 3600)
     apart_members: int = 16
+    crashed_s: tuple[int, ...] = (5, 12, 20)  # About a suspicion: some hold who crashed for dead, some do not.
+    crashed_runs: int = 100  # Each with another seed, and others that know it.
     speed_s: int = 60
     rounds: int = 5
 
@@ -52,13 +55,15 @@ QUICK = Load(
     changes=(10, 5),
     lost_changes=(10,),
     rest_s=10,
-    starved=((1, 4),),
+    starved=((1, 4), (2, 4)),
     starved_members=16,
     starved_runs=1,
     day_hours=0.01,
     day_members=8,
-    apart_s=(30,),
+    apart_s=(5,),
     apart_members=4,
+    crashed_s=(5,),
+    crashed_runs=2,
     speed_s=2,
     rounds=1,
 )
@@ -99,6 +104,7 @@ def spreading(load: Load, notes: list[str]) -> Iterator[Measurement]:
     for members, count in zip(load.sizes, load.changes, strict=True):
         machine.say(f"  {count} changes among {members}")
         spread = changes.changes(SEED, members, LAN, count)
+        assert not spread.missing  # The quantiles are of all changes, and not of those that went well.
         rounds = [took / ROUND_S for took in spread.everywhere_s]
         yield from _two(goals.gossip(goals.CHANGE, members), "rounds", rounds)
         machine.say(f"  {count} changes among {members}, 30 % loss")
@@ -153,7 +159,15 @@ def healed(load: Load, notes: list[str]) -> Iterator[Measurement]:
         machine.say(f"  {apart_s} s apart")
         took = healing.healed_s(SEED, load.apart_members, LAN, apart_s * SECOND)
         yield _figure(goals.HEALED.format(apart_s=apart_s), "s", took)
+    for apart_s in load.crashed_s:
+        machine.say(f"  {apart_s} s apart, one crashed")
+        took = max(
+            healing.healed_s(seed, load.apart_members, LAN, apart_s * SECOND, crash=True)
+            for seed in range(SEED, SEED + load.crashed_runs)
+        )
+        yield _figure(goals.HEALED_CRASHED.format(apart_s=apart_s), "s", took)
     notes.append(f"Two halves of {load.apart_members} members, keys published and withdrawn on both sides meanwhile")
+    notes.append(f"With a crash: {load.crashed_runs} runs, until who crashed is dead to all")
 
 
 def simulator(load: Load, notes: list[str]) -> Iterator[Measurement]:

@@ -42,7 +42,7 @@ async def test_the_core_is_woken_at_its_time(autojump_clock, nursery):
 
 
 async def test_what_waits_is_heard_before_a_time_that_ran_out(autojump_clock, nursery):
-    """After a stall the answers lie in the socket: all of them come before the alarm, however many batches they are."""
+    """alloy#2916, dskit#960: no queue to overflow; after a stall all that lies in the socket comes before the alarm."""
     world = World()
     world.core.wakes_at_ms = 100
     await nursery.start(world.agent.run)

@@ -272,7 +272,7 @@ def test_restarted_on_both_sides_of_a_partition():
 
 
 def test_seeds_are_asked_until_one_is_there():
-    """A seed that comes up a minute later is found, with pauses that grow to the reconnect interval and no further."""
+    """CASSANDRA-150: a seed that comes up late is found, with pauses up to the reconnect interval and no longer."""
     link = Link()
     second = no_id(link, "b")
     link.start(second, Address("10.0.0.1", 9000))

@@ -245,7 +245,7 @@ def test_left_is_not_refuted_by_the_one_who_left():
 
 
 def test_left_by_mistake():
-    """A live node that hears that it has left in this epoch takes a new one: nobody comes back from LEFT within one."""
+    """serf#359: who is said to have left and lives takes a new epoch: nobody comes back from LEFT within one."""
     link = Link()
     nodes = link.cluster(4)
     own = nodes[1].core.members.own

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +16,9 @@ from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, Node, all_alive, all_see
 from tests.unit.gossip.membership.believing import Believer, member
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ALIVE, SUSPECT, DEAD, LEFT = State
 SECOND_MS = 1000
@@ -165,7 +171,7 @@ def test_foca_25_no_flood_of_the_undead():
 
 @pytest.mark.parametrize("hours", [0.02, 1, 23])
 def test_memberlist_222_partitions_heal_by_themselves(hours):
-    """Two halves find each other again without an operator, however long they were apart."""
+    """memberlist#222, foca#15, ringpop#42, ringpop-go#135, antrea#4491: halves find each other by themselves."""
     link = Link()
     nodes = link.cluster(4)
     halves(link, nodes)
@@ -198,7 +204,7 @@ def test_many_dead_do_not_hide_the_one_that_came_back():
 
 
 def test_habitat_5581_a_restart_beats_what_was_said_before():
-    """An incarnation that began at zero lost against the dead one's; here the epoch is kept, and beats any."""
+    """habitat#5581, memberlist#345: an incarnation from zero lost against the dead one's; a kept epoch beats any."""
     link = Link()
     nodes = link.cluster(4)
     for _ in range(3):
@@ -213,19 +219,25 @@ def test_habitat_5581_a_restart_beats_what_was_said_before():
     assert link.run(3 * SECOND_MS, lambda: all_alive([*nodes[:3], back]))
 
 
-def test_consul_6897_same_name_new_address():
-    """A dead member's name comes back at another address: it is let in at once, and the old address is forgotten."""
+@pytest.mark.parametrize("left", [False, True], ids=["died", "left"])
+def test_consul_6897_same_name_new_address(left):
+    """memberlist#157, #189, consul#6897, cortex#2130: a name that is free again is let in elsewhere, and at once."""
     link = Link()
     nodes = link.cluster(4)
+    if left:
+        nodes[3].core.leave(now_ms=link.now_ms)
+        link.settle(nodes[3])
+        link.run(SECOND_MS)
     link.kill(nodes[3])
-    link.run(40 * SECOND_MS)
+    link.run(0 if left else 40 * SECOND_MS)
+    assert {node.states()["n03"] for node in nodes[:3]} == {"LEFT" if left else "DEAD"}
     back = link.start(link.node("n03", epoch=2, port=9999), nodes[0])
     assert link.run(3 * SECOND_MS, lambda: all_alive([*nodes[:3], back]))
     assert {node.core.members.get(back.core._id).address for node in nodes[:3]} == {back.address}
 
 
 def test_serf_604_the_dead_go():
-    """A dead member is forgotten by everybody at the end of its time, and does not come back."""
+    """serf#604, consul#21633, consul#1440: the dead are forgotten by all when their time is over, and for good."""
     link = Link()
     nodes = link.cluster(6, profile=SHORT_MEMORY)
     link.kill(nodes.pop())
@@ -236,7 +248,7 @@ def test_serf_604_the_dead_go():
 
 
 def test_chitchat_161_the_dead_do_not_circulate():
-    """Nodes that learned of a death at different times forget it together, so nobody learns it anew from another."""
+    """chitchat#155, #161, quickwit#5135: whoever learned of a death when, all forget it together, and for good."""
     link = Link()
     nodes = link.cluster(4, profile=SHORT_MEMORY)
     link.kill(nodes.pop())
@@ -280,7 +292,7 @@ def test_chitchat_94_an_old_epoch_is_forgotten_with_the_new():
 
 
 def test_consul_9927_queues_are_bounded():
-    """A node that flaps a thousand times is one rumour, and so is each other subject."""
+    """consul#9926, consul#9927, memberlist#167: one rumour for each subject, however often it changes."""
     believer = Believer(*(member(f"n{i}") for i in range(10)))
     for incarnation in range(1000):
         believer.verdict(member("n3", SUSPECT, incarnation=incarnation))
@@ -300,7 +312,7 @@ def test_memberlist_311_a_member_is_told_of_whoever_it_pings():
 
 
 def test_flapping_does_not_end_a_node():
-    """Sequins died of a flapping ZooKeeper: ten short partitions in a minute end nothing."""
+    """sequins#151, #157, #158: it died of a flapping ZooKeeper; ten short partitions in a minute end nothing."""
     link = Link()
     nodes = link.cluster(6)
     for _ in range(10):
@@ -367,3 +379,148 @@ def test_isolated():
         link.kill(node)
     link.run(20 * SECOND_MS)
     assert not nodes[0].core.isolated(now_ms=link.now_ms)
+
+
+def dead_among(nodes: list[Node]) -> set[tuple[str, str]]:
+    """Who of these called whom of these dead."""
+    names = {node.me.name for node in nodes}
+    return {
+        (node.me.name, change.member.name)
+        for node in nodes
+        for change in node.changes
+        if change.member.state is DEAD and change.member.name in names
+    }
+
+
+@contextlib.contextmanager
+def starved(link: Link, nodes: list[Node]) -> Iterator[None]:
+    """Nothing comes out of these or gets in while the block runs, and their timers go on; afterwards it all does."""
+    ill = {node.address for node in nodes}
+    held, send = [], link._send
+
+    def hold(source: Address, to: Address, packet: bytes) -> None:
+        if ill.isdisjoint((source, to)):
+            send(source, to, packet)
+        else:
+            held.append((source, to, packet))
+
+    link._send = hold
+    link.cut = lambda source, to: not ill.isdisjoint((source, to))
+    yield
+    link._send = send
+    link.cut = lambda source, to: False
+    for packet in held:
+        send(*packet)
+
+
+@pytest.mark.parametrize("busy", [1, 4])
+def test_serf_269_members_do_not_flap_for_a_busy_one(busy):
+    """serf#269, #336, consul#1212: who has its I/O starved for 16 s of 17 accuses many, and kills no healthy one."""
+    link = Link()
+    nodes = link.cluster(24)
+    for _ in range(7):
+        with starved(link, nodes[:busy]):
+            link.run(16 * SECOND_MS)
+        link.run(SECOND_MS)
+    assert SUSPECT in {change.member.state for change in nodes[0].changes}
+    assert dead_among(nodes[busy:]) == set()
+    assert link.run(35 * SECOND_MS, lambda: all_alive(nodes))
+
+
+def test_scylla_5677_members_do_not_flap_for_lost_packets():
+    """A threshold on the times between heartbeats made nodes go up and down; half of all packets lost kills none."""
+    link = Link()
+    nodes = link.cluster(16)
+    link.loss = 0.5
+    link.run(120 * SECOND_MS)
+    assert dead_among(nodes) == set()
+
+
+def test_memberlist_145_who_hardly_hears_harms_nobody():
+    """Of what is sent to one member four fifths are lost, over TCP as over UDP: nobody else is ever called dead."""
+    link = Link()
+    nodes = link.cluster(24)
+    deaf = nodes[5]
+    link.cut = lambda source, to: to == deaf.address and link.random.random() < 0.8
+    link.run(300 * SECOND_MS)
+    others = [node for node in nodes if node is not deaf]
+    assert any(change.member.state is SUSPECT for change in deaf.changes)
+    assert dead_among(others) == set()
+    link.cut = lambda source, to: False
+    assert link.run(35 * SECOND_MS, lambda: all_alive(nodes))
+
+
+def test_memberlist_243_the_work_of_a_node_does_not_grow():
+    """At rest each node sends as many packets, and wakes as often, among sixty-four as among eight."""
+
+    def work(size: int) -> tuple[float, float]:
+        link = Link()
+        nodes = link.cluster(size)
+        link.run(10 * SECOND_MS)
+        sent, woken = [0], [0]
+
+        def counted(source: Address, to: Address) -> bool:
+            sent[0] += 1
+            return False
+
+        def counting(wake):
+            def woke(*, now_ms):
+                woken[0] += 1
+                wake(now_ms=now_ms)
+
+            return woke
+
+        link.udp_cut = counted
+        for node in nodes:
+            node.core.wake = counting(node.core.wake)
+        link.run(60 * SECOND_MS)
+        return sent[0] / size, woken[0] / size
+
+    few, many = work(8), work(64)
+    assert few[0] > 60
+    assert few[1] > 60
+    assert many[0] < 1.1 * few[0]
+    assert many[1] < 1.1 * few[1]
+
+
+def test_chitchat_126_a_second_death_is_found_as_soon_as_the_first():
+    """A window of old intervals made who had been away seem alive for longer; here a death leaves nothing behind."""
+    link = Link()
+    nodes = link.cluster(8)
+    epochs = count(2)
+    bound_ms = 2 * 8 * LAN.probe_interval_ms + LAN.suspicion_least_ms(8)
+    for away_ms in (120 * SECOND_MS, 600 * SECOND_MS, 0):
+        gone = nodes.pop()
+        link.kill(gone)
+        assert link.run(bound_ms, lambda: all(node.states()["n07"] == "DEAD" for node in nodes))
+        link.run(away_ms)
+        nodes.append(link.start(link.node("n07", epoch=next(epochs), port=gone.address.port), nodes[0]))
+        assert link.run(10 * SECOND_MS, lambda: all_alive(nodes))
+
+
+def test_alertmanager_1409_who_is_alone_queues_little():
+    """Cut off, a member publishes ten thousand times: what waits to be told does not grow, and all is told after."""
+    link = Link()
+    nodes = link.cluster(4)
+    link.cut = lambda source, to: nodes[0].address in {source, to}
+    sizes = set()
+    for number in range(10_000):
+        nodes[0].core.tree.publish(f"keys/{number % 40}", b"%d" % number)
+        if number % 100 == 0:
+            link.settle(nodes[0])
+            link.run(100)
+            sizes.add(nodes[0].core.tree.rumours.size)
+    assert max(sizes) <= 2 * LAN.packet_bytes
+    assert len(nodes[0].core._rumours) <= len(nodes)
+    link.cut = lambda source, to: False
+    assert link.run(35 * SECOND_MS, lambda: all(len(node.core.tree.children("keys")) == 40 for node in nodes))
+
+
+@pytest.mark.parametrize("size", [1, 126, 127, 128, 255, 256, 1000])
+def test_cortex_4326_any_number_of_parts_is_read_as_written(size):
+    """A count of one byte broke the messages of 127 members and more: here nothing counts in a byte."""
+    said = [packets.Verdict(number.to_bytes(8, "big"), SUSPECT, number, 1, bytes(8)) for number in range(size)]
+    assert [*packets.read_parts(b"".join(map(packets.verdict, said)), 0)] == said
+    known = [packets.Known(one.id, ALIVE, one.incarnation, 1, size, 0) for one in said]
+    (part,) = packets.read_parts(packets.digest(bytes(8), b"\xff" * 8, [packets.known(one) for one in known]), 0)
+    assert part.known == tuple(known)

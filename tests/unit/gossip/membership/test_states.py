@@ -86,7 +86,7 @@ def test_suspicion_runs_out():
 
 @pytest.mark.parametrize("state", [DEAD, LEFT])
 def test_the_gone_are_forgotten(state):
-    """After two days a dead epoch is forgotten, and not before."""
+    """foca#19: after two days a dead epoch is forgotten, and not before."""
     believer = brought_to(state)
     believer.wait(48 * 3_600_000 - 1)
     assert believer.state("x") is state

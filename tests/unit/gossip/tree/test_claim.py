@@ -100,7 +100,7 @@ def put(reader: Node, name: str, shard_id: str, state: State = State.ALIVE, **va
 
 
 def test_the_smallest_free_number() -> None:
-    """Of [1, 1, 2] that is 3: shared ids are legal, and counted once."""
+    """sequins#138: of [1, 1, 2] that is 3: shared ids are legal, and counted once."""
     link = Link()
     me = Claimer(link, "me")
     for name, shard_id in (("a", "1"), ("b", "1"), ("c", "2"), ("d", "5"), ("e", "rack-7")):
@@ -127,7 +127,7 @@ def test_ids_of_the_absent_are_not_free(state: State) -> None:
 
 
 def test_ids_of_the_dead_are_not_free_for_who_joins_later() -> None:
-    """It is told what they had published, though nobody shows it."""
+    """quickwit#4562: it is told what they had published, though nobody shows it."""
     link = Link()
     (one,) = cluster(link, "one")
     one.step()
@@ -346,7 +346,7 @@ def test_a_restart_claims_what_it_remembers() -> None:
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_two_at_the_same_instant(first: int) -> None:
-    """Two hundred times: one id each, the two smallest, soon and for good."""
+    """sequins#107, #112, #127: without a lock, two hundred times: one id each, the two smallest, soon and for good."""
     for seed in range(first, first + 50):
         link = Link(seed)
         link.shuffled = True

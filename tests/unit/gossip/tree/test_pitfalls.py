@@ -23,7 +23,7 @@ from tests.unit.gossip.tree.transfers import LIMITS, OWNER, deltas, shown
 
 
 def test_94_an_old_generation_of_a_restarted_node_is_never_forgotten() -> None:
-    """A newer epoch takes its keys and its memory at once, and nobody can bring them back."""
+    """And #103, #108: a newer epoch takes its keys and its memory at once, and nobody can bring them back."""
     made = tree()
     publish(made, "ann", "k/1", "k/2")
     made.on_member(member("ann", epoch=2))
@@ -33,7 +33,7 @@ def test_94_an_old_generation_of_a_restarted_node_is_never_forgotten() -> None:
 
 
 def test_121_deletes_are_timed_by_the_wrong_clock() -> None:
-    """No clock has a say: a tombstone stays a year while a live member has not said that it has it."""
+    """And #122: no clock has a say: a tombstone stays a year while a live member has not said that it has it."""
     link, one, two = pair()
     three = link.node("three")
     one.knows(three)
@@ -97,7 +97,7 @@ def test_144_a_transport_that_passes_objects_hides_a_broken_codec() -> None:
 
 
 def test_132_a_reset_makes_a_dead_node_look_alive() -> None:
-    """What is known of a branch says nothing about its owner."""
+    """And #133: what is known of a branch says nothing about its owner."""
     made = tree()
     publish(made, "ann", "k/1")
     made.on_member(member("ann", state=State.DEAD))
@@ -156,7 +156,7 @@ def test_119_large_owners_starve_small_and_new_ones() -> None:
 
 
 def test_59_packets_are_measured_with_the_wrong_digest() -> None:
-    """Answers to any digest fit packets, records with the longest names among them: the link refuses others."""
+    """And #170: answers to any digest fit packets, records with the longest names among them."""
     link = Link(5)
     one, two = link.node("one"), link.node("two")
     for number in range(60):
@@ -172,7 +172,7 @@ def test_59_packets_are_measured_with_the_wrong_digest() -> None:
 
 
 def test_176_boundaries_of_floor_and_version() -> None:
-    """Every `since` around the floor and the version, against every reader: a true state, and no assertion."""
+    """And #178, #179: every `since` around floor and version, against every reader: a true state, no assertion."""
     owner, history = Branch(1), History()
     for number in range(6):
         owner.put(f"k/{number}", b"")
@@ -271,7 +271,7 @@ def test_scylla_14991_a_replaced_node_comes_back_as_an_owner() -> None:
 
 
 def test_sequins_flapping_kills() -> None:
-    """An owner that flaps a hundred times leaves its readers with one wake-up, and with what it has in the end."""
+    """sequins#157, #158: an owner that flaps a hundred times is one wake-up for its readers, who see how it ended."""
     woken: list[int] = []
     made = tree()
     publish(made, "ann", "k/1", "k/2")
@@ -291,7 +291,7 @@ def fill(node: Node, keys: int) -> None:
 
 
 def test_500_keys_on_each_of_64_nodes() -> None:
-    """32,000 keys, none of whose branches fits a packet: who joins gets all of them in one packed reply."""
+    """quickwit#4561: 32,000 keys, none of whose branches fits a packet: who joins gets all in one packed reply."""
     link = Link(2)
     one, two = link.node("one"), link.node("two")
     for number in range(62):

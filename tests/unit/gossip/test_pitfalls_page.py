@@ -1,0 +1,67 @@
+"""The page about pitfalls names tests that exist, and the tests name the pitfalls."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parents[2] / "docs" / "gossip-pitfalls.md"
+ISSUE = re.compile(r"([A-Za-z][a-z-]*)?(#|CASSANDRA-)(\d+)")
+
+
+def issues(text: str) -> set[str]:
+    """Those that a text names; `#2` after `serf#1` is Serf's as well."""
+    found, project = set(), ""
+    for named, mark, number in ISSUE.findall(text):
+        project = mark.rstrip("-").lower() if mark != "#" else named or project
+        found.add(f"{project}#{number}")
+    return found
+
+
+def rows() -> list[tuple[set[str], list[str]]]:
+    """Issues and tests of each."""
+    lines = [
+        line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| (?!what went wrong)", line)
+    ]
+    cells = [line.strip("|").split("|") for line in lines]
+    return [(issues(where), re.findall(r"`([^`]+)`", tests)) for _, where, tests in cells]
+
+
+def docstrings() -> dict[str, str]:
+    """Of all tests of gossip, by the page's name for them."""
+    return {
+        f"{path.relative_to(TESTS).as_posix()}::{node.name}": ast.get_docstring(node) or ""
+        for path in TESTS.rglob("test_*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    }
+
+
+def tells(test: str, text: str, issue: str) -> bool:
+    """Whether a test names an issue: in its docstring, or by the number in its own name."""
+    number = issue.partition("#")[2]
+    return not {issue, f"#{number}"}.isdisjoint(issues(text)) or number in test.rpartition("::")[2].split("_")
+
+
+def test_every_row_names_a_test_that_exists() -> None:
+    """One at least, and none twice."""
+    named = [test for _, tests in rows() for test in tests]
+    assert all(tests for _, tests in rows())
+    assert set(named) <= docstrings().keys()
+    assert len(named) == len(set(named)) > 40
+
+
+def test_every_pitfall_is_named_where_it_is_tested() -> None:
+    """Each issue of a row by one of its tests."""
+    texts = docstrings()
+    untold = {issue for found, tests in rows() for issue in found if not any(tells(t, texts[t], issue) for t in tests)}
+    assert untold == set()
+
+
+def test_every_pitfall_of_the_tests_is_on_the_page() -> None:
+    """No docstring names an issue that the page does not have."""
+    named = set().union(*(issues(text) for text in docstrings().values()))
+    listed = set().union(*(found for found, _ in rows()))
+    assert {issue for issue in named if issue.partition("#")[0]} <= listed
