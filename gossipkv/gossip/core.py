@@ -134,7 +134,7 @@ class Gossip:
         self._state = self._exchange.hash
         self.tree.on_step = self._on_step
         self._heard_ms = 0
-        self._silence_ms = SILENT_INTERVALS * profile.probe_interval_ms
+        self._silence_ms = SILENT_INTERVALS * profile.probe_interval_ms if profile.lifeguard else NEVER
         self._keeping_peers = False
         self._leaving = False
 
@@ -449,13 +449,18 @@ class Gossip:
         Else a node that was cut off, its timers running, hears at one time what others who were suspect, finds its
         own suspicion confirmed and long run out, and has called them dead before they can speak.
         """
-        if now_ms - self._heard_ms > self._silence_ms and self._profile.lifeguard:
+        if now_ms - self._heard_ms > self._silence_ms:
             self._beliefs.grace_until_ms = now_ms + self._profile.probe_interval_ms
+            self._beliefs.accuse_again()
         self._heard_ms = now_ms
         peer = self._peers.get(message[SENDER])
         if peer is not None:
             peer.heard_ms = now_ms
         return peer
+
+    def is_silent(self, *, now_ms: int) -> bool:
+        """Whether nobody was heard for so long that the fault may be this node's."""
+        return now_ms - self._heard_ms > self._silence_ms
 
     def _was_away(self, now_ms: int) -> None:
         """This process stood still: its own silence is no evidence against others."""

@@ -53,8 +53,8 @@ MUTANTS = (
     Mutant(
         "who was deaf judges at once",
         f"{GOSSIP}.core",
-        "if now_ms - self._heard_ms > self._silence_ms and self._profile.lifeguard:",
-        "if False:",
+        "        if now_ms - self._heard_ms > self._silence_ms:\n",
+        "        if False:\n",
         ("starved_together",),
         "the_healthy_live",
     ),

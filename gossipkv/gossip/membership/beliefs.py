@@ -40,6 +40,9 @@ class Watcher(Protocol):
     def on_news(self) -> None:
         """There is a rumour to tell."""
 
+    def is_silent(self, *, now_ms: int) -> bool:
+        """Whether nobody was heard for so long that the fault may be this node's."""
+
 
 @final
 class Beliefs:
@@ -157,6 +160,13 @@ class Beliefs:
         if suspicion.found_dead(now_ms):
             self._timers.at(suspicion.deadline_ms, partial(self._expire, id_, suspicion))
 
+    def accuse_again(self) -> None:
+        """Tell whom I suspect once more, after a silence: what was told in it may have reached nobody."""
+        own = self._members.own.id
+        for id_, suspicion in self._suspicions.items():
+            if own in suspicion.accusers:
+                self._tell(self._members.peers[id_].member, own, whole=False)
+
     def _expire(self, id_: bytes, suspicion: Suspicion, now_ms: int) -> None:
         if self._suspicions.get(id_) is not suspicion or now_ms < suspicion.deadline_ms:
             return  # Refuted, or the timer of an earlier life.
@@ -166,6 +176,9 @@ class Beliefs:
         known = self._members.peers[id_].member
         self._turn(known, known, Said.EXPIRED, self._members.own.id, now_ms)
         self._outbox.counters["verdicts"] += 1
+        if self._watcher.is_silent(now_ms=now_ms):
+            # It may not have heard that I suspect it.  Others learn of this by exchange, and suspect it anew.
+            self._rumours.remove(id_)
 
     def _remember(self, now_ms: int) -> None:
         if not self._forgets_ms:

@@ -55,6 +55,10 @@ class Believer:
     def on_news(self) -> None:
         """There is a rumour."""
 
+    def is_silent(self, *, now_ms: int) -> bool:
+        """Others are heard."""
+        return False
+
     def record(self, said: Member) -> None:
         """Hear a RECORD."""
         self.beliefs.told(said, now_ms=self.now_ms)

@@ -125,6 +125,22 @@ def test_who_was_deaf_reads_before_it_judges():
     assert dead <= {deaf.me.name}
 
 
+@pytest.mark.parametrize("seed", [6, 12])
+def test_what_a_node_finds_out_while_it_hears_nobody_is_its_own(seed):
+    """Cut off 16 s of each 17: whom it suspects hears of that before it is called dead, or nobody does."""
+    link = Link(seed)
+    nodes = link.cluster(24)
+    away = nodes[0].address
+    for _ in range(6):
+        link.cut = lambda source, to: away in {source, to}
+        link.run(16 * SECOND_MS)
+        link.cut = lambda source, to: False
+        link.run(SECOND_MS)
+    dead = {change.member.name for node in nodes[1:] for change in node.changes if change.member.state is DEAD}
+    assert dead <= {nodes[0].me.name}
+    assert link.run(35 * SECOND_MS, lambda: all_alive(nodes))
+
+
 def test_buddy():
     """The suspected one hears of it with the next ping, even when no rumour reaches it."""
     link = Link()
