@@ -1,0 +1,81 @@
+"""Some members, and what looks at them: what each scenario begins with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.gossip.member import State
+from gossipkv.gossip.profile import LOCAL
+from gossipkv.testing.checkers import Checkers, shows_the_truth
+from gossipkv.testing.history import History
+from gossipkv.testing.members import formed
+from gossipkv.testing.scheduler import MS, SECOND
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.effects import Changed
+    from gossipkv.testing.machine import Machine
+
+LOOK_US = 250 * MS
+
+
+class Scene:
+    """Some members, with checkers that look at them, and a list of DEAD verdicts about members that were up."""
+
+    def __init__(self, members, profile=LOCAL, *, seed=1):
+        self.world = formed(seed, members, profile, settle_us=2 * SECOND)
+        self.machines = self.world.machines
+        self.chance = self.world.streams["scenario"]
+        self.profile = profile
+        self.history = History(self.world)
+        self.checkers = Checkers(self.world, self.history, profile)
+        self.wrong_dead = []
+        self.world.on_changed.append(self._changed)
+
+    def _changed(self, machine: Machine, effect: Changed):
+        member = effect.member
+        up = {each.name: each.is_up and not each.is_leaving for each in self.machines}
+        ended = self.history.epoch(member.name) > member.epoch
+        if member.state is State.DEAD and up.get(member.name) and not ended:
+            self.wrong_dead.append(f"{machine.name} holds {member.name} for dead")
+
+    def broken(self, checker, what):
+        """Write a violation down."""
+        self.checkers.found(checker, None, what)
+
+    def look_for(self, time_us, *, every_us=LOOK_US):
+        """Let time pass, and look."""
+        end_us = self.world.now_us + time_us
+        while self.world.now_us < end_us:
+            self.world.run(min(every_us, end_us - self.world.now_us))
+            self.checkers.look_at_all()
+
+    def must_heal(self, within_us, checker="healed_in_time"):
+        """Everybody shows the truth in time; how long it took."""
+        began_us = self.world.now_us
+        wrong = "nobody looked"
+        while wrong is not None and self.world.now_us <= began_us + within_us:
+            self.look_for(LOOK_US)
+            wrong = shows_the_truth(self.world, self.history)
+        if wrong is not None:
+            self.broken(checker, wrong)
+        return self.world.now_us - began_us
+
+    def must_not_kill(self):
+        """Nobody that was up was ever called dead since the last time that this was asked."""
+        if self.wrong_dead:
+            self.broken("the_healthy_live", "; ".join(self.wrong_dead[:3]))
+        self.wrong_dead.clear()
+
+    def publish_all(self, keys=3, size=0, place="keys"):
+        """Everybody publishes."""
+        for machine in self.machines:
+            for key in range(keys):
+                value = b"%s:%d:%d" % (machine.name.encode(), key, self.world.now_us)
+                self.history.publish(machine, f"{place}/{key}", value + bytes(size))
+
+    def result(self):
+        """The promises that were broken, each with its first complaint."""
+        told = {}
+        for violation in self.checkers.violations:
+            told.setdefault(violation.checker, str(violation))
+        return told
