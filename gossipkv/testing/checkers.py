@@ -38,6 +38,7 @@ MOST_VIOLATIONS = 100
 
 Key = tuple[str, int, bytes]
 View = dict[str, dict[str, bytes]]  # By owner: path and value.
+Itself = tuple[int, int, bytes, int]  # On which disk, in which life, under which uuid, and the latest epoch.
 Read = tuple[int, dict[tuple[str, str], bytes]]  # At which revision of a watch, and what was listed then.
 
 
@@ -55,6 +56,8 @@ class Checkers:
         self._ranks: dict[Key, dict[str, Rank]] = {}
         self._states: dict[Key, dict[str, int]] = {}
         self._watches: dict[Key, tuple[list[Watch], list[Read]]] = {}
+        self._selves: dict[int, Itself] = {}  # By the number of the machine.
+        world.on_moment.append(self._look_at_itself)
         world.on_changed.append(lambda machine, _: self.look(machine))
         world.on_ended.append(self.forget)
 
@@ -96,6 +99,25 @@ class Checkers:
         if len(self.violations) < MOST_VIOLATIONS:
             name = "-" if machine is None else machine.name
             self.violations.append(Violation(checker, self._world.now_us, name, what))
+
+    # Itself
+
+    def _look_at_itself(self, machine: Machine) -> None:
+        """Whoever kept its disk comes back: under its uuid, in an epoch after all in which it ever spoke."""
+        me = own(machine)
+        if me is None:
+            if machine.error is not None:
+                self.found("comes_back_as_itself", machine, f"did not start: {machine.error}")
+            return
+        now = machine.disk.number, machine.life, me.uuid, me.epoch
+        before = self._selves.get(machine.number)
+        self._selves[machine.number] = now
+        if before is None or before[0] != now[0]:
+            return
+        if me.uuid != before[2]:
+            self.found("comes_back_as_itself", machine, f"has the uuid {me.uuid.hex()} after {before[2].hex()}")
+        if me.epoch < before[3] + (machine.life != before[1]):
+            self.found("comes_back_as_itself", machine, f"is in epoch {me.epoch} after {before[3]}")
 
     # Members
 

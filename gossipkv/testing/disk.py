@@ -1,58 +1,70 @@
-"""What a machine keeps: who it is, in one document on a simulated disk.
+"""What a machine keeps: who it is, and where others were last seen, in the documents of a node on a simulated disk.
 
-The document is written by the code that writes a node's own (`storage/document.py`), on a disk that may crash the
-machine before, within or after any of its steps, refuse one, or forget what was not synced.
+They are read and written by the code that does it for a node (`dataset/node_document.py`), on a disk that may crash the
+machine before, within or after any step of a write, with or without the power, or refuse one.  When the power goes, the
+disk forgets any of what was not synced, and holds any part of it, in pieces of `PIECE_BYTES`.
 """
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, NamedTuple, final
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.address import parse_address
-from gossipkv.storage.document import read_document, text, whole, write_document
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from gossipkv.dataset.node_document import NODE, PEERS, begin, read_peers, write_node, write_peers
+from gossipkv.testing.faulty_files import Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Iterator, Sequence
     from random import Random
 
     from gossipkv.address import Address
-    from gossipkv.storage.document import Body
+    from gossipkv.dataset.node_document import NodeRecord
+    from gossipkv.testing.streams import Streams
 
-_PLACE = "/data"
-_NODE, _PEERS = f"{_PLACE}/NODE", f"{_PLACE}/PEERS"
+PIECE_BYTES: Final = 8  # Never torn, as on persistent memory; in sectors, what a small cluster keeps never would be.
+
+_PLACE = PurePosixPath("/data")
+_CLUSTER = "simulated"
 _STEPS = ("pwrite", "sync", "rename", "sync_directory")
-
-
-class Kept(NamedTuple):
-    """What a start finds."""
-
-    uuid: bytes
-    epoch: int
-    cluster_id: bytes
-    peers: tuple[Address, ...]
+# Between two of these steps there is something that the disk may forget, or that it must not forget any more.
+_UNSURE = (
+    (Action.CRASH_HALFWAY, "pwrite"),
+    (Action.CRASH_BEFORE, "sync"),
+    (Action.CRASH_AFTER, "sync"),
+    (Action.CRASH_BEFORE, "sync_directory"),
+    (Action.CRASH_AFTER, "sync_directory"),
+)
 
 
 @final
 class Disk:
     """One machine's disk."""
 
-    def __init__(self, chance: Random, struck: Counter[str]) -> None:
-        self._chance = chance
-        self.struck = struck
+    def __init__(self, name: str, streams: Streams, struck: Counter[str]) -> None:
+        self._chance = streams[f"disk/{name}"]
+        self._power = streams[f"power/{name}"]
+        self._struck = struck
         self._files = _formatted()
         self._next: Fault | None = None
         self._next_name = ""
+        self._takes_power = False
+        self.number = 0  # Another when the machine was given another disk.
 
     # Faults
 
-    def crash_soon(self) -> None:
-        """The machine crashes around some step of the next write."""
+    def crash_soon(self, *, power: bool = False) -> None:
+        """The machine crashes around some step of the next write; with `power`, it loses that as well."""
         action = self._chance.choice((Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER))
-        self._next = Fault(0, action, kinds={self._chance.choice(_STEPS)})
+        step = self._chance.choice(_STEPS)
+        if power:
+            action, step = self._power.choice(_UNSURE)
+        self._next = Fault(0, action, kinds={step})
         self._next_name = "crash_at_sync"
+        self._takes_power = power
 
     def fail_next(self, *, full: bool) -> None:
         """Some step of the next write fails: EIO, or ENOSPC."""
@@ -68,61 +80,86 @@ class Disk:
 
     def lose_power(self) -> None:
         """Forget some of what was not synced."""
-        self._files = self._files.power_loss(self._chance.getrandbits(32))
+        written = self._documents()
+        self._files = self._files.power_loss(self._power.getrandbits(32))
+        if self._documents() != written:
+            self._struck["disk_forgot"] += 1
+        if self._files.torn:
+            self._struck["write_torn"] += self._files.torn
 
     def wipe(self) -> None:
         """Be a new disk."""
-        self._files = _formatted()
-        self._next = None
+        self._replace(_formatted())
 
     def copy_from(self, other: Disk) -> None:
-        """Hold what another disk holds."""
-        kept = other.read()
-        if kept is not None:
-            self.write(kept)
+        """Be a new disk that holds what another disk holds."""
+        self._replace(other._files.copied())
+
+    def _replace(self, files: SimulatedFiles) -> None:
+        self._files = files
+        self._next = None
+        self.number += 1
 
     # What it is for
 
-    def read(self) -> Kept | None:
-        """What is kept; None at the first start."""
-        try:
-            body = read_document(self._files, _NODE, "NODE")
-        except FileNotFoundError:
-            return None
-        uuid, cluster_id = bytes.fromhex(text(body, "uuid", _NODE)), bytes.fromhex(text(body, "cluster_id", _NODE))
-        return Kept(uuid, whole(body, "epoch", _NODE), cluster_id, self._peers())
-
-    def write(self, kept: Kept) -> None:
-        """Keep this.
+    def begin(self, name: str, random: Random, *, first_epoch: int) -> NodeRecord:
+        """Who lives here, in the epoch of this start, which is durable.
 
         Raises:
             Crash: the machine crashed meanwhile.
             OSError: the disk refused.
+            GossipKVError: what is kept is damaged.
         """
+        with self._struck_once() as files:
+            return begin(files, _PLACE, cluster=_CLUSTER, node=name, random=random, first_epoch=first_epoch)
+
+    def keep(self, record: NodeRecord) -> None:
+        """Keep who lives here.  Raises as `begin`."""
+        with self._struck_once() as files:
+            write_node(files, _PLACE, record)
+
+    def peers(self) -> list[Address]:
+        """Where others were last seen."""
+        return read_peers(self._files, _PLACE)
+
+    def remember(self, peers: Sequence[Address]) -> None:
+        """Keep these addresses.  Raises as `begin`."""
+        with self._struck_once() as files:
+            write_peers(files, _PLACE, peers)
+
+    @contextmanager
+    def _struck_once(self) -> Iterator[FaultyFiles]:
+        """For one write: the fault that waits strikes it."""
         files = FaultyFiles(self._files) if self._next is None else FaultyFiles(self._files, self._next)
         self._next = None
         try:
-            body: Body = {"uuid": kept.uuid.hex(), "epoch": kept.epoch, "cluster_id": kept.cluster_id.hex()}
-            write_document(files, _NODE, "NODE", body)
+            yield files
+        except Crash:
+            if self._takes_power:
+                self._struck["power_at_sync"] += 1
+                self.lose_power()
+            raise
         finally:
             if files.struck:
-                self.struck[self._next_name] += 1
+                self._struck[self._next_name] += 1
 
-    def write_peers(self, peers: tuple[Address, ...]) -> None:
-        """Keep these addresses."""
-        write_document(self._files, _PEERS, "PEERS", {"peers": [str(peer) for peer in peers]})
+    def _documents(self) -> list[bytes | None]:
+        """What a start finds, byte by byte."""
+        return [self._content(name) for name in (NODE, PEERS)]
 
-    def _peers(self) -> tuple[Address, ...]:
+    def _content(self, name: str) -> bytes | None:
         try:
-            peers = read_document(self._files, _PEERS, "PEERS")["peers"]
+            descriptor = self._files.open(_PLACE / name)
         except FileNotFoundError:
-            return ()
-        assert isinstance(peers, list)
-        return tuple(parse_address(str(peer)) for peer in peers)
+            return None
+        try:
+            return self._files.pread(descriptor, self._files.size(descriptor), 0)
+        finally:
+            self._files.close(descriptor)
 
 
 def _formatted() -> SimulatedFiles:
-    files = SimulatedFiles()
+    files = SimulatedFiles(sector_bytes=PIECE_BYTES)
     files.make_directory(_PLACE)
     files.sync_directory("/")
     return files

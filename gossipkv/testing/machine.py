@@ -4,7 +4,8 @@ The process is the shell that production has (`gossip/agent.py`) without its wai
 answers, and the time, and performs the effects in order.  What a machine may suffer:
 
     crash       the process ends between two steps, after a datagram, or around a step of a write; the disk stays
-    power loss  the same, and the disk forgets what was not synced
+    power loss  the same, and the disk forgets what was not synced: nothing, unless it was writing
+    refusal     a start whose epoch the disk does not take ends the process; what it shall keep later is tried again
     pause       nothing runs, datagrams wait in the socket's buffer; then all at once, the socket first
     starve      the process runs and its timers too, but nothing is sent or received until the end
     clocks      its monotonic clock is fast or slow or stands still, its wall clock jumps
@@ -19,12 +20,12 @@ from collections import deque
 from heapq import heappush
 from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
+from gossipkv.errors import GossipKVError
 from gossipkv.gossip.effects import Ask, Changed, Remember, Send, Stop, Store
 from gossipkv.gossip.envelope import NO_CLUSTER
-from gossipkv.gossip.member import UUID_BYTES
 from gossipkv.testing.calls import Call
 from gossipkv.testing.clocks import Clocks
-from gossipkv.testing.disk import Disk, Kept
+from gossipkv.testing.disk import Disk
 from gossipkv.testing.faulty_files import Crash
 from gossipkv.testing.scheduler import MS, NEVER, SECOND
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.address import Address
+    from gossipkv.dataset.node_document import NodeRecord
     from gossipkv.gossip.effects import Effect
     from gossipkv.testing.world import World
 
@@ -41,6 +43,7 @@ DATAGRAM_OVERHEAD_BYTES = 700  # What the kernel charges for one beside its cont
 NEVER_MS = 1 << 60  # A core that waits for nothing says so or later.
 START_US = 20 * MS
 WRITE_US = 4 * MS
+AGAIN_US = 500 * MS  # After a write that was refused.
 
 
 class Core(Protocol):
@@ -84,6 +87,7 @@ class Machine:
         "_network",
         "_outbox",
         "_scheduler",
+        "_stores",
         "_waiting",
         "_wakes_at_ms",
         "_wakes_at_us",
@@ -118,14 +122,14 @@ class Machine:
         self.name = name
         self.address = address
         self.program = program
-        self.disk = Disk(world.streams[f"disk/{name}"], world.struck)
+        self.disk = Disk(name, world.streams, world.struck)
         self.joins: list[Address] = []
         self.core: Core | None = None
         self.life = 0
         self.starts = 0
-        self.kept: Kept | None = None
+        self.kept: NodeRecord | None = None
         self.cluster_id = NO_CLUSTER  # Of which its process knows that it is kept.
-        self.error: Exception | None = None  # With which the core asked to be stopped.
+        self.error: Exception | None = None  # With which the core asked to be stopped, or a start could not go on.
         self.restarts = True  # Whether somebody starts the process again when it ends by itself.
         self.source = world.network.bind(address, self)
         self.heard_ms = 0  # When anything last reached the core, by its own clock.
@@ -140,6 +144,7 @@ class Machine:
         self._inbox_bytes = 0
         self._outbox: list[Send] = []
         self._waiting: list[Callable[[], None]] = []  # Calls and writes that a pause holds up.
+        self._stores: deque[Store] = deque()  # What shall be kept, one at a time.
         self._wakes_at_us = NEVER
         self._wakes_at_ms = NEVER
         self._missed_wake = False
@@ -189,20 +194,28 @@ class Machine:
         self._scheduler.after(delay_us, unless_ended)
 
     def _boot(self) -> None:
-        kept = self.disk.read()
         chance = self.world.streams[f"program/{self.name}"]
-        uuid = kept.uuid if kept is not None else chance.randbytes(UUID_BYTES)
-        before = Kept(uuid, self.clocks.wall_ms() - 1, NO_CLUSTER, ()) if kept is None else kept
-        self.kept = before._replace(epoch=before.epoch + 1)
-        if not self._write(self.kept):
+        try:
+            self.kept = kept = self.disk.begin(self.name, chance, first_epoch=self.clocks.wall_ms())
+        except Crash:
+            self.ended_by_itself("crash")
+            return
+        except OSError:
+            self.ended_by_itself("disk")  # As a node does: it says nothing before its epoch is durable.
+            return
+        except GossipKVError as error:  # Damaged: it stays so, however often it starts.
+            self.error = error
+            self.world.look_closely(self)
+            self.stop()
             return
         self.starts += 1
-        boot = Boot(self.name, self.address, uuid, self.kept.epoch, self.kept.cluster_id, chance)
+        cluster_id = bytes.fromhex(kept.cluster_id) or NO_CLUSTER
+        boot = Boot(self.name, self.address, bytes.fromhex(kept.uuid), kept.epoch, cluster_id, chance)
         self.core = core = self.program(boot)
         self.cluster_id = boot.cluster_id
         self.heard_ms = self.now_ms
         self._set_free()
-        core.start(joins=list(self.joins), remembered=self.kept.peers, now_ms=self.now_ms)
+        core.start(joins=list(self.joins), remembered=self.disk.peers(), now_ms=self.now_ms)
         self.world.look_closely(self)
         self._after(core)
 
@@ -229,6 +242,7 @@ class Machine:
         self._inbox_bytes = 0
         self._outbox.clear()
         self._waiting.clear()
+        self._stores.clear()
         self._wakes_at_us = self._wakes_at_ms = NEVER
         self._set_free()
 
@@ -479,9 +493,11 @@ class Machine:
             case Ask():
                 Call(self.world, self, effect).begin()
             case Store():
-                self._later(WRITE_US, lambda: self._store(effect))
+                self._stores.append(effect)
+                if len(self._stores) == 1:
+                    self._later(WRITE_US, self._store)
             case Remember():
-                self.disk.write_peers(effect.peers)
+                self._remember(effect)
             case Changed():
                 for seen in self.world.on_changed:
                     seen(self, effect)
@@ -490,12 +506,31 @@ class Machine:
                 self.world.struck["stop"] += 1
                 self.stop()
 
-    def _store(self, effect: Store) -> None:
+    def _store(self) -> None:
+        effect = self._stores[0]
         assert self.kept is not None
-        kept = self.kept._replace(epoch=effect.epoch, cluster_id=effect.cluster_id)
-        if self._write(kept):
-            self.kept = kept
-            self._later(WRITE_US, lambda: self.when_free(self._told(effect.token, effect.cluster_id)))
+        kept = self.kept._replace(epoch=effect.epoch, cluster_id=effect.cluster_id.hex())
+        try:
+            self.disk.keep(kept)
+        except Crash:
+            self.ended_by_itself("crash")
+            return
+        except OSError:  # The core waits until it is told.
+            self._later(AGAIN_US, self._store)
+            return
+        self.kept = kept
+        self._stores.popleft()
+        if self._stores:
+            self._later(WRITE_US, self._store)
+        self._later(WRITE_US, lambda: self.when_free(self._told(effect.token, effect.cluster_id)))
+
+    def _remember(self, effect: Remember) -> None:
+        try:
+            self.disk.remember(effect.peers)
+        except Crash:
+            self.ended_by_itself("crash")
+        except OSError:
+            pass  # They are a convenience.
 
     def _told(self, token: int, cluster_id: bytes) -> Callable[[], None]:
         def tell() -> None:
@@ -508,17 +543,6 @@ class Machine:
                 self._after(core)
 
         return tell
-
-    def _write(self, kept: Kept) -> bool:
-        try:
-            self.disk.write(kept)
-        except Crash:
-            self.ended_by_itself("crash")
-            return False
-        except OSError:
-            self.ended_by_itself("disk")  # As a node does: it cannot go on without its epoch.
-            return False
-        return True
 
     def _set_free(self) -> None:
         self._free = (

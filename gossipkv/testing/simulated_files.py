@@ -3,15 +3,15 @@
 The model, as unkind as a journaling file system may be:
 
 * What is written to a file is seen at once and durable at its `sync`.  At a power loss each un-synced write has
-  reached the disk or not, sector by sector (512 bytes; a sector is never torn), in any combination.
+  reached the disk or not, sector by sector (512 bytes unless told; a sector is never torn), in any combination.
 * A name (made by creation, renamed, removed) is durable when its directory is synced.  At a power loss each un-synced
   change has happened or not, in any combination; but a change of a name whose earlier change is lost is lost, too.
   One rename is one change, also between two directories, and is durable only when both of them are synced.
 * A file whose name is lost is lost; one whose removal is lost is back, with what it durably held.
 * What is written counts against `capacity_bytes`; a write beyond it is done in part and fails with ENOSPC.
 
-`power_loss(seed)` returns the disk as the next start finds it; the same seed after the same operations finds the
-same.  Paths are absolute; there are no links.
+`power_loss(seed)` returns the disk as the next start finds it, which says how many of its files hold a write in part;
+the same seed after the same operations finds the same.  Paths are absolute; there are no links.
 """
 
 from __future__ import annotations
@@ -42,18 +42,23 @@ class _File:
     modified_ns: int = 0
     locked: bool = False
 
-    def after_loss(self, chance: random.Random) -> _File:
-        """What the disk holds: each sector of each un-synced write landed or did not."""
+    def after_loss(self, chance: random.Random, sector_bytes: int) -> tuple[_File, bool]:
+        """What the disk holds, and whether some write is torn: each sector of each landed or did not."""
         content = bytearray(self.durable)
         likelihood = chance.choice((0.0, 0.5, 1.0, chance.random()))
+        is_torn = False
         for offset, data in self.unsynced:
-            at = 0
+            landed, at = set(), 0
             while at < len(data):
-                end = min(len(data), at + SECTOR_BYTES - (offset + at) % SECTOR_BYTES)
-                if chance.random() < likelihood:
+                end = min(len(data), at + sector_bytes - (offset + at) % sector_bytes)
+                lands = chance.random() < likelihood
+                landed.add(lands)
+                if lands:
                     _place(content, data[at:end], offset + at)
                 at = end
-        return _File(bytearray(content), bytes(content), modified_ns=self.modified_ns)
+            is_torn |= len(landed) > 1
+        is_torn = is_torn and content not in (self.durable, self.live)  # Else nobody can tell.
+        return _File(bytearray(content), bytes(content), modified_ns=self.modified_ns), is_torn
 
 
 @dataclass(eq=False)
@@ -89,8 +94,10 @@ def _refuse(number: int, path: str) -> OSError:
 class SimulatedFiles:
     """The simulated disk."""
 
-    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(self, capacity_bytes: int = 1 << 40, *, sector_bytes: int = SECTOR_BYTES) -> None:
         self.capacity_bytes = capacity_bytes
+        self.sector_bytes = sector_bytes
+        self.torn = 0  # How many files the loss of power left with a write in part, as whoever reads them can tell.
         self._root = _Directory()
         self._changes: list[_Change] = []
         self._open: dict[int, tuple[_File, bool]] = {}
@@ -108,17 +115,30 @@ class SimulatedFiles:
                 _apply(change)
             else:
                 lost |= change.places
-        restarted = SimulatedFiles(self.capacity_bytes)
+        restarted = SimulatedFiles(self.capacity_bytes, sector_bytes=self.sector_bytes)
         restarted._time_ns = self._time_ns
-        restarted._root = _survivor(self._root, chance)
+        restarted._root = restarted._survivor(self._root, chance)
         self._dead = True
         return restarted
 
     def copied(self) -> SimulatedFiles:
         """A disk that holds durably what this one holds; this one goes on."""
-        copy = SimulatedFiles(self.capacity_bytes)
+        copy = SimulatedFiles(self.capacity_bytes, sector_bytes=self.sector_bytes)
         copy._time_ns = self._time_ns
         copy._root = _copy(self._root)
+        return copy
+
+    def _survivor(self, root: _Directory, chance: random.Random) -> _Directory:
+        """A copy of what is durable below `root`."""
+        copy = _Directory(modified_ns=root.modified_ns)
+        for name in sorted(root.durable):
+            node = root.durable[name]
+            if isinstance(node, _Directory):
+                copy.durable[name] = self._survivor(node, chance)
+            else:
+                copy.durable[name], is_torn = node.after_loss(chance, self.sector_bytes)
+                self.torn += is_torn
+        copy.live = dict(copy.durable)
         return copy
 
     def close_all(self) -> None:
@@ -332,16 +352,6 @@ def _apply(change: _Change) -> None:
             directory.durable.pop(name, None)
         else:
             directory.durable[name] = node
-
-
-def _survivor(root: _Directory, chance: random.Random) -> _Directory:
-    """A copy of what is durable below `root`."""
-    copy = _Directory(modified_ns=root.modified_ns)
-    for name in sorted(root.durable):
-        node = root.durable[name]
-        copy.durable[name] = _survivor(node, chance) if isinstance(node, _Directory) else node.after_loss(chance)
-    copy.live = dict(copy.durable)
-    return copy
 
 
 def _copy(directory: _Directory) -> _Directory:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 SMALL_MTU_BYTES = 576  # What every IPv4 host must take: some paths pass no more, and say nothing.
 
+WITH_POWER = 0.7  # The share of crashes around a step of a write that take the power with them.
+WHILE_RUNNING = 0.25  # The share of writes struck that are not a start's; when one comes is for the process to say.
+
 
 class Strike(NamedTuple):
     """One fault that strikes now and then."""
@@ -103,18 +106,23 @@ def _crash_after_send(faults: Faults, chance: Random) -> None:
 
 def _crash_at_sync(faults: Faults, chance: Random) -> None:
     machine = faults.up(chance)
+    how = faults.world.streams["faults/crash_at_sync/how"]
+    power, running = how.random() < WITH_POWER, how.random() < WHILE_RUNNING
     if machine is not None:
-        machine.disk.crash_soon()
-        machine.crash()  # So that there will be a write: every start has one.
-        faults.restart_later(chance, machine)
+        machine.disk.crash_soon(power=power)
+        if not running:  # Else it may be a while until it writes; but every start does.
+            machine.crash()
+            faults.restart_later(chance, machine)
 
 
 def _refuse_write(faults: Faults, chance: Random) -> None:
     machine = faults.up(chance)
+    running = faults.world.streams["faults/refused_write/how"].random() < WHILE_RUNNING
     if machine is not None:
         machine.disk.fail_next(full=bool(chance.randrange(2)))
-        machine.crash()
-        faults.restart_later(chance, machine)
+        if not running:
+            machine.crash()
+            faults.restart_later(chance, machine)
 
 
 def _lose_disk(faults: Faults, chance: Random) -> None:
@@ -207,7 +215,7 @@ STRIKES: Final[Mapping[str, Strike]] = {
     "crash": Strike(15, _crash),
     "power_loss": Strike(20, _lose_power),
     "crash_after_send": Strike(20, _crash_after_send),
-    "crash_at_sync": Strike(20, _crash_at_sync),
+    "crash_at_sync": Strike(15, _crash_at_sync),
     "refused_write": Strike(30, _refuse_write),
     "lose_disk": Strike(40, _lose_disk),
     "move": Strike(30, _move),

@@ -1,4 +1,4 @@
-"""The kill table: patches that break membership and tree, and what must notice each.
+"""The kill table: patches that break membership, tree, and what a node keeps, and what must notice each.
 
 A mutant is a piece of a module's text and what stands there instead.  It is killed when a scenario of
 `tests/simulation/scenarios.py`, or a run of drawn faults, says that a promise is broken: what members *show* is wrong,
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 GOSSIP = "gossipkv.gossip"
+DOCUMENT = "gossipkv.storage.document"
 
 
 @dataclass(frozen=True)
@@ -223,5 +224,37 @@ MUTANTS = (
         "if moved and member.state is State.ALIVE:",
         ("crashes",),
         "watchers_miss_nothing",
+    ),
+    Mutant(
+        "a document is not synced",
+        DOCUMENT,
+        "            files.sync(descriptor)\n",
+        "",
+        ("power_losses",),
+        "comes_back_as_itself",
+    ),
+    Mutant(
+        "the name of a document is not synced",
+        DOCUMENT,
+        "    files.sync_directory(Path(target).parent)\n",
+        "",
+        ("1", "4", "13"),
+        "comes_back_as_itself",
+    ),
+    Mutant(
+        "a document is written in its place",
+        DOCUMENT,
+        'beside = f"{target}.tmp"',
+        "beside = target",
+        ("power_losses",),
+        "comes_back_as_itself",
+    ),
+    Mutant(
+        "a start does not keep its epoch",
+        "gossipkv.dataset.node_document",
+        "epoch=known.epoch + 1)\n    write_node(files, path, record)\n",
+        "epoch=known.epoch + 1)\n    write_node(files, path, known)\n",
+        ("restarts",),
+        "comes_back_as_itself",
     ),
 )

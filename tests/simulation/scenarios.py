@@ -263,6 +263,26 @@ def restarts():
     return scene.result()
 
 
+def power_losses():
+    """The power goes at any time, mostly around a step of a write: whoever was there comes back as itself."""
+    scene = Scene(4)
+    scene.publish_all()
+    scene.look_for(2 * SECOND)
+    for turn in range(48):
+        machine = scene.machines[turn % 4]
+        if turn % 3:
+            machine.disk.crash_soon(power=True)
+        machine.crash(power=True)
+        machine.start()
+        scene.look_for(scene.chance.choice((300 * MS, 3 * SECOND)))
+    scene.must_heal(15 * SECOND)
+    struck = scene.world.struck
+    for effect in ("disk_forgot", "write_torn"):
+        if not struck[effect]:
+            scene.broken("the_fault_struck", f"{effect}: never in {struck['power_at_sync']} losses of power")
+    return scene.result()
+
+
 def all_at_once():
     """Everybody restarts in the same moment, and finds everybody else again."""
     scene = Scene(8)
@@ -538,7 +558,7 @@ SCENARIOS = {
     for scenario in (
         at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, starved_together,
         leave, partitioned,
-        remembered, restarts, all_at_once, large_branches, withdrawn, corrupted, alone, two_clusters, odd_timers,
-        copied, rumours_alone, drifted_apart, back_after_leaving, late_verdict, told_of_a_death,
+        remembered, restarts, power_losses, all_at_once, large_branches, withdrawn, corrupted, alone, two_clusters,
+        odd_timers, copied, rumours_alone, drifted_apart, back_after_leaving, late_verdict, told_of_a_death,
     )
 }  # fmt: skip

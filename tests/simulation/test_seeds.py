@@ -37,6 +37,7 @@ FOUND: dict[int, str] = {
 STRUCK_AS = {
     "partition": {"partition", "partition_one_way"},
     "refused_write": {"disk_error", "disk_full"},
+    "crash_at_sync": {"crash_at_sync", "power_at_sync", "disk_forgot", "write_torn"},
 }
 
 

@@ -12,6 +12,7 @@ from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
 from gossipkv.testing.members import formed, gossip
 from gossipkv.testing.scheduler import SECOND
+from tests.unit.testing.test_disk import damage
 
 
 class Tampered:
@@ -197,3 +198,45 @@ def test_views_that_differ_in_the_end(scene):
     core.tree = tree
     scene.world.machines[1].crash()
     assert shows_the_truth(scene.world, scene.history) == "m1 is down"
+
+
+def come_back(machine, **change):
+    """A machine crashes, and its next process says something else of itself."""
+    machine.crash()
+    record = machine.disk.begin(machine.name, machine.world.streams["test"], first_epoch=1)
+    machine.disk.keep(record._replace(**change))
+    machine.start()
+    machine.world.run(SECOND)
+
+
+def test_a_process_that_forgot_its_epoch(scene):
+    """An epoch that its past had has begun again, or an earlier one."""
+    come_back(scene.first, epoch=gossip(scene.first).members.own.epoch - 1)
+    assert "comes_back_as_itself" in complaints(scene)
+
+
+def test_a_process_that_forgot_who_it_is(scene):
+    """Another uuid on the same disk."""
+    come_back(scene.first, uuid="f" * 32)
+    assert "comes_back_as_itself" in complaints(scene)
+
+
+def test_a_process_that_cannot_read_its_disk(scene):
+    """Who is damaged does not come back at all."""
+    scene.first.crash()
+    damage(scene.first.disk)
+    scene.first.start()
+    scene.world.run(SECOND)
+    assert "comes_back_as_itself" in complaints(scene)
+    assert "m0 is down" in shows_the_truth(scene.world, scene.history)
+
+
+def test_whoever_comes_back_as_itself_is_right(scene):
+    """Nobody complains of a restart, of one that stops when it is told, or of a lost disk."""
+    for lost in (False, True, False):
+        scene.first.crash(power=True)
+        if lost:
+            scene.first.disk.wipe()
+        scene.first.start()
+        scene.world.run(20 * SECOND)
+        assert complaints(scene) == set()

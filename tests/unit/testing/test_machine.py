@@ -4,6 +4,7 @@ import pytest
 
 from gossipkv.gossip import packets
 from gossipkv.testing.scheduler import MS, SECOND
+from tests.unit.testing.test_disk import damage
 from tests.unit.testing.toy import pings, two
 
 
@@ -87,17 +88,68 @@ def test_a_crash_around_a_sync():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_disk_that_refuses(full):
-    """A process that cannot write its epoch ends, and is started again a second later."""
+    """A process that cannot write its epoch as it starts ends, and is started again a second later."""
     world, first, _ = two()
     world.run(SECOND)
+    epoch = first.core.boot.epoch
     first.disk.fail_next(full=full)
-    first.core.store(50, bytes(8), 1)
-    first.after_input()
+    first.crash()
+    first.start()
     world.run(SECOND // 2)
     assert first.core is None
     world.run(2 * SECOND)
-    assert first.core is not None
+    assert first.core.boot.epoch > epoch
     assert world.struck["disk_full" if full else "disk_error"] == 1
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_what_the_disk_refused_is_tried_again(full):
+    """A running process whose disk refuses a write goes on, and tries until it is kept; what is later waits for it."""
+    world, first, _ = two()
+    world.run(SECOND)
+    epoch = first.core.boot.epoch
+    first.disk.fail_next(full=full)
+    first.core.store(epoch + 49, b"earlier.", 1)
+    first.core.store(epoch + 50, b"clusters", 2)
+    first.after_input()
+    world.run(SECOND // 4)
+    assert first.core.was_stored == []
+    world.run(SECOND)
+    assert first.core.was_stored == [1, 2]
+    assert world.struck["disk_full" if full else "disk_error"] == 1
+    first.crash(power=True)
+    first.start()
+    world.run(SECOND)
+    assert (first.core.boot.epoch, first.core.boot.cluster_id) == (epoch + 51, b"clusters")
+
+
+def test_refused_peers_harm_nobody():
+    """Addresses that the disk does not take are not remembered, and the process goes on."""
+    world, first, second = two()
+    world.run(SECOND)
+    first.disk.fail_next(full=True)
+    first.core.remember(second.address)
+    first.after_input()
+    core = first.core
+    world.run(3 * SECOND)
+    assert first.core is core
+    assert world.struck["disk_full"] == 1
+    first.crash()
+    first.start()
+    world.run(SECOND)
+    assert first.core.remembered == []
+
+
+def test_a_damaged_disk_is_said():
+    """A process that finds its document damaged does not start, and is not started again and again."""
+    world, first, _ = two()
+    world.run(SECOND)
+    first.crash()
+    damage(first.disk)
+    first.start()
+    world.run(10 * SECOND)
+    assert first.core is None
+    assert "/data/NODE" in str(first.error)
 
 
 def test_what_is_stored_is_told_and_kept():

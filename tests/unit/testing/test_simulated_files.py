@@ -109,6 +109,36 @@ def test_the_real_files_conform(tmp_path):
     check_files(RealFiles(), tmp_path)
 
 
+@pytest.mark.parametrize("sector_bytes", [8, SECTOR_BYTES])
+def test_torn_files_are_counted(sector_bytes):
+    """A file counts as torn when it holds some pieces of a write and not others, and whoever reads it can tell."""
+    old, new = b"o" * 2000, b"n" * 2000
+    seen = set()
+    for seed in SEEDS:
+        files = SimulatedFiles(sector_bytes=sector_bytes)
+        put(files, "/a", old)
+        files.sync_directory("/")
+        descriptor = files.open("/a", os.O_RDWR)
+        files.pwrite(descriptor, new, 0)
+        files = files.power_loss(seed)
+        content = get(files, "/a")
+        assert files.torn == (content not in {old, new})
+        seen.add(files.torn)
+        pieces = {content[at : at + sector_bytes] for at in range(0, 2000 - 2000 % sector_bytes, sector_bytes)}
+        assert pieces <= {old[:sector_bytes], new[:sector_bytes]}
+    assert seen == {0, 1}
+
+
+def test_equal_content_is_not_torn():
+    """What was written over with the same bytes reads as it was written, whatever pieces of it landed."""
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        put(files, "/a", b"o" * 2000)
+        files.sync_directory("/")
+        files.pwrite(files.open("/a", os.O_RDWR), b"o" * 2000, 0)
+        assert files.power_loss(seed).torn == 0
+
+
 def test_what_was_synced_with_its_name_stays():
     """Data by `sync`, the name by `sync_directory`."""
     for seed in SEEDS:
