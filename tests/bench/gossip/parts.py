@@ -29,10 +29,12 @@ class Load:
     """How many members, and how often."""
 
     sizes: tuple[int, ...] = (8, 64, 256, 1024)
-    crashes: tuple[int, ...] = (200, 150, 100, 40)  # By size.
+    crashes: tuple[int, ...] = (200, 150, 60, 20)  # By size, as all that follow.
     local_sizes: tuple[int, ...] = (16, 256)
-    changes: tuple[int, ...] = (300, 200, 150, 60)
-    lost_changes: tuple[int, ...] = (1000, 500, 200)  # Of all sizes but the largest.
+    changes: tuple[int, ...] = (300, 200, 60, 10)
+    lossy_changes: tuple[int, ...] = (300, 60, 10, 2)  # At 30 % loss; a thousand members then exchange all the time.
+    lost_changes: tuple[int, ...] = (1000, 300, 60)  # Of all sizes but the largest.
+    late_changes: tuple[int, ...] = (100, 60, 10)
     rest_s: int = 120
     # How many members, and for how long out of it plus 1 s.
     starved: tuple[tuple[int, int], ...] = ((1, 16), (2, 16), (4, 16), (16, 32))
@@ -53,7 +55,9 @@ QUICK = Load(
     crashes=(3, 2),
     local_sizes=(8,),
     changes=(10, 5),
+    lossy_changes=(5, 2),
     lost_changes=(10,),
+    late_changes=(5,),
     rest_s=10,
     starved=((1, 4), (2, 4)),
     starved_members=16,
@@ -101,21 +105,22 @@ def deaths(load: Load, notes: list[str]) -> Iterator[Measurement]:
 
 def spreading(load: Load, notes: list[str]) -> Iterator[Measurement]:
     """Changes of the tree."""
-    for members, count in zip(load.sizes, load.changes, strict=True):
+    for members, count, lossy_count in zip(load.sizes, load.changes, load.lossy_changes, strict=True):
         machine.say(f"  {count} changes among {members}")
         spread = changes.changes(SEED, members, LAN, count)
         assert not spread.missing  # The quantiles are of all changes, and not of those that went well.
         rounds = [took / ROUND_S for took in spread.everywhere_s]
         yield from _two(goals.gossip(goals.CHANGE, members), "rounds", rounds)
-        machine.say(f"  {count} changes among {members}, 30 % loss")
-        lossy = changes.changes(SEED, members, LAN, count, loss=0.3, wait_us=10 * SECOND)
+        machine.say(f"  {lossy_count} changes among {members}, 30 % loss")
+        lossy = changes.changes(SEED, members, LAN, lossy_count, loss=0.3, wait_us=10 * SECOND)
         assert not lossy.missing
         yield _figure(goals.gossip(goals.CHANGE_LOSSY, members), "s", max(lossy.everywhere_s))
-    for members, count in zip(load.sizes, load.lost_changes, strict=False):
+        notes.append(f"{count} changes among {members} members, {lossy_count} at 30 % loss")
+    for members, count, late_count in zip(load.sizes, load.lost_changes, load.late_changes, strict=False):
         machine.say(f"  {count} changes among {members}, 10 % loss, rumours alone")
         alone = changes.changes(SEED, members, LAN, count, loss=0.1, rumours_alone=True)
         yield _figure(goals.gossip(goals.CHANGE_LOST, members), "per mille", 1000 * alone.missing / alone.pairs)
-        whole = changes.changes(SEED, members, LAN, min(count, 100), loss=0.1, wait_us=10 * SECOND)
+        whole = changes.changes(SEED, members, LAN, late_count, loss=0.1, wait_us=10 * SECOND)
         yield _figure(goals.gossip(goals.CHANGE_LATE, members), "", float(whole.missing))
         notes.append(f"{count} changes among {members} at 10 % loss: {alone.missing} of {alone.pairs} never arrived")
 
