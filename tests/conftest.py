@@ -34,6 +34,7 @@ TOGETHER = {
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
+settings.register_profile("brief", settings.get_profile("fixed"), max_examples=20)  # Of a further Python.
 settings.register_profile("explore", settings.get_profile("fixed"), derandomize=False, max_examples=1000)
 settings.load_profile("fixed")
 
