@@ -168,7 +168,7 @@ class Gossip:
             if kind == _PING:
                 self._on_ping(message, source, peer, now_ms)
             elif kind == _ACK:
-                self._on_ack(message, source, now_ms)
+                self._on_ack(message, peer, now_ms)
             else:
                 self._on_other(kind, message, source, peer, now_ms)
         except Dropped as dropped:
@@ -260,7 +260,7 @@ class Gossip:
     def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
         if len(message) != packets.PING_BYTES:
             packets.read_ping(message)  # It is whole.
-            self._read(message, packets.PING_BYTES, source, now_ms)
+            self._read(message, packets.PING_BYTES, peer, now_ms)
         answer = self._ack_head + message[SEQUENCE] + self._state.value
         if peer is None:
             return answer  # Anybody at all: no more than was sent, and no news that members should have.
@@ -272,7 +272,7 @@ class Gossip:
             answer = self._spreading.laden(answer)
         return answer
 
-    def read_reply(self, reply: bytes, source: Address, now_ms: int) -> None:
+    def read_reply(self, reply: bytes, now_ms: int) -> None:
         """Take in an ACK that came over TCP.
 
         Raises:
@@ -282,16 +282,14 @@ class Gossip:
         message = self._unwrap(reply)
         if message[KIND] != _ACK:
             raise Malformed("no ACK")
-        self._hear(message, now_ms)
-        self._on_ack(message, source, now_ms)
+        self._on_ack(message, self._hear(message, now_ms), now_ms)
 
-    def _on_ack(self, message: bytes, source: Address, now_ms: int) -> None:
+    def _on_ack(self, message: bytes, peer: Peer | None, now_ms: int) -> None:
         if len(message) != packets.ACK_BYTES:
             packets.read_ack(message)  # It is whole.
-            self._read(message, packets.ACK_BYTES, source, now_ms)
+            self._read(message, packets.ACK_BYTES, peer, now_ms)
         self._detector.acknowledged(message[SEQUENCE], now_ms)
         if message[ACK_HASH] != self._state.value:
-            peer = self._peers.get(message[SENDER])
             if peer is not None:
                 self._exchange.differs(peer.member.address, now_ms=now_ms)
         elif self.tree.collecting:
@@ -299,7 +297,7 @@ class Gossip:
 
     def _on_other(self, kind: bytes, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
         if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
-            self._read(message, packets.GOSSIP_BYTES, source, now_ms)
+            self._read(message, packets.GOSSIP_BYTES, peer, now_ms)
         elif kind == _SYNC:
             at = source if peer is None else peer.member.address
             self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
@@ -308,7 +306,7 @@ class Gossip:
             self._detector.missed(message[SEQUENCE])
         elif kind == _PING_REQUEST:
             _, target, address, begin = packets.read_ping_request(message)
-            self._read(message, begin, source, now_ms)
+            self._read(message, begin, peer, now_ms)
             stranger = peer is None or peer.member.address != source
             self._detector.relay(source, message[SEQUENCE], target, address, stranger=stranger, now_ms=now_ms)
         elif kind == _WHO:
@@ -318,8 +316,9 @@ class Gossip:
         else:
             self.counters["dropped_kind"] += 1
 
-    def _read(self, message: bytes, begin: int, source: Address | None, now_ms: int) -> None:
-        """Parts that rode on a message."""
+    def _read(self, message: bytes, begin: int, peer: Peer | None, now_ms: int) -> None:
+        """Parts that rode on a message of that peer, or of a stranger: nobody is asked at an address it may invent."""
+        teller = None if peer is None else peer.member.address
         for part in packets.read_parts(message, begin):
             if isinstance(part, Verdict):
                 if part.id == self._id:
@@ -328,12 +327,10 @@ class Gossip:
                     self._beliefs.judged(part, now_ms=now_ms)
             elif isinstance(part, Member):
                 self.on_record(part, now_ms=now_ms)
-            elif source is None:
-                continue
             elif isinstance(part, Delta):
-                self._exchange.on_delta(part, source, now_ms=now_ms)
+                self._exchange.on_delta(part, teller, now_ms=now_ms)
             elif isinstance(part, Head):
-                self._exchange.on_head(part, source, now_ms=now_ms)
+                self._exchange.on_head(part, teller, now_ms=now_ms)
 
     def on_record(self, record: Member, *, now_ms: int) -> None:
         """A RECORD, from wherever."""
@@ -346,6 +343,10 @@ class Gossip:
         """What others have of this node's branch is not its own doing: it goes on in a new epoch."""
         self.counters["branch_invented"] += 1
         self._naming.outlive(epoch)
+
+    def on_older(self, id_: bytes, *, now_ms: int) -> None:
+        """A member has been dead or gone for longer than it was known."""
+        self._exchange.touch(id_, now_ms=now_ms)
 
     def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """For how long a member was not heard, or has been dead or gone."""

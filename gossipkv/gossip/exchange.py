@@ -153,18 +153,18 @@ class Exchange:
 
     # Parts of any message
 
-    def on_delta(self, delta: Delta, source: Address, *, now_ms: int) -> None:
-        """Changes of a branch, as a rumour."""
-        if self._tree.apply(delta) is Outcome.GAP:
-            self._want(delta.owner, source, now_ms)
+    def on_delta(self, delta: Delta, teller: Address | None, *, now_ms: int) -> None:
+        """Changes of a branch, as a rumour; the teller's address, if it is a member, is where more can be asked for."""
+        if self._tree.apply(delta) is Outcome.GAP and teller is not None:
+            self._want(delta.owner, teller, now_ms)
 
-    def on_head(self, head: Head, source: Address, *, now_ms: int) -> None:
-        """Where a branch is, as a rumour."""
+    def on_head(self, head: Head, teller: Address | None, *, now_ms: int) -> None:
+        """Where a branch is, likewise."""
         claims = self._tree.claims(head.owner)
         if head.owner == self._own:
             self._look_at_own(head.epoch, head.version)
-        elif (head.epoch, head.version) > (claims.epoch, claims.version):
-            self._want(head.owner, source, now_ms)
+        elif teller is not None and (head.epoch, head.version) > (claims.epoch, claims.version):
+            self._want(head.owner, teller, now_ms)
 
     # SYNC as a datagram
 
@@ -285,7 +285,8 @@ class Exchange:
         first: set[bytes] = set()
         for part in parts:
             if isinstance(part, Member):
-                if self._members.get(part.id) is None:
+                known = self._members.get(part.id)
+                if known is None or known.epoch < part.epoch:
                     first.add(part.id)
                 self._hearer.on_record(part, now_ms=now_ms)
         for part in parts:
@@ -309,6 +310,9 @@ class Exchange:
 
     def _newer(self, parts: Iterable[Part], now_ms: int) -> Differences:
         wanted = [known for part in parts if isinstance(part, Want) for known in part.known]
+        for known in wanted:
+            if known.id == self._own:
+                self._look_at_own(known.epoch, known.version)
         return self._knowledge.newer(wanted, now_ms)
 
     def _want(self, owner: bytes, source: Address, now_ms: int) -> None:

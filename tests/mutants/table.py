@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "no TCP fallback",
         f"{GOSSIP}.membership.detector",
-        "            self._prober.read_reply(reply, target.member.address, now_ms)\n",
+        "            self._prober.read_reply(reply, now_ms)\n",
         "            pass\n",
         ("only_connections",),
         "the_healthy_live",

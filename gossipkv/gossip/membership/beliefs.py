@@ -37,6 +37,9 @@ class Watcher(Protocol):
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
         """A member is known no longer."""
 
+    def on_older(self, id_: bytes, *, now_ms: int) -> None:
+        """A member has been dead or gone for longer than it was known."""
+
     def on_news(self) -> None:
         """There is a rumour to tell."""
 
@@ -79,7 +82,7 @@ class Beliefs:
             self._outbox.counters["verdict_about_unknown"] += 1
             return
         known = peer.member
-        rank = Rank(said.epoch, said.state is LEFT, said.incarnation, said.state)
+        rank = _rank(said)
         if rank > known.rank:
             statement = known._replace(incarnation=said.incarnation, state=said.state)
             self._turn(known, statement, _BY_VERDICT[said.state], said.accuser, now_ms)
@@ -219,12 +222,17 @@ class Beliefs:
         then_ms = now_ms - min(known.age_s, MAX_AGE_S) * 1000
         if known.state not in GONE:
             peer.heard_ms = then_ms if first else max(peer.heard_ms, then_ms)
-        elif peer.member.state is known.state:
-            peer.since_ms = min(peer.since_ms, then_ms)
+        elif peer.member.rank == _rank(known) and then_ms < peer.since_ms:
+            peer.since_ms = then_ms
+            self._watcher.on_older(known.id, now_ms=now_ms)
             forgets_ms = peer.since_ms + self._profile.dead_retention_ms
             if forgets_ms < self._forgets_ms:
                 self._forgets_ms = forgets_ms
                 self._timers.at(max(now_ms, forgets_ms), self._forget_old)
+
+
+def _rank(said: Verdict | Known) -> Rank:
+    return Rank(said.epoch, said.state is LEFT, said.incarnation, said.state)
 
 
 def _beats(record: Member, known: Member) -> bool:

@@ -42,7 +42,7 @@ class Prober(Protocol):
     def laden(self, peer: Peer, head: bytes) -> bytes:
         """A message to a peer, and what should ride on it."""
 
-    def read_reply(self, reply: bytes, source: Address, now_ms: int) -> None:
+    def read_reply(self, reply: bytes, now_ms: int) -> None:
         """Take in an ACK that came over TCP.
 
         Raises:
@@ -185,7 +185,7 @@ class Detector:
             return
         waiting = self._target is target and self._sequence == sequence
         try:
-            self._prober.read_reply(reply, target.member.address, now_ms)
+            self._prober.read_reply(reply, now_ms)
         except (Dropped, Malformed):
             self._outbox.counters["bad_reply"] += 1
         if waiting and self._target is None:
@@ -232,7 +232,7 @@ class Detector:
         peer = self._members.peers.get(target)
         bare = stranger or peer is None or peer.member.address != address
         self._outbox.send(address, self._prober.ping(mine, target, bare=bare))
-        if self._profile.lifeguard:
+        if self._profile.lifeguard and not stranger:
             self._timers.at(now_ms + self._profile.nack_ms, partial(self._admit, mine))
         self._timers.at(now_ms + self._profile.probe_interval_ms, partial(self._drop, mine))
 

@@ -83,8 +83,10 @@ class Members:
             peer = self.peers[member.id] = Peer(member, now_ms)
         else:
             before = peer.member.state
-            if member.state is not before or member.epoch != peer.member.epoch:
+            if member.rank != peer.member.rank:
                 peer.since_ms = now_ms
+            if member.epoch != peer.member.epoch:
+                peer.heard_ms = now_ms  # The first word of this life.
             peer.member = member
             peer.alive = member.state is ALIVE
         reachable = member.state is ALIVE or member.state is SUSPECT

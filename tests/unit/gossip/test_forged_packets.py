@@ -142,6 +142,12 @@ FROM_STRANGERS = {
     "want": packets.sync(member_id("liar"), b"\xff" * 8, packets.REPLY)
     + packets.want([packets.known(Known(member_id("n01"), State.ALIVE, 0, 0, 0, 0))]),
     "head": packets.gossip(member_id("liar")) + packets.head(Head(LIED_ABOUT, 1, FAR)),
+    "heads": packets.gossip(member_id("liar"))
+    + b"".join(packets.head(Head(number.to_bytes(8, "big"), 1, FAR)) for number in range(200)),
+    "head_on_a_ping": packets.ping(member_id("liar"), 1, member_id("n00"), b"\xff" * 8)
+    + packets.head(Head(LIED_ABOUT, 1, FAR)),
+    "head_on_an_ack": packets.ack(member_id("liar"), 1, b"\xff" * 8) + packets.head(Head(LIED_ABOUT, 1, FAR)),
+    "head_of_a_member": packets.gossip(member_id("n01")) + packets.head(Head(LIED_ABOUT, 1, FAR)),
     "gap": packets.gossip(member_id("liar")) + delta(epoch=9),
     "ping_request": packets.ping_request(member_id("liar"), 1, member_id("n01"), ELSEWHERE),
     "ping_request_of_a_member": packets.ping_request(member_id("n01"), 1, member_id("n02"), ELSEWHERE),
@@ -162,6 +168,8 @@ def test_a_stranger_draws_hardly_more_than_it_sends(message: bytes) -> None:
     for _ in range(3):
         link.now_ms += 5000
         nodes[0].core.receive(packet, STRANGER, now_ms=link.now_ms)
+        link.now_ms += 600
+        nodes[0].core.wake(now_ms=link.now_ms)  # A helper that has not heard yet would say so.
         drawn = [one for one in nodes[0].core.take() if isinstance(one, Send) and one.to in {STRANGER, ELSEWHERE}]
         assert sum(len(one.packet) for one in drawn) <= 2 * len(packet)
 

@@ -52,6 +52,9 @@ class Believer:
         """A member is known no longer."""
         self.forgotten.append(forgotten.name)
 
+    def on_older(self, id_: bytes, *, now_ms: int) -> None:
+        """It has been dead for longer."""
+
     def on_news(self) -> None:
         """There is a rumour."""
 

@@ -316,3 +316,34 @@ def test_lifeguard_off_has_no_buddy():
     nodes[0].core._beliefs.unanswered(nodes[1].core._id, now_ms=link.now_ms)
     nodes[0].core._rumours.remove(nodes[1].core._id)
     assert len(nodes[0].core.laden(peer, b"head")) == 4
+
+
+@pytest.mark.parametrize("leaves_first", [False, True])
+def test_who_leaves_goes_on_leaving(leaves_first):
+    """Also when it hears of a later epoch of its name meanwhile, and keeps that: it has left in that one too."""
+    link = Link(3)
+    link.store_ms = 400
+    nodes = link.cluster(4)
+    leaver, others = nodes[1], [nodes[0], *nodes[2:]]
+    leaver.core.tree.publish("k/b")
+    link.settle(leaver)
+    link.run(3 * SECOND_MS)
+    own = leaver.core.members.own
+
+    def leave():
+        leaver.core.leave(now_ms=link.now_ms)
+        link.settle(leaver)
+
+    if leaves_first:
+        leave()
+    tell(link, leaver, packets.record(own._replace(epoch=own.epoch + 5)))
+    link.run(200)
+    if not leaves_first:
+        leave()
+    link.run(SECOND_MS)
+    assert leaver.core.members.own.state is State.LEFT
+    link.kill(leaver)
+    for _ in range(15):
+        link.run(SECOND_MS)
+        assert [node.states()["n01"] for node in others] == ["LEFT"] * 3
+        assert not any(node.core.tree.children("k") for node in others)

@@ -1,0 +1,74 @@
+"""How long ago members were heard, or found dead: what travels with digests, and of which life and death it is."""
+
+from __future__ import annotations
+
+from gossipkv.gossip import packets
+from gossipkv.gossip.member import State
+from gossipkv.gossip.packets import Verdict
+from tests.unit.gossip.links import Link, Node
+
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+
+
+def dead_since_s(link: Link, node: Node, member: Node) -> int:
+    """For how long one node holds another for dead."""
+    return (link.now_ms - node.core.members.peers[member.core.members.own.id].since_ms) // SECOND_MS
+
+
+def test_what_is_known_is_equal_although_a_death_is_older_elsewhere():
+    """Who learns that a member has been dead for so long that it counts no more agrees with the others at once."""
+    link = Link(3)
+    nodes = link.cluster(6)
+    sides = {node.address: number for number, node in enumerate(nodes)}
+    link.cut = lambda source, to: (sides[source] < 3) != (sides[to] < 3)
+    link.run(12 * MINUTE_MS)
+    dead = nodes[2]
+    link.kill(dead)
+    link.run(MINUTE_MS)
+    link.cut = lambda source, to: False
+    nodes.remove(dead)
+    assert link.run(35 * SECOND_MS, lambda: len({node.core._state.value for node in nodes}) == 1)
+    link.run(20 * MINUTE_MS)
+    assert len({node.core._state.value for node in nodes}) == 1
+
+
+def test_a_death_has_no_age_of_an_earlier_one_that_was_refuted():
+    """Else it would be forgotten too early, and could come back."""
+    link = Link(3)
+    away, teller, _, mortal = nodes = link.cluster(4)
+    link.cut = lambda source, to: away.address in {source, to}
+    link.run(60 * MINUTE_MS)
+    own = mortal.core.members.own
+    said = packets.verdict(Verdict(own.id, State.SUSPECT, own.incarnation, own.epoch, teller.core.members.own.id))
+    message = packets.gossip(teller.core.members.own.id) + said
+    mortal.core.receive(teller.envelope.wrap(message), teller.address, now_ms=link.now_ms)
+    link.settle(mortal)
+    link.run(5 * SECOND_MS)
+    link.kill(mortal)
+    link.run(MINUTE_MS)
+    link.cut = lambda source, to: False
+    link.run(2 * MINUTE_MS)
+    for node in nodes[:3]:
+        assert node.core.members.get(own.id).incarnation == own.incarnation + 1
+        assert 170 <= dead_since_s(link, node, mortal) <= 180
+
+
+def test_a_new_life_is_as_young_as_the_first_word_of_it():
+    """What a member publishes after half an hour of death is not half an hour old."""
+    link = Link(3)
+    nodes = link.cluster(12)
+    before = nodes.pop(5)
+    link.kill(before)
+    link.run(30 * MINUTE_MS)
+    again = link.node("n05", port=before.address.port, epoch=2)
+    again.core.tree.publish("k/y")
+    link.start(again, nodes[0])
+    shown = 0
+    for _ in range(100):
+        link.run(100)
+        for node in nodes:
+            for entry in node.core.tree.entries("k", now_ms=link.now_ms):
+                assert entry.age_ms < 20 * SECOND_MS
+                shown += 1
+    assert shown > 500
