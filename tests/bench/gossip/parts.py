@@ -29,7 +29,7 @@ class Load:
     """How many members, and how often."""
 
     sizes: tuple[int, ...] = (8, 64, 256, 1024)
-    crashes: tuple[int, ...] = (200, 150, 60, 20)  # By size, as all that follow.
+    crashes: tuple[int, ...] = (800, 150, 60, 20)  # By size, as all that follow; what is quick is done often.
     local_sizes: tuple[int, ...] = (16, 256)
     changes: tuple[int, ...] = (300, 200, 60, 10)
     lossy_changes: tuple[int, ...] = (300, 60, 10, 2)  # At 30 % loss; a thousand members then exchange all the time.
