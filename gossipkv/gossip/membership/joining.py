@@ -2,8 +2,8 @@
 
 Addresses to join are asked at once, and from then on as long as none of the live members is at them: so two halves of
 a cluster that lost each other find each other again whatever happened.  Addresses remembered from the last run are
-asked until a member was seen at each: of a cluster that was restarted all at once, every node asks several others, so
-no two groups stay apart, each content with itself.
+asked until a member was seen at each, or for as long as the dead are remembered: of a cluster that was restarted all at
+once, every node asks several others, so no two groups stay apart, each content with itself.
 
 Asking is an exchange over TCP (`exchange.py`); where the cluster ids differ it is only a meeting (`meeting.py`).
 """
@@ -192,6 +192,9 @@ class Joining:
 
     def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
         if self._seeds.get(address) is not seed or seed.asking:
+            return
+        if seed.remembered and now_ms - self._started_ms > self._profile.dead_retention_ms:
+            del self._seeds[address]  # As long as the dead are remembered: whoever was there is gone for good.
             return
         if not (self._is_introduced() and self._is_reached(address, seed)):
             self._ask(address, seed, now_ms)  # Who is here may know my name, which I must hear before I announce it.

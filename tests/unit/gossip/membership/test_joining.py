@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gossipkv.address import Address
 from gossipkv.gossip.envelope import NO_CLUSTER
+from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, all_alive, no_id
 
 SECOND_MS = 1000
@@ -352,3 +355,16 @@ def test_asked_before_its_own_question_is_answered():
     assert late.core.members.own.epoch == 1
     assert late.core.counters["epochs_renewed"] == 0
     assert late.core.isolated(now_ms=link.now_ms) is False
+
+
+def test_who_is_gone_for_good_is_asked_no_more():
+    """An address of the last run where nobody was seen is dropped when the dead are, and not remembered again."""
+    link = Link()
+    nodes = link.cluster(2, profile=replace(LAN, dead_retention_ms=600_000))
+    gone = Address("10.9.9.9", 9)
+    again = link.start(link.node("again", profile=nodes[0].core._profile), remembered=(gone, nodes[0].address))
+    link.run(300_000)
+    assert again.core._joining.unseen == [gone]
+    link.run(320_000)
+    assert again.core._joining.unseen == []
+    assert all_alive([*nodes, again])
