@@ -27,7 +27,7 @@ from gossipkv.gossip.packets import Change
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, item_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gossipkv.gossip.packets import Delta
     from gossipkv.gossip.tree.limits import TreeLimits
@@ -92,6 +92,11 @@ class _Staged:
         self.floor = max(self.floor, delta.floor)
 
 
+def _always(_more_bytes: int) -> bool:
+    """Where nothing else takes room."""
+    return True
+
+
 @final
 class Branch:
     """One owner's keys of one epoch."""
@@ -137,15 +142,22 @@ class Branch:
 
     # The readers' side
 
-    def apply(self, delta: Delta, limits: TreeLimits) -> tuple[Outcome, Step | None]:
-        """Take changes of this epoch; a step if readers see another state now."""
+    def apply(
+        self, delta: Delta, limits: TreeLimits, has_room: Callable[[int], bool] = _always
+    ) -> tuple[Outcome, Step | None]:
+        """Take changes of this epoch; a step if readers see another state now.
+
+        `has_room` is asked, after all else was found well, whether the branch may cost so much more than now.
+        """
         if delta.target <= self.version or delta.target < self.seen:
             return Outcome.NOTHING, None
         staged = self._transfer(delta)
         if isinstance(staged, Outcome):
             return staged, None
+        cost = self.size_bytes + self.staged_bytes
         staged.add(delta)
-        if not self._fits(staged, limits):
+        cost_then = self._cost_with(staged, limits)
+        if cost_then is None or not has_room(cost_then - cost):
             if staged is self._staged:
                 self._staged = None
             return Outcome.REFUSED, None
@@ -266,27 +278,42 @@ class Branch:
         self.gone[path] = version
         self.size_bytes += item_bytes(path, None)
 
-    def _fits(self, staged: _Staged, limits: TreeLimits) -> bool:
-        if staged.size_bytes > limits.max_branch_bytes or len(staged.changes) > 2 * limits.max_branch_keys:
-            return False
-        if staged.reset:
-            return len(staged.changes) <= limits.max_branch_keys or _keys(staged) <= limits.max_branch_keys
-        keys, size_bytes = len(self.live), self.size_bytes
-        if (
-            keys + len(staged.changes) <= limits.max_branch_keys
-            and size_bytes + staged.size_bytes <= limits.max_branch_bytes
-        ):
-            return True
-        size_bytes += staged.size_bytes
-        for path, change in staged.changes.items():
-            item = self.live.get(path)
-            keys += (change.value is not None) - (item is not None)
-            if item is not None:
-                size_bytes -= item_bytes(path, item.value)
-            elif path in self.gone:
-                size_bytes -= item_bytes(path, None)
-        return keys <= limits.max_branch_keys and size_bytes <= limits.max_branch_bytes
+    def _cost_with(self, staged: _Staged, limits: TreeLimits) -> int | None:
+        """What this branch costs once so much is staged, or is laid over it if that is all; None: over a limit."""
+        if len(staged.changes) > limits.max_staged_changes or staged.size_bytes > limits.max_staged_bytes:
+            return None
+        if staged.reach < staged.target:  # A cut is no state of the owner: how much it has is not to be judged there.
+            return self.size_bytes + staged.size_bytes
+        keys, size_bytes = self._sizes_after(staged)
+        if keys > limits.max_branch_keys or size_bytes > limits.max_branch_bytes:
+            return None
+        other = self._staged
+        stays = other is not None and other is not staged and other.target > staged.target
+        return size_bytes + self.staged_bytes if stays else size_bytes
 
+    def _sizes_after(self, staged: _Staged) -> tuple[int, int]:
+        """How many keys and bytes the branch has after `_commit`."""
+        floor = staged.floor if staged.floor > self.floor else 0  # Else nothing is collected.
+        changes: Iterable[Change] = staged.changes.values()
+        keys, size_bytes = 0, 0
+        if not staged.reset:
+            changes = [change for change in changes if change.version > self.version]
+            keys = len(self.live) - sum(change.path in self.live for change in changes)
+            size_bytes = self.size_bytes - sum(self._bytes_at(change.path) for change in changes)
+            told = {change.path for change in changes} if floor else ()
+            for path, version in self.gone.items():
+                if version > floor:
+                    break
+                if path not in told:
+                    size_bytes -= item_bytes(path, None)
+        for version, path, value in changes:
+            keys += value is not None
+            if value is not None or version > floor:
+                size_bytes += item_bytes(path, value)
+        return keys, size_bytes
 
-def _keys(staged: _Staged) -> int:
-    return sum(change.value is not None for change in staged.changes.values())
+    def _bytes_at(self, path: str) -> int:
+        item = self.live.get(path)
+        if item is not None:
+            return item_bytes(path, item.value)
+        return item_bytes(path, None) if path in self.gone else 0

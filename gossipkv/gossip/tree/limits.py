@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from gossipkv.gossip.packets import MAX_PATH_BYTES
+
 ITEM_OVERHEAD_BYTES = 256  # What a key costs beside its path and value: objects of the branch and of the index.
 
 
@@ -22,6 +24,16 @@ class TreeLimits:
     def max_branch_bytes(self) -> int:
         """No branch alone may take more than half of the whole."""
         return self.max_tree_bytes // 2
+
+    @property
+    def max_staged_changes(self) -> int:
+        """What a transfer of a branch within its limits has at most: all keys and all tombstones."""
+        return self.max_branch_keys + self.max_tombstones
+
+    @property
+    def max_staged_bytes(self) -> int:
+        """What they cost at most: what a transfer replaces is still told as tombstones."""
+        return self.max_branch_bytes + self.max_tombstones * (ITEM_OVERHEAD_BYTES + MAX_PATH_BYTES)
 
 
 def item_bytes(path: str, value: bytes | None) -> int:

@@ -8,7 +8,7 @@ older epoch is never shown again.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import GONE, State
@@ -20,6 +20,7 @@ from gossipkv.gossip.tree.hot import Hot
 from gossipkv.gossip.tree.index import Index
 from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
 from gossipkv.gossip.tree.paths import check, wrong
+from gossipkv.gossip.tree.refused import Refused
 from gossipkv.gossip.tree.watch import Watch, Watches
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.rumours import Rumours
     from gossipkv.gossip.packets import Delta
+
+LARGE_BYTES: Final = 4096  # No datagram has so much.
 
 
 class Entry(NamedTuple):
@@ -55,7 +58,7 @@ class Tree:
         self._branches: dict[bytes, Branch] = {own: Branch(epoch)}
         self._members: dict[bytes, Member] = {}
         self._dead: dict[bytes, None] = {}  # In the order in which they died.
-        self._refused: dict[bytes, Head] = {}  # What did not fit.
+        self._refused = Refused()
         self._shown = {own}
         self._index = Index()
         self._watches = Watches()
@@ -96,6 +99,8 @@ class Tree:
         if before is None and self.own in self._shown:
             self._index.add(self.own, (path,))
         self._own_step(branch, path)
+        if cost < 0:
+            self._ask_again()
 
     def withdraw(self, path: str) -> bool:
         """Take a key back; false: there was none."""
@@ -107,6 +112,7 @@ class Tree:
         if self.own in self._shown:
             self._index.remove(self.own, (path,))
         self._own_step(branch, path)
+        self._ask_again()
         return True
 
     def published(self) -> dict[str, bytes]:
@@ -165,15 +171,18 @@ class Tree:
         elif branch.epoch < member.epoch and id_ != self.own:
             self._replace(id_, member.epoch)
         if member.state in GONE:
-            self._dead.setdefault(id_)
+            if id_ != self.own:  # Who leaves goes on serving what it published.
+                self._dead.setdefault(id_)
             self._collecting.without(id_, self._branches[self.own])
             self._hot.forget(id_)
             self._forgive()
-        else:
-            self._dead.pop(id_, None)
+        elif id_ in self._dead:
+            del self._dead[id_]
+            self._refused.forget(id_)  # What was kept of it may have been evicted since.
         moved = self._show(id_)
         if moved or before is None or before.state is not member.state:
             self._watches.step(self._branches[id_].live)
+        self._ask_again()
 
     def forget(self, id_: bytes) -> None:
         """A dead member is remembered no more."""
@@ -186,6 +195,7 @@ class Tree:
         del self._branches[id_]
         self._members.pop(id_, None)
         self._dead.pop(id_, None)
+        self._refused.forget(id_)
         self._collecting.without(id_, self._branches[self.own])
         self._hot.forget(id_)
         self._forgive()
@@ -201,6 +211,7 @@ class Tree:
         self._hot.forget(self.own)
         self._hot.step(self.own, branch, 0)
         self.on_step(self.own)
+        self._ask_again()
 
     # Towards peers
 
@@ -221,7 +232,7 @@ class Tree:
 
     def claims(self, owner: bytes) -> Head:
         """Where a branch is for all that others should care: also where it did not fit."""
-        return max(self.head(owner), self._refused.get(owner, Head(owner, 0, 0)))
+        return max(self.head(owner), self._refused.head(owner) or Head(owner, 0, 0))
 
     def deltas(self, owner: bytes, epoch: int, version: int, *, part_bytes: int) -> Iterator[bytes]:
         """What is newer here than that, as parts of a message."""
@@ -238,9 +249,9 @@ class Tree:
     def apply(self, delta: Delta, *, fresh: bool = True) -> Outcome:
         """Take what another node knows of a branch; `fresh`: it is news, to be told on as it is."""
         outcome, before = self._apply(delta)
+        owner = delta.owner
         if outcome is Outcome.ADVANCED:
-            owner = delta.owner
-            self._refused.pop(owner, None)
+            self._refused.forget(owner)
             if fresh and owner not in self._dead:
                 self._hot.step(owner, self._branches[owner], before)
             elif before:  # A branch that begins here is no news: this node is new, or its owner is, who tells it.
@@ -248,11 +259,14 @@ class Tree:
             self.on_step(owner)
         elif outcome is Outcome.REFUSED:
             self.counters["branch_refused"] += 1
-            head = Head(delta.owner, delta.epoch, delta.target)
-            self._refused[delta.owner] = max(head, self._refused.get(delta.owner, head))
-            self.on_step(delta.owner)
-        elif outcome is Outcome.GAP and self._refused.pop(delta.owner, None) is not None:
-            self.on_step(delta.owner)  # It goes on behind what did not fit: perhaps there is less of it now.
+            self.on_step(owner)
+        elif outcome is Outcome.GAP:
+            refused = self._refused.head(owner)
+            # It goes on behind what did not fit: perhaps there is less of it now.  The rest of that itself is no news.
+            if refused is not None and Head(owner, delta.epoch, delta.target) > refused:
+                self._refused.forget(owner)
+                self.on_step(owner)
+        self._ask_again()
         return outcome
 
     def tell_head(self, owner: bytes) -> None:
@@ -272,6 +286,7 @@ class Tree:
         """A member has all of this node's branch."""
         live = (other for other in self._members if other not in self._dead and other != self.own)
         self._collecting.acknowledged(id_, self._branches[self.own], live)
+        self._ask_again()
 
     # Inside
 
@@ -285,11 +300,22 @@ class Tree:
         if delta.epoch < branch.epoch:
             return Outcome.NOTHING, 0
         if any(self._wrong(path, value) for _, path, value in delta.changes):
+            self._refuse(delta, None)
             return Outcome.REFUSED, 0
-        if not self._room_for(sum(item_bytes(path, value) for _, path, value in delta.changes)):
-            return Outcome.REFUSED, 0
+        lacked: int | None = None
+
+        def has_room(more_bytes: int) -> bool:
+            nonlocal lacked
+            if self._room_for(more_bytes, but=owner):
+                return True
+            lacked = more_bytes
+            return False
+
         before, size = branch.version, branch.size_bytes + branch.staged_bytes
-        outcome, step = branch.apply(delta, self.limits)
+        outcome, step = branch.apply(delta, self.limits, has_room)
+        more = branch.size_bytes + branch.staged_bytes - size
+        if outcome is Outcome.REFUSED:
+            self._refuse(delta, None if lacked is None else lacked - more)  # What is let go must fit again too.
         if step is not None:
             branch.bound_tombstones(self.limits.max_tombstones)
             if owner in self._shown:
@@ -300,6 +326,12 @@ class Tree:
             self._watches.step(step.went + step.came + step.altered)
         self._others_bytes += branch.size_bytes + branch.staged_bytes - size
         return outcome, before
+
+    def _refuse(self, delta: Delta, need_bytes: int | None) -> None:
+        head = Head(delta.owner, delta.epoch, delta.target)
+        if need_bytes is not None and delta.reach < delta.target and _is_small(delta) and self._refused.try_again(head):
+            return  # In one large part it has not to be staged.
+        self._refused.add(head, need_bytes)
 
     def _own_step(self, branch: Branch, path: str) -> None:
         self._hot.step(self.own, branch, branch.version - 1)
@@ -315,7 +347,7 @@ class Tree:
         self._hide(owner)
         before = self._branches[owner]
         self._others_bytes -= before.size_bytes + before.staged_bytes
-        self._refused.pop(owner, None)
+        self._refused.forget(owner)
         self._hot.forget(owner)
         self._branches[owner] = Branch(epoch)
         self._watches.step(before.live)
@@ -340,15 +372,15 @@ class Tree:
             self._shown.remove(owner)
             self._index.remove(owner, self._branches[owner].live)
 
-    def _room_for(self, more_bytes: int) -> bool:
-        """Whether so much fits, after dead branches were given up, the oldest dead first."""
+    def _room_for(self, more_bytes: int, *, but: bytes = b"") -> bool:
+        """Whether so much fits, after dead branches were given up, the oldest dead first, but that of one owner."""
         most = self.limits.max_tree_bytes
-        if self.size_bytes + more_bytes <= most:
+        if more_bytes <= 0 or self.size_bytes + more_bytes <= most:
             return True
         for owner in tuple(self._dead):
             branch = self._branches[owner]
             size = branch.size_bytes + branch.staged_bytes
-            if size:
+            if size and owner != but:
                 live = branch.live
                 branch.evict()
                 self._others_bytes -= size
@@ -360,9 +392,21 @@ class Tree:
 
     def _forgive(self) -> None:
         """There may be room again for what was refused."""
-        for owner in tuple(self._refused):
-            del self._refused[owner]
+        for owner in self._refused.all():
+            self._refused.forget(owner)
             self.on_step(owner)
+
+    def _ask_again(self) -> None:
+        """Ask for what was refused for lack of room if it would fit by now: only then, or it would come for nothing."""
+        lacking = self._refused.lacking_room()
+        if not lacking:
+            return
+        free = self.limits.max_tree_bytes - self.size_bytes
+        free += sum(self._branches[owner].size_bytes + self._branches[owner].staged_bytes for owner in self._dead)
+        for owner, need in lacking.items():
+            if need <= free and owner not in self._dead:
+                self._refused.forget(owner)
+                self.on_step(owner)
 
     def _within(self, limit: str, size: int, most: int) -> None:
         if size > most:
@@ -381,6 +425,11 @@ class Tree:
     def _name(self, owner: bytes) -> str:
         member = self._members.get(owner)
         return "" if member is None else member.name
+
+
+def _is_small(delta: Delta) -> bool:
+    """Whether this is a datagram's part of a branch."""
+    return sum(len(path) + len(value or b"") for _, path, value in delta.changes) < LARGE_BYTES
 
 
 def _nobody(owner: bytes) -> None:

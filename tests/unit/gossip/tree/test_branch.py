@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gossipkv.gossip.packets import Change, Delta
 from gossipkv.gossip.tree.branch import Branch, Outcome
 from gossipkv.gossip.tree.chunks import chunks
@@ -186,7 +188,7 @@ def test_a_branch_over_a_limit_stays_at_its_last_state() -> None:
     branch = at("a@1", version=1)
     assert branch.apply(delta(1, 3, 3, "b@2", "c@3"), few)[0] is Outcome.REFUSED
     assert branch.apply(delta(1, 2, 4, "b@2"), few)[0] is Outcome.STAGED
-    assert branch.apply(delta(2, 3, 4, "c@3"), few)[0] is Outcome.REFUSED
+    assert branch.apply(delta(2, 4, 4, "c@4"), few)[0] is Outcome.REFUSED
     assert (shown(branch), branch.staged_bytes) == ({"a": b"1"}, 0)
     assert branch.apply(delta(1, 4, 4, "b@2", "-a@3", "c@4"), few)[0] is Outcome.ADVANCED
     assert branch.apply(delta(0, 9, 9, "a@7", "b@8", "c@9", floor=5, reset=True), few)[0] is Outcome.REFUSED
@@ -197,13 +199,83 @@ def test_a_branch_over_a_limit_stays_at_its_last_state() -> None:
 
 def test_tombstones_alone_cannot_fill_memory() -> None:
     """A peer that sends nothing but tombstones is refused."""
-    few = TreeLimits(max_branch_keys=10)
+    few = TreeLimits(max_branch_keys=10, max_tombstones=10)
     gone = [f"-k{number}@{number}" for number in range(1, 30)]
     branch = Branch(1)
     assert branch.apply(delta(0, 29, 29, *gone), few)[0] is Outcome.REFUSED
     assert branch.apply(delta(0, 9, 9, *gone[:9]), few)[0] is Outcome.ADVANCED
     branch.bound_tombstones(4)
     assert (len(branch.gone), branch.floor) == (2, 7)
+    assert branch.apply(delta(9, 28, 29, *gone[9:28]), few)[0] is Outcome.STAGED
+    assert branch.apply(delta(28, 29, 40, *gone[28:], "-l@29"), few)[0] is Outcome.REFUSED
+
+
+def test_a_branch_may_have_all_its_keys_and_all_its_tombstones() -> None:
+    """However few keys are allowed, what is told of a branch within its limits is taken."""
+    few = TreeLimits(max_branch_keys=2, max_tombstones=10)
+    gone = [f"-k{number}@{number}" for number in range(1, 11)]
+    assert Branch(1).apply(delta(0, 12, 12, *gone, "a@11", "b@12"), few)[0] is Outcome.ADVANCED
+    branch = Branch(1)
+    assert branch.apply(delta(0, 11, 12, *gone, "a@11", reset=True), few)[0] is Outcome.STAGED
+    assert branch.apply(delta(11, 12, 12, "b@12", reset=True), few)[0] is Outcome.ADVANCED
+    assert shown(branch) == {"a": b"11", "b": b"12"}
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_cut_is_not_judged_by_the_limits_of_a_state(reset: bool) -> None:
+    """k@3 was published while there was room, and stands before the tombstones that made it."""
+    few = TreeLimits(max_branch_keys=2)
+    branch = at("a@1", "b@2", version=2)
+    before = ["a@1", "b@2"] if reset else []
+    start = 0 if reset else 2
+    assert branch.apply(delta(start, 4, 7, *before, "k@4", reset=reset), few)[0] is Outcome.STAGED
+    assert branch.apply(delta(4, 7, 7, "-a@5", "-b@6", "l@7", reset=reset), few)[0] is Outcome.ADVANCED
+    assert shown(branch) == {"k": b"4", "l": b"7"}
+
+
+def test_a_cut_may_take_more_bytes_than_a_state() -> None:
+    """What a transfer replaces is still told as tombstones, beside all the keys that came instead."""
+    small = TreeLimits(max_tree_bytes=4 * (ITEM_OVERHEAD_BYTES + 2))
+    branch = at("a@1", "b@2", version=2)
+    assert branch.apply(delta(2, 5, 6, "-a@3", "-b@4", "c@5"), small)[0] is Outcome.STAGED
+    assert branch.staged_bytes > small.max_branch_bytes
+    assert branch.apply(delta(5, 6, 6, "d@6", floor=4), small)[0] is Outcome.ADVANCED  # Its owner has none of them.
+    assert (shown(branch), branch.gone) == ({"c": b"5", "d": b"6"}, {})
+    assert branch.apply(delta(6, 8, 9, "-c@7", "-d@8"), small)[0] is Outcome.STAGED
+    assert branch.apply(delta(8, 9, 9, "e@9"), small)[0] is Outcome.REFUSED  # Here its owner has them.
+
+
+def test_parts_of_a_long_transfer_are_not_counted_anew_with_each() -> None:
+    """A part costs what it brings, however much is staged: the keys are counted at the end."""
+    branch, counted = Branch(1), 0
+
+    def has_room(more_bytes: int) -> bool:
+        nonlocal counted
+        counted += more_bytes
+        return True
+
+    for number in range(1, 100):
+        part = delta(number - 1, number, 100, f"-k{number:03}@{number}", reset=True)
+        assert branch.apply(part, LIMITS, has_room)[0] is Outcome.STAGED
+    assert counted == branch.staged_bytes == 99 * (ITEM_OVERHEAD_BYTES + 4)
+
+
+def test_room_is_asked_for_what_a_branch_grows() -> None:
+    """Not for what it replaces, and not at all where there is nothing new; without room it stays as it was."""
+    branch, asked = at("a@1", "b@2", version=2), list[int]()
+
+    def has_room(more_bytes: int) -> bool:
+        asked.append(more_bytes)
+        return more_bytes <= 0
+
+    assert branch.apply(delta(0, 2, 2, "a@1", "b@2"), LIMITS, has_room)[0] is Outcome.NOTHING
+    assert branch.apply(delta(3, 4, 4, "c@4"), LIMITS, has_room)[0] is Outcome.GAP
+    assert not asked
+    assert branch.apply(delta(2, 3, 3, "c@3"), LIMITS, has_room)[0] is Outcome.REFUSED
+    assert branch.apply(delta(2, 3, 3, "-a@3"), LIMITS, has_room)[0] is Outcome.ADVANCED
+    assert branch.apply(delta(0, 9, 9, "d@9", floor=8, reset=True), LIMITS, has_room)[0] is Outcome.ADVANCED
+    assert asked == [ITEM_OVERHEAD_BYTES + 2, -1, -ITEM_OVERHEAD_BYTES - 1]
+    assert shown(branch) == {"d": b"9"}
 
 
 def test_an_evicted_branch_comes_back_no_older_than_it_was() -> None:

@@ -95,7 +95,16 @@ class Transfers:
             del self.on_the_way[at]
         reader = self.readers[to]
         before = reader.version, reader.floor
-        reader.apply(delta, LIMITS)
+        grown = reader.size_bytes + reader.staged_bytes
+        asked = 0
+
+        def has_room(more_bytes: int) -> bool:
+            nonlocal asked
+            asked = more_bytes
+            return True
+
+        reader.apply(delta, LIMITS, has_room)
+        assert reader.size_bytes + reader.staged_bytes - grown == asked, "room was asked for another size"
         self.check(reader, before)
 
     def heal(self) -> None:
