@@ -218,6 +218,9 @@ class Branch:
             known = delta.reach <= staged.reach and delta.reach < delta.target
             return Outcome.NOTHING if known else staged
         if delta.since > (0 if delta.reset else self.version):
+            if staged is not None and delta.since >= staged.reach and delta.target < staged.target:
+                # Asked for what is staged to go on with, this is the newest there is: what was to come may be a lie.
+                self._staged = None
             return Outcome.GAP
         if staged is not None and delta.target < staged.target and delta.reach < delta.target:
             return Outcome.NOTHING  # Part of an older state; a newer one is half here.

@@ -73,6 +73,24 @@ def test_an_invented_branch_ends(part: bytes) -> None:
     assert link.run(35_000, lambda: same(nodes, ("news",))), [node.core.tree.children("nodes") for node in nodes]
 
 
+@pytest.mark.parametrize("ahead", [1, 1_000_000])
+def test_a_transfer_that_was_never_begun_ends(ahead: int) -> None:
+    """What is staged by a lie goes on to nowhere; what the owner publishes then, more than one part of it, arrives."""
+    link, nodes = cluster()
+    version = nodes[1].core.tree.head(LIED_ABOUT).version
+    lie(link, nodes[0], delta(since=version, reach=version + ahead, target=FAR, changes=()))
+    link.run(2000)
+    names = [f"{number:04}" for number in range(600)]
+    for name in names:
+        nodes[1].core.tree.publish(f"many/{name}", bytes(200))
+    link.settle(nodes[1])
+    assert link.run(60_000, lambda: all(node.core.tree.children("many") == names for node in nodes))
+    for name in names:
+        nodes[1].core.tree.withdraw(f"many/{name}")
+    link.settle(nodes[1])
+    assert link.run(60_000, lambda: not any(node.core.tree.children("many") for node in nodes))
+
+
 STATEMENTS = {
     "suspected": {"state": State.SUSPECT},
     "dead": {"state": State.DEAD, "incarnation": 5},
