@@ -86,11 +86,18 @@ class Knowledge:
             yield packets.digest(member.id, member.id, (packets.known(self.known(member.id, now_ms)),))
 
     def compare(self, digests: Iterable[Digest], now_ms: int) -> Differences:
-        """What the sender of these lacks, and what this node does."""
+        """What the sender of these lacks, and what this node does.
+
+        They are those of one message, in order: no id is compared twice, however often a message speaks of it.
+        """
         found = Differences([], [], [])
         ids = self._told_ids(now_ms)
+        end = b""
         for digest in digests:
-            theirs = {known.id: known for known in digest.known}
+            if not end < digest.first <= digest.last:
+                continue
+            end = digest.last
+            theirs = {known.id: known for known in digest.known if digest.first <= known.id <= end}
             for id_ in ids[bisect_left(ids, digest.first) : bisect_right(ids, digest.last)]:
                 known = theirs.pop(id_, None) or Known(id_, State.ALIVE, 0, 0, 0, 0)
                 self._compare(known, found, now_ms)

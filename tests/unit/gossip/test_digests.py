@@ -91,6 +91,35 @@ def test_what_will_be_forgotten_soon_is_not_told() -> None:
     assert not one.exchange._knowledge.compare(knowledge(two), link.now_ms).records
 
 
+def test_no_id_is_compared_twice_in_a_message() -> None:
+    """Of digests that overlap the first counts: else a few bytes that pack well are compared with all members each."""
+    link, one, two = pair()
+    one.on_record(member("zoe"), now_ms=link.now_ms)
+    one.tree.publish("a/b", b"")
+    strange = two.exchange._knowledge.known(member("ann").id, link.now_ms)
+    middle = b"\x7f" + LAST[1:]
+    message = [
+        Digest(FIRST, middle, ()),
+        Digest(LAST, FIRST, (strange,)),
+        Digest(FIRST, LAST, ()),
+        Digest(middle, LAST, (strange,)),
+        Digest(b"\x80" + FIRST[1:], LAST, ()),
+        Digest(LAST, LAST, ()),
+    ]
+    found = one.exchange._knowledge.compare(message * 50, link.now_ms)
+    assert sorted(record.id for record in found.records) == sorted(known.id for known in one.members)
+    assert [owner for owner, *_ in found.branches] == [one.id]
+    assert not found.wanted
+
+
+def test_a_digest_says_nothing_of_ids_outside_its_range() -> None:
+    """Else many small digests could speak of one id again and again."""
+    link, one, two = pair()
+    known = two.exchange._knowledge.known(two.id, link.now_ms)._replace(id=b"\x80" * 8, epoch=3)
+    narrow = [Digest(at, at, (known,)) for at in (bytes([first]) * 8 for first in range(0x70, 0x90))]
+    assert [want.id for want in one.exchange._knowledge.compare(narrow, link.now_ms).wanted] == [known.id]
+
+
 def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
     """Told around a ring a thousand times: what was heard long ago stays so, and no dead one runs out early."""
     link, one, two = pair()
