@@ -106,21 +106,23 @@ class Knowledge:
                     self._compare(known, found, now_ms)
         return found
 
-    def disbelieved(self, records: Iterable[Member]) -> Iterator[Member]:
-        """What this node says instead of these.
+    def disbelieved(self, records: Iterable[Member]) -> Iterable[Member]:
+        """What this node says instead of these, each once.
 
         Digests do not show who is meant: a node that lost its disk may be in the very epoch of its past, and must hear
         of that.
         """
+        found: dict[bytes, Member] = {}
         for record in records:
             mine = self._members.get(record.id)
             if mine is not None and mine.uuid != record.uuid:
-                yield mine
+                found[record.id] = mine
+        return found.values()
 
     def newer(self, wanted: Iterable[Known], now_ms: int) -> Differences:
-        """What a sender of these wants lacks."""
+        """What a sender of these wants lacks; of several wants of one id the last counts."""
         found = Differences([], [], [])
-        for known in wanted:
+        for known in {known.id: known for known in wanted}.values():
             self._compare(known, found, now_ms)
         found.wanted.clear()  # It asked.
         return found

@@ -25,7 +25,7 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
     DIGEST      all that the sender knows of ids from 8 first to 8 last: per member 8 id, 1 state, 4 incarnation,
                 numbers epoch, branch's version, seconds since the owner was last heard, or found dead or gone (the
                 ranges of one message ascend; one that overlaps those before it is not compared)
-    WANT        as DIGEST without a range: the sender has this and wants what is newer
+    WANT        as DIGEST without a range: the sender has this and wants what is newer (the last of a member counts)
 
 A state hash is the fold of what the sender knows (`exchange.py`): equal hashes, equal knowledge.
 """
