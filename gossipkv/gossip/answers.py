@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.gossip import packets
@@ -10,7 +9,7 @@ from gossipkv.gossip.packets import MAX_PART_BYTES, MORE, PART_HEAD_BYTES, REPLY
 from gossipkv.gossip.packing import MAX_UNPACKED_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gossipkv.gossip.digests import Differences, Knowledge
     from gossipkv.gossip.packets import Known
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 DATAGRAMS: Final = 4  # So many make an answer; what is more goes faster and surer over TCP.
 MOST_KNOWN_BYTES: Final = 40  # Of one member in a want.
+# Changes of branches that are looked at for an answer and do not fit; one branch may have more.
+MOST_IN_VAIN: Final = 4096
 MOST_TOLD_BYTES: Final = MAX_UNPACKED_BYTES // 2  # In one reply over TCP; the asker comes again for the rest.
 
 
@@ -33,19 +34,22 @@ class Letters:
         self._left = 0
         self.bodies: list[list[bytes]] = []
 
-    def add(self, parts: Sequence[bytes]) -> bool:
-        """Put these in, in order, those of one call into as many messages as it takes; false: none of them fits."""
+    def add(self, parts: Iterable[bytes]) -> bool:
+        """Put these in, in order, those of one call into as many messages as it takes; false: none of them fits.
+
+        No more of them is drawn than it takes to know that.
+        """
         left, more = self._left, 0
+        drawn: list[bytes] = []
         for part in parts:
             size = len(part)
-            if size > self._room:
-                return False
             if size > left:
                 left, more = self._room, more + 1
+                if size > left or len(self.bodies) + more > self._most:
+                    return False
             left -= size
-        if len(self.bodies) + more > self._most:
-            return False
-        for part in parts:
+            drawn.append(part)
+        for part in drawn:
             if len(part) > self._left:
                 self.bodies.append([])
                 self._left = self._room
@@ -70,11 +74,14 @@ class Answers:
         ages = self._knowledge.ages(found.records, now_ms)
         fit = all(letters.add((packets.record(member), age)) for member, age in zip(found.records, ages, strict=True))
         heads = []
-        for owner, epoch, version in found.branches:
-            deltas = self._tree.deltas(owner, epoch, version, part_bytes=self._room)
-            too_large = self._tree.is_large(owner, epoch, version, DATAGRAMS * self._room)
-            if too_large or not letters.add(tuple(islice(deltas, DATAGRAMS + 1))):
-                heads.append(packets.head(self._tree.head(owner)))
+        in_vain = 0
+        # Those with few changes first: what may not fit must not keep out what does.
+        for behind, owner, epoch, version in sorted((self._behind(*branch), *branch) for branch in found.branches):
+            if in_vain <= MOST_IN_VAIN and not self._tree.is_large(owner, epoch, version, DATAGRAMS * self._room):
+                if letters.add(self._tree.deltas(owner, epoch, version, part_bytes=self._room)):
+                    continue
+                in_vain += behind
+            heads.append(packets.head(self._tree.head(owner)))
         for body in letters.bodies:
             yield REPLY, body
         if heads or not fit:
@@ -93,6 +100,11 @@ class Answers:
                 return told, True
             told.append(part)
         return told, False
+
+    def _behind(self, owner: bytes, epoch: int, version: int) -> int:
+        """How many changes of a branch are after these, at most."""
+        head = self._tree.head(owner)
+        return head.version - version if head.epoch == epoch else head.version
 
     def _lacking(self, found: Differences, now_ms: int) -> Iterator[bytes]:
         for member in found.records:

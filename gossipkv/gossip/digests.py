@@ -86,11 +86,18 @@ class Knowledge:
             yield packets.digest(member.id, member.id, (packets.known(self.known(member.id, now_ms)),))
 
     def compare(self, digests: Iterable[Digest], now_ms: int) -> Differences:
-        """What the sender of these lacks, and what this node does."""
+        """What the sender of these lacks, and what this node does.
+
+        They are those of one message, in order: no id is compared twice, however often a message speaks of it.
+        """
         found = Differences([], [], [])
         ids = self._told_ids(now_ms)
+        end = b""
         for digest in digests:
-            theirs = {known.id: known for known in digest.known}
+            if not end < digest.first <= digest.last:
+                continue
+            end = digest.last
+            theirs = {known.id: known for known in digest.known if digest.first <= known.id <= end}
             for id_ in ids[bisect_left(ids, digest.first) : bisect_right(ids, digest.last)]:
                 known = theirs.pop(id_, None) or Known(id_, State.ALIVE, 0, 0, 0, 0)
                 self._compare(known, found, now_ms)
@@ -99,21 +106,23 @@ class Knowledge:
                     self._compare(known, found, now_ms)
         return found
 
-    def disbelieved(self, records: Iterable[Member]) -> Iterator[Member]:
-        """What this node says instead of these.
+    def disbelieved(self, records: Iterable[Member]) -> Iterable[Member]:
+        """What this node says instead of these, each once.
 
         Digests do not show who is meant: a node that lost its disk may be in the very epoch of its past, and must hear
         of that.
         """
+        found: dict[bytes, Member] = {}
         for record in records:
             mine = self._members.get(record.id)
             if mine is not None and mine.uuid != record.uuid:
-                yield mine
+                found[record.id] = mine
+        return found.values()
 
     def newer(self, wanted: Iterable[Known], now_ms: int) -> Differences:
-        """What a sender of these wants lacks."""
+        """What a sender of these wants lacks; of several wants of one id the last counts."""
         found = Differences([], [], [])
-        for known in wanted:
+        for known in {known.id: known for known in wanted}.values():
             self._compare(known, found, now_ms)
         found.wanted.clear()  # It asked.
         return found

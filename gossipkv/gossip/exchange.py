@@ -332,7 +332,8 @@ class Exchange:
         if not heads:
             self._request(source, self.request(now_ms=now_ms))
             return
-        wanted = [self._knowledge.want(head.owner, now_ms) for head in heads if head > self._tree.claims(head.owner)]
+        owners = dict.fromkeys(head.owner for head in heads if head > self._tree.claims(head.owner))
+        wanted = [self._knowledge.want(owner, now_ms) for owner in owners]
         if wanted:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(wants(wanted, MAX_PART_BYTES))))
 

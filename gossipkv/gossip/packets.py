@@ -23,8 +23,9 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
                 their lengths (a tombstone has no value)
     HEAD        where a branch is: 8 owner's id, numbers epoch and version
     DIGEST      all that the sender knows of ids from 8 first to 8 last: per member 8 id, 1 state, 4 incarnation,
-                numbers epoch, branch's version, seconds since the owner was last heard, or found dead or gone
-    WANT        as DIGEST without a range: the sender has this and wants what is newer
+                numbers epoch, branch's version, seconds since the owner was last heard, or found dead or gone (the
+                ranges of one message ascend; one that overlaps those before it is not compared)
+    WANT        as DIGEST without a range: the sender has this and wants what is newer (the last of a member counts)
 
 A state hash is the fold of what the sender knows (`exchange.py`): equal hashes, equal knowledge.
 """

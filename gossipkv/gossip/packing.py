@@ -11,7 +11,7 @@ from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.packets import PACKED, SYNC_BYTES
 
 PACK_BYTES: Final = 1024  # Less fits a segment or two as it is.
-# What a peer may make this node hold and look at in one go: the smallest parts of so many bytes take half a second.
+# What a peer may make this node hold and look at in one go: the smallest parts of so many bytes take about a second.
 MAX_UNPACKED_BYTES: Final = 2 << 20
 _SIZE_BYTES: Final = 4
 

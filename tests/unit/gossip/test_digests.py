@@ -91,6 +91,52 @@ def test_what_will_be_forgotten_soon_is_not_told() -> None:
     assert not one.exchange._knowledge.compare(knowledge(two), link.now_ms).records
 
 
+def test_no_id_is_compared_twice_in_a_message() -> None:
+    """Of digests that overlap the first counts: else a few bytes that pack well are compared with all members each."""
+    link, one, two = pair()
+    one.on_record(member("zoe"), now_ms=link.now_ms)
+    one.tree.publish("a/b", b"")
+    strange = two.exchange._knowledge.known(member("ann").id, link.now_ms)
+    middle = b"\x7f" + LAST[1:]
+    message = [
+        Digest(FIRST, middle, ()),
+        Digest(LAST, FIRST, (strange,)),
+        Digest(FIRST, LAST, ()),
+        Digest(middle, LAST, (strange,)),
+        Digest(b"\x80" + FIRST[1:], LAST, ()),
+        Digest(LAST, LAST, ()),
+    ]
+    found = one.exchange._knowledge.compare(message * 50, link.now_ms)
+    assert sorted(record.id for record in found.records) == sorted(known.id for known in one.members)
+    assert [owner for owner, *_ in found.branches] == [one.id]
+    assert not found.wanted
+
+
+def test_a_digest_says_nothing_of_ids_outside_its_range() -> None:
+    """Else many small digests could speak of one id again and again."""
+    link, one, two = pair()
+    known = two.exchange._knowledge.known(two.id, link.now_ms)._replace(id=b"\x80" * 8, epoch=3)
+    narrow = [Digest(at, at, (known,)) for at in (bytes([first]) * 8 for first in range(0x70, 0x90))]
+    assert [want.id for want in one.exchange._knowledge.compare(narrow, link.now_ms).wanted] == [known.id]
+
+
+def test_one_want_of_an_id_counts() -> None:
+    """The last of those in a message: a datagram has room for two hundred of one branch."""
+    _, one, two = pair()
+    for path in ("a/b", "a/c", "a/d"):
+        one.tree.publish(path, b"")
+    wanted = [two.exchange._knowledge.known(one.id, START_MS)._replace(epoch=1, version=at) for at in (0, 1, 2) * 50]
+    found = one.exchange._knowledge.newer(wanted, START_MS)
+    assert (found.records, found.branches, found.wanted) == ([], [(one.id, 1, 2)], [])
+
+
+def test_one_record_of_an_id_is_contradicted() -> None:
+    """However often it was sent: what this node says instead is told once."""
+    _, one, two = pair()
+    other = two.me._replace(uuid=b"u" * 16)
+    assert list(one.exchange._knowledge.disbelieved([other, one.me, two.me, other] * 50)) == [two.me]
+
+
 def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
     """Told around a ring a thousand times: what was heard long ago stays so, and no dead one runs out early."""
     link, one, two = pair()
@@ -120,3 +166,10 @@ def test_letters_are_few_and_full() -> None:
     assert letters.add([b"gg"])
     assert not letters.add([b"h" * 11])
     assert letters.bodies == [[b"aaaa", b"bbbbbb"], [b"eeeeeeee", b"gg"]]
+
+
+def test_letters_draw_no_more_than_fits() -> None:
+    """Of what is endless, as many parts as there are messages, and the first that has no room."""
+    drawn = iter(range(100))
+    assert not Letters(10, 4).add(b"%10d" % number for number in drawn)
+    assert next(drawn) == 5

@@ -12,9 +12,10 @@ from gossipkv.gossip.answers import DATAGRAMS
 from gossipkv.gossip.exchange import LONGEST_PAUSE_MS, MOST_ASKED, PAUSE_MS
 from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.packets import MORE, REPLY
-from gossipkv.gossip.packing import pack
+from gossipkv.gossip.packets import MORE, REPLY, Delta, Head, Known, Want
+from gossipkv.gossip.packing import pack, unpack
 from gossipkv.gossip.profile import LAN
+from gossipkv.gossip.tree.branch import Branch
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import START_MS, Link, Node, address_of, equal, member, pair
 
@@ -389,6 +390,46 @@ def test_a_small_packet_brings_few_large_ones() -> None:
     link.sent.clear()
     one.exchange.receive(empty, address_of("x"), now_ms=link.now_ms)
     assert len(link.sent) <= DATAGRAMS + 1
+
+
+def test_a_datagram_has_few_branches_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are asked for, many times each: the small ones come, of the large ones two are looked at, all are named."""
+    link, one, two = pair()
+    large = [link.node(f"large{number}") for number in range(6)]
+    small = [link.node(f"small{number}") for number in range(3)]
+    for node, keys in [(node, 3000) for node in large] + [(node, 3) for node in small]:
+        fill(node, keys, b"")
+        one.knows(node)
+        one.exchange.answered(
+            node.me.address,
+            node.exchange.reply(one.exchange.request(now_ms=START_MS), now_ms=START_MS),
+            now_ms=START_MS,
+        )
+    looked_at: list[int] = []
+    changes = Branch.changes
+    monkeypatch.setattr(Branch, "changes", lambda branch, since: looked_at.append(since) or changes(branch, since))
+    wanted = [packets.known(Known(node.id, State.ALIVE, 0, 1, 1, 0)) for node in large + small]
+    link.waiting.clear()
+    want = packets.sync(two.id, bytes(8), REPLY) + packets.want(wanted * 8)
+    one.exchange.receive(want, two.me.address, now_ms=START_MS)
+    assert len(looked_at) == len(small) + 2
+    sent = [part for _, _, message in link.waiting for part in packets.read_parts(message, packets.SYNC_BYTES)]
+    assert {part.owner for part in sent if isinstance(part, Delta)} == {node.id for node in small}
+    assert {part.owner for part in sent if isinstance(part, Head)} == {node.id for node in large}
+    assert len(sent) == len(large) + len(small)
+
+
+def test_heads_of_one_branch_are_asked_about_once() -> None:
+    """A datagram under the flag MORE that names it many times brings one want."""
+    link, one, two = pair()
+    heads = [packets.head(Head(two.id, 1, version)) for version in range(9, 109)]
+    link.waiting.clear()
+    message = packets.sync(two.id, bytes(8), REPLY | MORE) + b"".join(heads)
+    one.exchange.receive(message, two.me.address, now_ms=START_MS)
+    [(_, _, request)] = link.waiting
+    [want] = packets.read_parts(unpack(request[1:]), 0)
+    assert isinstance(want, Want)
+    assert [known.id for known in want.known] == [two.id]
 
 
 @pytest.mark.parametrize("flags", [0, REPLY, MORE, REPLY | MORE])
