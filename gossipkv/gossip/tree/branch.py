@@ -21,7 +21,7 @@ meanwhile is not looked at again: what is visible there is newer.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.gossip.packets import Change
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, item_bytes
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from gossipkv.gossip.packets import Delta
     from gossipkv.gossip.tree.limits import TreeLimits
+
+
+MOST_OLDER: Final = 3  # One may lag behind; when nobody has the state that a transfer goes to, there is none.
 
 
 class Outcome(enum.Enum):
@@ -62,7 +65,7 @@ class Step(NamedTuple):
 class _Staged:
     """A transfer under way: what it brought, in the order of versions."""
 
-    __slots__ = ("changes", "floor", "oldest", "reach", "reset", "size_bytes", "target")
+    __slots__ = ("changes", "floor", "older", "oldest", "reach", "reset", "size_bytes", "target")
 
     def __init__(self, delta: Delta, visible: int) -> None:
         self.reset = delta.reset
@@ -71,6 +74,7 @@ class _Staged:
         self.target = delta.target
         self.floor = delta.floor
         self.changes: dict[str, Change] = {}
+        self.older = 0  # How often, asked to go on, others had an older state to go on to.
         self.size_bytes = 0
 
     def continues(self, delta: Delta) -> bool:
@@ -81,6 +85,7 @@ class _Staged:
 
     def add(self, delta: Delta) -> None:
         """Lay it over."""
+        self.older = 0
         for change in delta.changes:
             before = self.changes.pop(change.path, None)
             if before is not None:
@@ -219,8 +224,9 @@ class Branch:
             return Outcome.NOTHING if known else staged
         if delta.since > (0 if delta.reset else self.version):
             if staged is not None and delta.since >= staged.reach and delta.target < staged.target:
-                # Asked for what is staged to go on with, this is the newest there is: what was to come may be a lie.
-                self._staged = None
+                staged.older += 1
+                if staged.older >= MOST_OLDER:
+                    self._staged = None
             return Outcome.GAP
         if staged is not None and delta.target < staged.target and delta.reach < delta.target:
             return Outcome.NOTHING  # Part of an older state; a newer one is half here.

@@ -142,6 +142,17 @@ def test_part_of_an_older_state_does_not_displace_what_is_staged() -> None:
     assert shown(branch) == {"a": b"2", "b": b"4", "c": b"6"}
 
 
+def test_a_transfer_that_nobody_goes_on_with_is_let_go() -> None:
+    """When all others are at an older state, what is staged leads nowhere."""
+    branch = Branch(1)
+    branch.apply(delta(0, 4, 1 << 60, "a@2", "b@4"), LIMITS)
+    for _ in range(3):
+        assert branch.reach == 4
+        assert branch.apply(delta(4, 5, 5, "c@5"), LIMITS)[0] is Outcome.GAP
+    assert (branch.reach, branch.staged_bytes) == (0, 0)
+    assert branch.apply(delta(0, 5, 5, "a@2", "b@4", "c@5"), LIMITS)[0] is Outcome.ADVANCED
+
+
 def test_what_a_transfer_left_behind_is_let_go() -> None:
     """A transfer that was overtaken costs nothing any more."""
     branch = Branch(1)
