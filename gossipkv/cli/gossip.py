@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import json_line, note, plain, print_json
-from gossipkv.cli.screen import draw, duration_text
+from gossipkv.cli.screen import add_row, draw, duration_text
 from gossipkv.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def _member_table(told: list[Told]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for member in told:
         state = plain(member.get("state"))
-        table.add_row(
+        add_row(
+            table,
             plain(member.get("node")),
             plain(member.get("address")),
             Text(state, STYLES.get(state, "")),
@@ -151,7 +152,8 @@ def _tree_table(found: list[Told]) -> Table:
     table.add_column("value", overflow="fold")
     for entry in found:
         state, age_s = plain(entry.get("state")), entry.get("age_s")
-        table.add_row(
+        add_row(
+            table,
             plain(entry.get("path")),
             plain(entry.get("owner")),
             duration_text(round(age_s)) if isinstance(age_s, (int, float)) else "-",

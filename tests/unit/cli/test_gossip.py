@@ -49,6 +49,20 @@ def test_members(run, node):
     assert json.loads(run("members", "--json").out) == [ALPHA, BETA]
 
 
+def test_what_others_say_is_shown_to_the_letter(run, node):
+    """Addresses of IPv6 and names in brackets are text, not markup: none is swallowed, none ends in a traceback."""
+    peer = {**ALPHA, "node": "[bold]a[/x]", "address": "[fd00::2]:17711", "state": "[/]"}
+    node(
+        members=lambda: [peer],
+        children=lambda path: ["[red]"] if not path else [],
+        entries=lambda path, _options=None: [entry("[/y]", owner="[b]", value=b"[/z]")] if path else [],
+    )
+    done = run("members")
+    assert done.out.splitlines()[1].split() == ["[bold]a[/x]", "[fd00::2]:17711", "[/]", "3", "0"]
+    row = run("tree").out.splitlines()[1].split()
+    assert (row[0], row[1], row[-1]) == ("[red]/[/y]", "[b]", "'[/z]'")
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_members_watched(run, node, monkeypatch, as_json):
     """All of them, then a line for each that is known in another way, also when it is forgotten; Ctrl-C ends it."""
