@@ -143,13 +143,18 @@ class RealSockets:
         except UnicodeError as error:  # A name that no name service could know.
             raise OSError(str(error)) from error
         addresses = (Address(str(address[0]), int(address[1])) for *_, address in found)
-        return list(dict.fromkeys(address for address in addresses if "%" not in address.host))
+        return list(dict.fromkeys(address for address in addresses if not _needs_interface(address.host)))
 
     def source_towards(self, to: Address) -> str:
         family = socket.AF_INET6 if ":" in to.host else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(tuple(to))
             return str(probe.getsockname()[0])
+
+
+def _needs_interface(host: str) -> bool:
+    """Whether a numeric address leads nowhere without its interface, which an `Address` does not have."""
+    return ":" in host and ipaddress.ip_address(host).is_link_local
 
 
 class RealThreads:

@@ -190,6 +190,14 @@ async def test_names():
             await sockets.resolve(Address(name, 7))
 
 
+async def test_a_name_stands_for_no_address_that_needs_an_interface(monkeypatch):
+    """A link-local address leads nowhere without one; those of IPv4 are reached by their route."""
+    hosts = ["fe80::1", "fd00::1", "169.254.0.1"]
+    found = [(socket.AF_INET6, socket.SOCK_DGRAM, 17, "", (host, 7, 0, 2)) for host in hosts]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_named: found)
+    assert await RealSockets().resolve(Address("name", 7)) == [Address("fd00::1", 7), Address("169.254.0.1", 7)]
+
+
 def test_the_way_to_somebody():
     """Begins at an address of this machine; nothing is sent."""
     assert RealSockets().source_towards(Address("127.0.0.5", 7)) == "127.0.0.1"

@@ -377,7 +377,14 @@ async def test_a_complaint_is_a_line_of_the_log(autojump_clock, nursery):
 
 async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
     """All together are the addresses to join, if of a family that is spoken here; an unknown one is told in the log."""
-    names = [Address("a", 1), Address("b", 2), Address("10.0.0.9", 3), Address("slow", 4), Address("six", 5)]
+    names = [
+        Address("a", 1),
+        Address("b", 2),
+        Address("10.0.0.9", 3),
+        Address("slow", 4),
+        Address("six", 5),
+        Address("fe", 6),
+    ]
     world = World(names)
     found = [Address("10.0.0.7", 1), Address("10.0.0.8", 1)]
     world.sockets.names = {
@@ -385,13 +392,14 @@ async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
         names[2]: [names[2]],
         names[3]: 60,
         names[4]: [Address("fd00::1", 5)],
+        names[5]: [],
     }
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
     assert world.core.heard == [(5000, "start", (*found, names[2]), (PEER,), False)]
     assert {(line["join"], line["reason"]) for line in lines} == {
         ("b:2", "nobody knows"), ("slow:4", "no answer within 5 s"),
-        ("six:5", "only of the other address family: fd00::1"),
+        ("six:5", "only of the other address family: fd00::1"), ("fe:6", "only link-local addresses"),
     }  # fmt: skip
 
 
