@@ -185,6 +185,27 @@ async def test_a_refusal_is_told_once(autojump_clock, nursery):
     assert world.counted("asks_refused") == 3
 
 
+async def test_a_refusal_is_told_in_few_words(autojump_clock, nursery):
+    """A peer may say a megabyte each time, other in its end: the log and the memory have its beginning, once."""
+    world = World()
+    asks = [Ask(Address(f"10.0.1.{number}", 7070), b"question", number, 1000) for number in range(3)]
+    for number, effect in enumerate(asks):
+        said = "x" * 100_000 + str(number)
+        world.sockets.scripts[effect.to] = [answer(None, ["BAD_REQUEST", said, {}])]
+    again = Address("10.0.1.1", 7070)
+    world.core.on["start"] = asks
+    with capture_logs() as lines:
+        await nursery.start(world.agent.run)
+        await trio.sleep(1)
+        world.sockets.scripts[again] = [answer(None, ["BAD_REQUEST", "x" * 200_000, {}])]
+        world.core.on["packet"] = [Ask(again, b"question", 9, 1000)]
+        world.datagrams.arrive(b"next")
+        await trio.sleep(1)
+    told = sorted(line["by"] for line in lines if line["event"] == "refused")
+    assert told == [f"10.0.1.{number}:7070: {'x' * 200}..." for number in range(3)]
+    assert world.counted("asks_refused") == 4
+
+
 async def test_few_requests_at_once(autojump_clock, nursery):
     """Further ones wait for their turn, within their own time."""
     world = World()
