@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import random
 import socket
@@ -30,6 +31,10 @@ _MEMINFO: Final = struct.Struct("9I")
 
 # All of a cluster of a thousand may speak in one moment; a small packet takes up to 800 bytes of a buffer.
 RECEIVE_BUFFER_BYTES: Final = 2 << 20
+
+# Names looked up at once.  While a name service hangs, each keeps a thread, whoever has ceased to wait for it: a few of
+# their own, not those that files are read in.
+MOST_LOOKUPS: Final = 16
 
 _MAPPED: Final = "::ffff:"  # Before an IPv4 address on an IPv6 socket.
 
@@ -106,6 +111,10 @@ def _cause(error: trio.BrokenResourceError) -> OSError:
 class RealSockets:
     """The operating system's sockets."""
 
+    def __init__(self) -> None:
+        self._lookups = trio.CapacityLimiter(MOST_LOOKUPS)
+        self._looked_up: set[Address] = set()  # Right now, in threads.
+
     def listen(self, host: str, port: int, backlog: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -138,18 +147,42 @@ class RealSockets:
         return RealStream(trio.SocketStream(connection))
 
     async def resolve(self, name: Address) -> list[Address]:
+        if name in self._looked_up:
+            raise OSError(errno.EALREADY, "the name service has not answered yet")
         try:
-            found = await trio.socket.getaddrinfo(name.host, name.port, type=socket.SOCK_DGRAM)
+            try:
+                found = _addresses(name, socket.AI_NUMERICHOST)  # It asks nobody.
+            except socket.gaierror:
+                found = await trio.to_thread.run_sync(
+                    self._look_up, name, abandon_on_cancel=True, limiter=self._lookups
+                )
         except UnicodeError as error:  # A name that no name service could know.
             raise OSError(str(error)) from error
-        addresses = (Address(str(address[0]), int(address[1])) for *_, address in found)
-        return list(dict.fromkeys(address for address in addresses if "%" not in address.host))
+        return list(dict.fromkeys(address for address in found if not _needs_interface(address.host)))
+
+    def _look_up(self, name: Address) -> list[Address]:
+        """In a thread; until that has ended, nobody starts another for the name."""
+        self._looked_up.add(name)
+        try:
+            return _addresses(name)
+        finally:
+            self._looked_up.discard(name)
 
     def source_towards(self, to: Address) -> str:
         family = socket.AF_INET6 if ":" in to.host else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(tuple(to))
             return str(probe.getsockname()[0])
+
+
+def _addresses(name: Address, flags: int = 0) -> list[Address]:
+    found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_DGRAM, flags=flags)
+    return [Address(str(address[0]), int(address[1])) for *_, address in found]
+
+
+def _needs_interface(host: str) -> bool:
+    """Whether a numeric address leads nowhere without its interface, which an `Address` does not have."""
+    return ":" in host and ipaddress.ip_address(host).is_link_local
 
 
 class RealThreads:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
 
 from gossipkv import quantity
 from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json, shown
-from gossipkv.cli.screen import progress, size_text
+from gossipkv.cli.screen import description, progress, size_text
 from gossipkv.database_settings import FORMATS, PRESHARDED
 from gossipkv.dataset.build_job import BuildJob
 from gossipkv.dataset.build_steps import Lanes, Means, perform
@@ -149,7 +149,7 @@ def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> Lanes:
 
 
 def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Manifest:
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    columns = description(), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with progress(*columns) as bar:
         task = bar.add_task(f"{job.database}/{job.version}", total=1.0)
         means = Means(memory_bytes, lanes, on_progress=lambda state: bar.update(task, completed=state.done))

@@ -14,7 +14,7 @@ from rich.text import Text
 from gossipkv.cli import FAILED, contents
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
-from gossipkv.cli.screen import draw, progress, size_text
+from gossipkv.cli.screen import add_row, draw, progress, size_text
 from gossipkv.dataset.manifest import MANIFEST
 from gossipkv.dataset.node_document import NODE
 from gossipkv.errors import Corrupt
@@ -117,10 +117,11 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
     for name in ("partitions", "records", "size"):
         table.add_column(name, justify="right", no_wrap=True)
     for told in versions:
-        state = "[green]ACTIVE[/green]" if told["active"] else "held"
+        state = Text("ACTIVE", "green") if told["active"] else "held"
         size_bytes = told["size_bytes"]
         assert isinstance(size_bytes, int)
-        table.add_row(
+        add_row(
+            table,
             str(told["database"]), str(told["version"]), state, str(told["function"]), str(told["compression"]),
             str(told["partitions"]), f"{plain(told['records'])}", size_text(size_bytes),
         )  # fmt: skip
@@ -181,7 +182,7 @@ def _draw_fields(told: Mapping[str, Value]) -> None:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in told.items():
-        table.add_row(name, Text(_field(name, value), "red" if name == "damage" else ""))
+        add_row(table, name, Text(_field(name, value), "red" if name == "damage" else ""))
     draw(table)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import json_line, note, plain, print_json
-from gossipkv.cli.screen import draw, duration_text
+from gossipkv.cli.screen import add_row, draw, duration_text
 from gossipkv.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def _member_table(told: list[Told]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for member in told:
         state = plain(member.get("state"))
-        table.add_row(
+        add_row(
+            table,
             plain(member.get("node")),
             plain(member.get("address")),
             Text(state, STYLES.get(state, "")),
@@ -118,7 +119,7 @@ def _member_table(told: list[Told]) -> Table:
 def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: bool, as_json: bool) -> int:
     """Write the keys at and below PATH that the members publish, with owner, age of the knowledge, state and value.
 
-    Status 1 if there are none.
+    Status 1 if there are none.  With --all, places below which no living member publishes have to be named by PATH.
     """
     with connect(nodes, timeout_ms) as client:
         found = [*_below(client, path.strip("/"), everything=everything)]
@@ -130,14 +131,17 @@ def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: 
 
 
 def _below(client: Client, path: str, *, everything: bool) -> Iterator[Told]:
-    """The keys below a path, those of each place before those further down."""
-    entries = client.entries(path, everything=everything)
-    for entry in entries:
-        yield {"path": _join(path, plain(entry.get("name"))), **entry}
-    leaves = {entry.get("name") for entry in entries}
-    for name in client.children(path):
-        if name not in leaves:
-            yield from _below(client, _join(path, name), everything=everything)
+    """The keys below a path, those of each place before those further down; a key may have others below it."""
+    names = {*client.children(path)}
+    if not (names or everything):
+        return
+    for entry in client.entries(path, everything=everything):
+        name = entry.get("name")
+        if isinstance(name, str):
+            names.add(name)
+        yield {"path": _join(path, plain(name)), **entry}
+    for name in sorted(names):
+        yield from _below(client, _join(path, name), everything=everything)
 
 
 def _join(path: str, name: str) -> str:
@@ -151,7 +155,8 @@ def _tree_table(found: list[Told]) -> Table:
     table.add_column("value", overflow="fold")
     for entry in found:
         state, age_s = plain(entry.get("state")), entry.get("age_s")
-        table.add_row(
+        add_row(
+            table,
             plain(entry.get("path")),
             plain(entry.get("owner")),
             duration_text(round(age_s)) if isinstance(age_s, (int, float)) else "-",

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn
+from rich.progress import Progress, ProgressColumn, TextColumn
+from rich.text import Text
 
 from gossipkv import quantity
+from gossipkv.cli.output import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
+    from rich.table import Table
 
 FOUR_DIGITS: Final = 1000  # From here on the next unit is easier to read.
 
@@ -40,6 +43,11 @@ def duration_text(seconds: int) -> str:
     return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
 
 
+def add_row(table: Table, *cells: str | Text) -> None:
+    """A row of data, to the letter: in plain strings rich looks for markup, which `[::1]` and others' bytes are."""
+    table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells))
+
+
 def draw(renderable: RenderableType) -> None:
     """Put a table or text on standard output; without the padding where nobody sees it."""
     screen = console()
@@ -47,6 +55,11 @@ def draw(renderable: RenderableType) -> None:
         screen.print(renderable)
     lines = captured.get().splitlines()
     click.echo("\n".join(lines if screen.is_terminal else (line.rstrip() for line in lines)), color=True)
+
+
+def description() -> TextColumn:
+    """What a bar stands for, to the letter as in `add_row`: databases and versions are named by others."""
+    return TextColumn("{task.description}", markup=False)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
-from gossipkv.cli.screen import console, draw
+from gossipkv.cli.screen import add_row, console, draw
 from gossipkv.config import SETTINGS, Config, load
 from gossipkv.database_settings import DATABASE_SETTINGS, DatabaseSetting, DatabaseSettings
 from gossipkv.masking import MASK, Option, is_place, leaves, mask_url
@@ -106,7 +106,7 @@ def _wide(rows: list[dict[str, Value]]) -> Table:
         styles = {"setting": "cyan", "from": "dim", "allowed": "dim"}
         table.add_column(name, style=styles.get(name), no_wrap=name in {"setting", "value"}, overflow="fold")
     for row in rows:
-        table.add_row(*(plain(row[name]) for name in _COLUMNS))
+        add_row(table, *(plain(row[name]) for name in _COLUMNS))
     return table
 
 

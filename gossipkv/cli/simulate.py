@@ -10,7 +10,7 @@ import click
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
-from gossipkv.cli.simulate_whole import WHOLE_MEMBERS, simulate_whole
+from gossipkv.cli.simulate_whole import MOST_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
 from gossipkv.testing.faults import FAULTS
 from gossipkv.testing.nodes.scenarios import SCENARIOS
 from gossipkv.testing.shrink import shrink
@@ -54,6 +54,10 @@ def simulate(
     the run is printed with it.
     """
     if whole is not None:
+        if without or is_shrunk:
+            raise click.UsageError("--without and --shrink are for simulated members: whole nodes have no such faults")
+        if members is not None and members > MOST_WHOLE_MEMBERS:
+            raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
         return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, as_json=as_json)
     failed = 0
     for number in range(seed, seed + runs):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 WHOLE_MEMBERS: Final = 5
+MOST_WHOLE_MEMBERS: Final = 254  # One network of 10.0.0.0/24.
 SHOWN: Final = 40  # Lines of what happened last.
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, plain, print_json, printable
-from gossipkv.cli.screen import console, draw, duration_text, progress, size_text
+from gossipkv.cli.screen import add_row, console, description, draw, duration_text, progress, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def _ask(client: Client, database: str | None) -> dict[str, Value]:
 
 def _wait(client: Client, database: str | None) -> dict[str, Value]:
     """Ask again and again until the newest complete version of each database serves, or is in error."""
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
+    columns = description(), BarColumn(), TaskProgressColumn()
     with progress(*columns) as bar:
         while True:
             told = _ask(client, database)
@@ -239,7 +239,8 @@ def _table(told: dict[str, Value], *, wide: bool) -> Table:
 def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> None:
     versions = list(_versions({database: entry}))
     for version in versions:
-        table.add_row(
+        add_row(
+            table,
             database,
             version.name,
             Text(version.state, STYLES.get(version.state, "")),
@@ -252,7 +253,9 @@ def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> N
         )
         database = ""  # Said once.
     if not versions:
-        table.add_row(database, "", Text("EMPTY", "dim"), *[""] * 5, *([Text("no version yet", "dim")] if wide else []))
+        add_row(
+            table, database, "", Text("EMPTY", "dim"), *[""] * 5, *([Text("no version yet", "dim")] if wide else [])
+        )
 
 
 def _troubles(told: dict[str, Value]) -> Iterator[str]:

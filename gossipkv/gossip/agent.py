@@ -50,8 +50,9 @@ MOST_ASKS_WAITING: Final = 256
 # Defects that peers' bytes meet and that are logged; further ones are only counted.
 MOST_DEFECTS_TOLD: Final = 20
 
-# Refusals by others that are told of; further ones are only counted.
+# Refusals by others that are told of, and characters of each; further ones are only counted.
 MOST_REFUSALS: Final = 100
+MOST_REFUSAL_CHARACTERS: Final = 200
 
 
 @final
@@ -78,7 +79,7 @@ class Agent:
         self._keeping = Keeping(keeper, environment.threads)
         self._log = structlog.get_logger("gossipkv.gossip")
         self._counters: Counter[str] = Counter()
-        self._refusals: set[str] = set()
+        self._refusals: set[tuple[Address, str]] = set()
         self._asking = trio.CapacityLimiter(MOST_ASKS)
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
@@ -268,18 +269,20 @@ class Agent:
                     return await ask(self._sockets, effect.to, effect.request)
                 except GossipKVError as error:
                     self._counters["asks_refused"] += 1
-                    self._tell(f"{effect.to}: {error.message}")
+                    self._tell(effect.to, error.message)
                 except OSError as error:
                     self._counters[f"asks_failed_{_name(error)}"] += 1
                 return None
         self._counters["asks_timed_out"] += 1
         return None
 
-    def _tell(self, refusal: str) -> None:
+    def _tell(self, by: Address, message: str) -> None:
         """Once: that another node refuses us is for an operator to mend, and every attempt hears it again."""
-        if refusal not in self._refusals and len(self._refusals) < MOST_REFUSALS:
-            self._refusals.add(refusal)
-            self._log.warning("refused", by=refusal)
+        if len(message) > MOST_REFUSAL_CHARACTERS:  # A peer's words: as long as it likes, up to a frame.
+            message = f"{message[:MOST_REFUSAL_CHARACTERS]}..."
+        if (by, message) not in self._refusals and len(self._refusals) < MOST_REFUSALS:
+            self._refusals.add((by, message))
+            self._log.warning("refused", by=f"{by}: {message}")
 
     def _say(self, member: Member, before: State | None) -> None:
         self._log.info(

@@ -32,11 +32,13 @@ def read_text(path: Path) -> str:
     """What stands in the file, if nobody else may read it.
 
     Raises:
-        ConfigError: it cannot be read, others may read it, or it is no text or too long.
+        ConfigError: it cannot be read, others may read it, it is no regular file, or it is no text or too long.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_open_at_once) as file:
             mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise ConfigError(f"{path}: not a regular file: this is no key ring")
             if mode & _OTHERS:
                 raise ConfigError(
                     f"{path}: others than its owner may read or write this key ring "
@@ -51,6 +53,11 @@ def read_text(path: Path) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not UTF-8: this is no key ring") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """A named pipe would wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def read(path: Path) -> tuple[Key, ...]:

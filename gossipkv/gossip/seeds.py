@@ -74,7 +74,8 @@ class Seeds:
             except OSError as error:
                 reason = error.strerror or str(error)
             else:
-                reason = f"only of the other address family: {', '.join(one.host for one in known)}"
+                others = ", ".join(one.host for one in known)
+                reason = f"only of the other address family: {others}" if known else "only link-local addresses"
                 found[name] = list(filter(self._reaches, known))
         if found.get(name):
             self._unknown.discard(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 from typing import TYPE_CHECKING
@@ -26,12 +27,14 @@ MOST_ATTEMPTS = 64
 # For the names that the own address depends on; a start takes no longer because of them.
 RESOLVE_TIMEOUT_S = 5.0
 
+_LINK_LOCAL = "a link-local address, which nodes cannot tell each other"
+
 
 def bind(environment: Environment, address: Address) -> tuple[Listener, Datagrams]:
     """The sockets of a node, on the same number; with port 0 on one that is free for both.
 
     Raises:
-        LocalError: the address is in use, not this machine's, or not allowed.
+        LocalError: the address is in use, not this machine's, not allowed, or means something on one link alone.
     """
     taken: list[Listener] = []  # Held meanwhile, so that the system chooses another.
     try:
@@ -53,12 +56,27 @@ def listen(environment: Environment, address: Address) -> Listener:
     """The listening socket.
 
     Raises:
-        LocalError: the address is in use, not this machine's, or not allowed.
+        LocalError: the address is in use, not this machine's, not allowed, or link-local.
     """
+    link_local = _refused(str(address), OSError(_LINK_LOCAL), address)
+    if _is_link_local(address.host):
+        raise link_local
     try:
-        return environment.sockets.listen(address.host, address.port, BACKLOG)
+        listener = environment.sockets.listen(address.host, address.port, BACKLOG)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
         raise _refused(str(address), error, address) from error
+    if _is_link_local(listener.getsockname()[0]):  # What a name stood for.
+        listener.close()
+        raise link_local
+    return listener
+
+
+def _is_link_local(host: str) -> bool:
+    """Whether it is an IPv6 address that leads somewhere only through one interface, which others call otherwise."""
+    try:
+        return ":" in host and ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return False
 
 
 def _refused(where: str, error: OSError | UnicodeError, address: Address) -> LocalError:
@@ -73,23 +91,31 @@ async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None
     join, and was not told an address, can only be reached from its own machine.
 
     Raises:
-        LocalError: `wanted` is a name that nobody knows.
+        LocalError: `wanted` is a name that nobody knows, or that stands for no address at which this node is heard.
     """
     if wanted is not None:
         try:
             with trio.fail_after(RESOLVE_TIMEOUT_S):
-                host = (await sockets.resolve(wanted))[0].host
+                known = await sockets.resolve(wanted)
         except (OSError, trio.TooSlowError) as error:
             reason = (error.strerror or str(error)) if isinstance(error, OSError) else "the name service is silent"
             raise LocalError(
                 f"the address to advertise, {wanted}, is not known: {reason}; see --advertise",
                 {"address": str(wanted)},
             ) from error
+        host = next((one.host for one in known if _is_heard(bound, one)), None)
+        if host is None:
+            others = ", ".join(one.host for one in known)
+            reason = f"the node, on {bound}, is not heard at {others}" if known else _LINK_LOCAL
+            raise LocalError(
+                f"the address to advertise, {wanted}, is of no use: {reason}; see --advertise",
+                {"address": str(wanted)},
+            )
         return Address(host, wanted.port or bound.port)
     if not ipaddress.ip_address(bound.host).is_unspecified:
         return bound
     log = structlog.get_logger("gossipkv.node")
-    found = Address(await _way(sockets, joins) or ("::1" if ":" in bound.host else "127.0.0.1"), bound.port)
+    found = Address(await _way(sockets, bound, joins) or ("::1" if ":" in bound.host else "127.0.0.1"), bound.port)
     if ipaddress.ip_address(found.host).is_loopback:
         log.warning("advertised", address=str(found), reason="reached from this machine alone: see --advertise")
     else:
@@ -97,13 +123,20 @@ async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None
     return found
 
 
-async def _way(sockets: Sockets, joins: Sequence[Address]) -> str | None:
+def _is_heard(bound: Address, address: Address) -> bool:
+    """Whether who sends to an address of that family may reach a node that listens at `bound`."""
+    is_ipv6 = ":" in bound.host
+    return is_ipv6 == (":" in address.host) or (is_ipv6 and ipaddress.ip_address(bound.host).is_unspecified)
+
+
+async def _way(sockets: Sockets, bound: Address, joins: Sequence[Address]) -> str | None:
     """From where the first of them is reached that can be."""
     with trio.move_on_after(RESOLVE_TIMEOUT_S):
         for name in joins:
-            try:
+            with contextlib.suppress(OSError):
                 for address in await sockets.resolve(name):
-                    return sockets.source_towards(address)
-            except OSError:
-                continue
+                    if not _is_heard(bound, address):
+                        continue
+                    with contextlib.suppress(OSError):
+                        return sockets.source_towards(address)
     return None

@@ -102,7 +102,7 @@ class Gossiping:
             ConfigError: it cannot be read; the keys stay as they were.
         """
         if self._sealing is not None and self._key_ring is not None:
-            self._sealing.use(await environment.threads.run(keyfile.read, self._key_ring))
+            self._sealing.use(await environment.threads.run(keyfile.read, self._key_ring, abandon_on_cancel=True))
 
     # What this node says
 

@@ -190,6 +190,64 @@ async def test_names():
             await sockets.resolve(Address(name, 7))
 
 
+async def test_a_name_stands_for_no_address_that_needs_an_interface(monkeypatch):
+    """A link-local address leads nowhere without one; those of IPv4 are reached by their route."""
+    hosts = ["fe80::1", "fd00::1", "169.254.0.1"]
+    found = [(socket.AF_INET6, socket.SOCK_DGRAM, 17, "", (host, 7, 0, 2)) for host in hosts]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_named: found)
+    assert await RealSockets().resolve(Address("name", 7)) == [Address("fd00::1", 7), Address("169.254.0.1", 7)]
+
+
+@pytest.fixture
+def hanging_names(monkeypatch):
+    """A name service that answers to nobody until the event is set; whom it was asked for."""
+    goes_on, asked = threading.Event(), []
+    real = socket.getaddrinfo
+
+    def hang(host, *arguments, **named):
+        if (named.get("flags") or dict(enumerate(arguments)).get(4, 0)) & socket.AI_NUMERICHOST:
+            return real(host, *arguments, **named)
+        asked.append(host if isinstance(host, str) else host.decode())
+        goes_on.wait(10)
+        return real("127.0.0.1", *arguments, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    yield goes_on, asked
+    goes_on.set()
+
+
+async def test_a_name_service_that_hangs_takes_no_threads_of_others(hanging_names):
+    """However many names there are; numeric addresses need none."""
+    _, asked = hanging_names
+    sockets = RealSockets()
+    with trio.move_on_after(0.1):
+        async with trio.open_nursery() as nursery:
+            for number in range(2 * reality.MOST_LOOKUPS):
+                nursery.start_soon(sockets.resolve, Address(f"name{number}", 7))
+    assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+    assert len(asked) == reality.MOST_LOOKUPS
+    assert await sockets.resolve(Address("::1", 7)) == [Address("::1", 7)]
+
+
+async def test_a_name_is_not_looked_up_while_it_still_is(hanging_names):
+    """Whoever asks again is told so; when the name service has answered, it is asked again."""
+    goes_on, asked = hanging_names
+    sockets, name = RealSockets(), Address("name", 7)
+    with trio.move_on_after(0.1):
+        await sockets.resolve(name)
+    with trio.fail_after(10):
+        with pytest.raises(OSError, match="has not answered yet"):
+            await sockets.resolve(name)
+        assert asked == ["name"]
+        goes_on.set()
+        while True:
+            with suppress(OSError):
+                assert await sockets.resolve(name) == [Address("127.0.0.1", 7)]
+                break
+            await trio.sleep(0.01)
+    assert asked == ["name", "name"]
+
+
 def test_the_way_to_somebody():
     """Begins at an address of this machine; nothing is sent."""
     assert RealSockets().source_towards(Address("127.0.0.5", 7)) == "127.0.0.1"

@@ -398,6 +398,7 @@ def test_config(run, tmp_path, monkeypatch):
         assert row["setting"] in text
         assert row["meaning"].split()[0] in text
     assert "90s" in text
+    assert "[::1]:1 " in text
 
 
 def test_config_of_databases_and_stores(run, tmp_path):

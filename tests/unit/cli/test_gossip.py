@@ -49,6 +49,20 @@ def test_members(run, node):
     assert json.loads(run("members", "--json").out) == [ALPHA, BETA]
 
 
+def test_what_others_say_is_shown_to_the_letter(run, node):
+    """Addresses of IPv6 and names in brackets are text, not markup: none is swallowed, none ends in a traceback."""
+    peer = {**ALPHA, "node": "[bold]a[/x]", "address": "[fd00::2]:17711", "state": "[/]"}
+    node(
+        members=lambda: [peer],
+        children=lambda path: {"": ["[red]"], "[red]": ["[/y]"]}.get(path, []),
+        entries=lambda path, _options=None: [entry("[/y]", owner="[b]", value=b"[/z]")] if path else [],
+    )
+    done = run("members")
+    assert done.out.splitlines()[1].split() == ["[bold]a[/x]", "[fd00::2]:17711", "[/]", "3", "0"]
+    row = run("tree").out.splitlines()[1].split()
+    assert (row[0], row[1], row[-1]) == ("[red]/[/y]", "[b]", "'[/z]'")
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_members_watched(run, node, monkeypatch, as_json):
     """All of them, then a line for each that is known in another way, also when it is forgotten; Ctrl-C ends it."""
@@ -96,7 +110,7 @@ def forest(node):
 
 
 def test_tree(run, forest):
-    """All that is below a path, with the path from the root; what is a key is not looked into."""
+    """All that is below a path, with the path from the root."""
     rows = [line.split() for line in run("tree").out.splitlines()]
     assert [row[0] for row in rows] == ["path", "a/b/c", "nodes/1@x", "nodes/2@y"]
     assert (rows[1][1], rows[1][-2:]) == ("alpha", ["alive", "'v'"])
@@ -111,7 +125,21 @@ def test_tree(run, forest):
         "age_s": 0.5,
         "state": "alive",
     }
-    assert forest[-1] == ("nodes", True)
+    assert ("nodes", True) in forest
+
+
+def test_keys_below_keys(run, node):
+    """A key may have others below it, also where only the dead published them."""
+    live, dead = {"": ["a"], "a": ["b"]}, {"": ["gone"], "gone": ["x"]}
+
+    def entries(path, options=None):
+        names = live.get(path, []) + (dead.get(path, []) if (options or {}).get("all") else [])
+        return [entry(name) for name in names]
+
+    node(children=lambda path: live.get(path, []), entries=entries)
+    assert [one["path"] for one in json.loads(run("tree", "--json").out)] == ["a", "a/b"]
+    every = [one["path"] for one in json.loads(run("tree", "--all", "--json").out)]
+    assert every == ["a", "gone", "a/b", "gone/x"]
 
 
 def test_a_path_with_nothing_below(run, forest):
@@ -127,7 +155,7 @@ def test_a_path_with_nothing_below(run, forest):
 ])  # fmt: skip
 def test_values_of_keys(run, node, value, shown):
     """What nodes publish can be read; what is none of it is shown as bytes, and commands no terminal."""
-    node(children=lambda _path: ["k"], entries=lambda _path, _options=None: [entry("k", value=value)])
+    node(children=lambda path: [] if path else ["k"], entries=lambda _path, _options=None: [entry("k", value=value)])
     out = run("tree").out
     assert shown in out
     assert "\x1b" not in out

@@ -56,3 +56,14 @@ def test_a_scenario_that_there_is_not(run):
     result = run("simulate", "--whole", "peace", "--seed", "1")
     assert result.status == 2
     assert "'storm'" in result.err
+
+
+@pytest.mark.usefixtures("scenarios")
+@pytest.mark.parametrize(("options", "told"), [
+    (["--without", "loss"], "--without"), (["--shrink"], "--shrink"), (["--members", "255"], "254 at most"),
+])  # fmt: skip
+def test_what_whole_nodes_do_not_take(run, options, told):
+    """Is refused with a word, not passed over and no defect."""
+    result = run("simulate", "--whole", "join", "--seed", "1", *options)
+    assert (result.status, result.out) == (2, "")
+    assert told in result.err

@@ -185,6 +185,27 @@ async def test_a_refusal_is_told_once(autojump_clock, nursery):
     assert world.counted("asks_refused") == 3
 
 
+async def test_a_refusal_is_told_in_few_words(autojump_clock, nursery):
+    """A peer may say a megabyte each time, other in its end: the log and the memory have its beginning, once."""
+    world = World()
+    asks = [Ask(Address(f"10.0.1.{number}", 7070), b"question", number, 1000) for number in range(3)]
+    for number, effect in enumerate(asks):
+        said = "x" * 100_000 + str(number)
+        world.sockets.scripts[effect.to] = [answer(None, ["BAD_REQUEST", said, {}])]
+    again = Address("10.0.1.1", 7070)
+    world.core.on["start"] = asks
+    with capture_logs() as lines:
+        await nursery.start(world.agent.run)
+        await trio.sleep(1)
+        world.sockets.scripts[again] = [answer(None, ["BAD_REQUEST", "x" * 200_000, {}])]
+        world.core.on["packet"] = [Ask(again, b"question", 9, 1000)]
+        world.datagrams.arrive(b"next")
+        await trio.sleep(1)
+    told = sorted(line["by"] for line in lines if line["event"] == "refused")
+    assert told == [f"10.0.1.{number}:7070: {'x' * 200}..." for number in range(3)]
+    assert world.counted("asks_refused") == 4
+
+
 async def test_few_requests_at_once(autojump_clock, nursery):
     """Further ones wait for their turn, within their own time."""
     world = World()
@@ -377,7 +398,14 @@ async def test_a_complaint_is_a_line_of_the_log(autojump_clock, nursery):
 
 async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
     """All together are the addresses to join, if of a family that is spoken here; an unknown one is told in the log."""
-    names = [Address("a", 1), Address("b", 2), Address("10.0.0.9", 3), Address("slow", 4), Address("six", 5)]
+    names = [
+        Address("a", 1),
+        Address("b", 2),
+        Address("10.0.0.9", 3),
+        Address("slow", 4),
+        Address("six", 5),
+        Address("fe", 6),
+    ]
     world = World(names)
     found = [Address("10.0.0.7", 1), Address("10.0.0.8", 1)]
     world.sockets.names = {
@@ -385,13 +413,14 @@ async def test_names_are_looked_up_at_the_start(autojump_clock, nursery):
         names[2]: [names[2]],
         names[3]: 60,
         names[4]: [Address("fd00::1", 5)],
+        names[5]: [],
     }
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
     assert world.core.heard == [(5000, "start", (*found, names[2]), (PEER,), False)]
     assert {(line["join"], line["reason"]) for line in lines} == {
         ("b:2", "nobody knows"), ("slow:4", "no answer within 5 s"),
-        ("six:5", "only of the other address family: fd00::1"),
+        ("six:5", "only of the other address family: fd00::1"), ("fe:6", "only link-local addresses"),
     }  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,6 +88,31 @@ def test_what_is_no_ring_is_refused(tmp_path: Path, content: bytes | None, told:
     with pytest.raises(ConfigError, match=told) as refused:
         keyfile.read(path)
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    """A pipe without a writer does not keep whoever reads it."""
+    path = tmp_path / "ring"
+    match kind:
+        case "pipe":
+            os.mkfifo(path, 0o600)
+        case "directory":
+            path.mkdir(0o700)
+        case _:
+            path.symlink_to("/dev/zero")
+    reader = threading.Thread(target=_refused_as, args=(path, told := []), daemon=True)
+    reader.start()
+    reader.join(10)
+    assert len(told) == 1
+    assert str(path) in told[0]
+    assert "directory" in told[0] if kind == "directory" else "not a regular file" in told[0]
+
+
+def _refused_as(path: Path, told: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        keyfile.read(path)
+    told.append(str(refused.value))
 
 
 def test_without_the_library_one_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

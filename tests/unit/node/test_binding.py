@@ -29,6 +29,7 @@ class Sockets:
         """The next free number, unless one is asked for."""
         port = port or self.free.pop(0)
         self.open.add(port)
+        host = self.names.get(host, [host])[0]
         return SimpleNamespace(getsockname=lambda: (host, port, 0, 0), close=lambda: self.open.discard(port))
 
     def datagrams(self, host, port):
@@ -77,11 +78,18 @@ def test_no_number_for_datagrams(port, refusal):
     (Address("0.0.0.0", 7), None, [Address("far", 1), Address("nobody", 1), SEED], Address("10.1.0.1", 7)),
     (Address("0.0.0.0", 7), None, [], Address("127.0.0.1", 7)),
     (Address("::", 7), None, [Address("nobody", 1)], Address("::1", 7)),
+    (Address("0.0.0.0", 7), None, [Address("dual", 1)], Address("10.3.0.1", 7)),
+    (Address("0.0.0.0", 7), None, [Address("six", 1)], Address("127.0.0.1", 7)),
+    (Address("::", 7), None, [Address("half", 1)], Address("10.4.0.1", 7)),
+    (Address("0.0.0.0", 7), Address("dual", 0), [], Address("10.3.0.9", 7)),
+    (Address("fd00::5", 7), Address("dual", 0), [], Address("fd00::9", 7)),
+    (Address("::", 7), Address("public", 0), [], Address("198.51.100.2", 7)),
 ])  # fmt: skip
 async def test_the_address_that_others_are_told(bound, wanted, joins, expected):
     """What was said, else where it listens, else the way to those it joins, else this machine's own."""
     names = {"seed": ["10.1.0.9", "10.2.0.9"], "far": ["203.0.113.1"], "public": ["198.51.100.2"]}
-    names["198.51.100.1"] = ["198.51.100.1"]
+    names |= {"198.51.100.1": ["198.51.100.1"], "dual": ["fd00::9", "10.3.0.9"], "six": ["fd00::9"]}
+    names["half"] = ["203.0.113.1", "10.4.0.9"]
     assert await advertised(Sockets(names=names), bound, wanted=wanted, joins=joins) == expected
 
 
@@ -89,6 +97,26 @@ async def test_an_address_to_advertise_that_nobody_knows():
     """Is an error at the start, not a node that nobody finds."""
     with pytest.raises(LocalError, match="the address to advertise, public:7, is not known: nobody knows"):
         await advertised(Sockets(), Address("0.0.0.0", 7), wanted=Address("public", 7), joins=[])
+
+
+@pytest.mark.parametrize(("bound", "stands_for", "told"), [
+    ("0.0.0.0", ["fd00::9", "fd00::8"], "the node, on 0.0.0.0:7, is not heard at fd00::9, fd00::8"),
+    ("fd00::5", ["10.3.0.9"], r"the node, on \[fd00::5\]:7, is not heard at 10.3.0.9"), ("::", [], "link-local"),
+])  # fmt: skip
+async def test_an_address_to_advertise_that_leads_elsewhere(bound, stands_for, told):
+    """A family that the node does not listen to, or what nobody else can use, is an error in words."""
+    wanted = Address("public", 7)
+    with pytest.raises(LocalError, match=f"the address to advertise, public:7, is of no use: .*{told}.*--advertise"):
+        await advertised(Sockets(names={"public": stands_for}), Address(bound, 7), wanted=wanted, joins=[])
+
+
+@pytest.mark.parametrize("host", ["fe80::1%eth0", "fe80::1", "name"])
+def test_no_link_local_address(host):
+    """It means nothing to others; that is said, and nothing stays open."""
+    sockets = Sockets(names={"name": ["fe80::1"]})
+    with pytest.raises(LocalError, match=r"cannot listen on \[?(fe80|name).*: a link-local address.*--listen"):
+        bind(SimpleNamespace(sockets=sockets), Address(host, 7))
+    assert sockets.open == set()
 
 
 async def test_a_silent_name_service(autojump_clock):

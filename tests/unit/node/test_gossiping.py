@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import random
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from gossipkv import reality
 from gossipkv.address import Address
 from gossipkv.config import load
+from gossipkv.dataset.store import DataDirectory
 from gossipkv.errors import ConfigError
+from gossipkv.gossip import keyfile
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.keyring import Key, key, line_of
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.packets import Change, Delta
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.claim import Claim
-from gossipkv.node.gossiping import LOOK_MS, Place, read_key_ring
+from gossipkv.node.gossiping import LOOK_MS, Gossiping, Place, read_key_ring
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SETTLE_MS = 10_000
 ADDRESS = Address("10.0.0.1", 7070)
@@ -132,3 +142,30 @@ def test_seals_without_keys_are_refused() -> None:
     assert read_key_ring(load(), world) is None
     with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require': there is no key ring"):
         read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world)
+
+
+async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads it, on a file system that hangs, is left behind."""
+    world, goes_on, ended = reality.real(), threading.Event(), threading.Event()
+    ring = tmp_path / "ring"
+    keyfile.write_text(ring, line_of(key(bytes(32))))
+    config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
+    sealing = read_key_ring(config, world)
+
+    def hang(_path: Path) -> tuple[Key, ...]:
+        goes_on.wait(10)
+        ended.set()
+        return ()
+
+    with (
+        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
+        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+    ):
+        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=sealing)
+        monkeypatch.setattr(keyfile, "read", hang)
+        with trio.move_on_after(0.01):
+            await gossiping.read_keys(world)
+    assert not ended.is_set()
+    goes_on.set()
