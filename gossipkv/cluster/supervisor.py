@@ -179,15 +179,19 @@ def locked(directory: Path) -> Iterator[None]:
 def main() -> int:
     """Run the cluster that standard input orders; 0 when it has ended as it was told, 1 when it could not begin."""
     directory = Path(sys.argv[1])
-    order = Order.from_line(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 1  # The launcher was interrupted.
+    order = Order.from_line(line)
     supervisor = None
     try:
         with locked(directory):
             plan = order.plan(load(directory))
             supervisor = Supervisor(directory, Fleet(directory, plan, base_port=order.base_port), order.leash)
             supervisor.prepare()
-            _say({})
-            supervisor.run()
+            is_held = _say({}) or order.leash is not None
+            if is_held:
+                supervisor.run()
             (directory / control.SOCKET).unlink(missing_ok=True)
     except GossipKVError as error:
         _say({"error": str(error)})
@@ -195,13 +199,16 @@ def main() -> int:
     finally:
         if supervisor is not None:
             supervisor.close()  # Not before the lock is free: who waits for the end may begin anew at once.
-    return 0
+    return 0 if is_held else 1
 
 
-def _say(reply: control.Message) -> None:
-    with contextlib.suppress(BrokenPipeError):  # Then the leash tells.
-        sys.stdout.write(json.dumps(reply) + "\n")
-        sys.stdout.flush()
+def _say(reply: control.Message) -> bool:
+    """Whether the launcher was there to hear it."""
+    try:
+        os.write(sys.stdout.fileno(), json.dumps(reply).encode() + b"\n")
+    except BrokenPipeError:
+        return False
+    return True
 
 
 if __name__ == "__main__":
