@@ -19,7 +19,8 @@ from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw, duration_text
 from gossipkv.cluster import Cluster, NodeFailed, NodeStatus, NotUp
-from gossipkv.cluster.plan import MAX_NODES, known
+from gossipkv.cluster.plan import MAX_NODES, is_path, known
+from gossipkv.cluster.status import signal_name
 from gossipkv.config import Config
 from gossipkv.errors import LocalError
 
@@ -104,13 +105,14 @@ def up(
     """
     if replication is not None and not known("replication"):
         note("gossipkv: --replication is remembered; nodes of this version do not have that setting yet")
+    told = {name: _absolute(value) if value and is_path(name) else value for name, value in settings}
     launcher = Cluster(
         directory,
         nodes=nodes,
-        source=_absolute(source),
+        source=None if source is None else _absolute(source),
         replication=replication,
         base_port=base_port,
-        settings=dict(settings),
+        settings=told,
     )
     _hear_signals()
     began_s = time.monotonic()
@@ -118,6 +120,8 @@ def up(
         ready = launcher.up(detach=detach)
     except NodeFailed as error:
         _note(error)
+        if forget := " ".join(f"--set {name}=" for name, value in told.items() if value):
+            note(f"gossipkv: settings are remembered also now; what forgets them: {forget}")
         raise click.exceptions.Exit(FAILED) from None
     try:
         _tell(launcher.name, ready, running=True, as_json=as_json)
@@ -133,9 +137,12 @@ def up(
         raise
 
 
-def _absolute(source: str | None) -> str | None:
+def _absolute(path: str) -> str:
     """A URL as it is; a path from here, since it is remembered."""
-    return source if source is None or "://" in source else str(Path(source).expanduser().absolute())
+    try:
+        return path if "://" in path else str(Path(path).expanduser().absolute())
+    except RuntimeError:  # A `~name` that nobody has: the node says so.
+        return path
 
 
 def _hear_signals() -> None:
@@ -200,7 +207,7 @@ def kill(index: int, directory: Path, *, number: int) -> None:
         node = launcher.stop(index)
     else:
         node = launcher.send(index, number)
-    click.echo(f"{node.name}: {node.end() if node.state == 'ended' else f'{signal.Signals(number).name} sent'}")
+    click.echo(f"{node.name}: {node.end() if node.state == 'ended' else f'{signal_name(number)} sent'}")
 
 
 @cluster.command()
@@ -251,7 +258,7 @@ def _tell(name: str | None, nodes: list[NodeStatus], *, running: bool, as_json: 
     if as_json:
         print_json({"cluster": name, "up": running, "nodes": [dataclasses.asdict(node) for node in nodes]})
         return
-    title = None if name is None else f"cluster {name}"
+    title = None if name is None else Text(f"cluster {name}", "table.title")
     table = Table(
         box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
     )
@@ -261,12 +268,13 @@ def _tell(name: str | None, nodes: list[NodeStatus], *, running: bool, as_json: 
         )
     for node in nodes:
         state = node.end() if node.state == "ended" else node.state
+        # As they are: in a plain string, brackets would be markup.
         table.add_row(
-            node.name,
-            node.address,
+            Text(node.name),
+            Text(node.address),
             Text(state, STYLES[node.state] if running else "dim"),
-            "" if node.process is None else str(node.process),
-            "" if node.uptime_s is None else duration_text(int(node.uptime_s)),
-            node.data,
+            Text("" if node.process is None else str(node.process)),
+            Text("" if node.uptime_s is None else duration_text(int(node.uptime_s))),
+            Text(node.data),
         )
     draw(table)

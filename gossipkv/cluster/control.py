@@ -88,16 +88,22 @@ def send(connection: socket.socket, message: Message) -> None:
 
 
 def receive(connection: socket.socket) -> Message | None:
-    """One message; None: the other end closed without."""
+    """One message; None: the other end closed without.
+
+    Raises:
+        ValueError: it is none.
+    """
     received = b""
     while not received.endswith(b"\n"):
         part = connection.recv(1 << 16)
         if not part:
             return None
         received += part
-    message = json.loads(received)
-    assert isinstance(message, dict)
-    return message
+    with contextlib.suppress(RecursionError):  # Lists in lists in lists.
+        message = json.loads(received)
+        if isinstance(message, dict):
+            return message
+    raise ValueError("not an object of JSON")
 
 
 def ask(directory: Path, request: Message) -> Message:

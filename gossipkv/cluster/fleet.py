@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, final
 
@@ -12,7 +13,7 @@ from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from gossipkv.cluster.control import Message
@@ -99,7 +100,8 @@ class Fleet:
         first = self._plan.nodes[0].index
         if not self._plan.formed and first in self._children and self._children[first].is_ready:
             self._plan = dataclasses.replace(self._plan, formed=True)
-            self._plan.save(self._directory)
+            with contextlib.suppress(OSError):  # A full disk is no reason to end; the next start joins the first node.
+                self._plan.save(self._directory)
 
     def status(self) -> list[Message]:
         """Of every node, for `gossipkv.cluster.control`."""
@@ -142,7 +144,8 @@ class Fleet:
                 self._take(node, port, held)
             return
         for node in here:
-            reservation = ports.reserve(node.host, node.port, again=True) if node.port else None
+            is_free = node.port and self._sibling(node, node.port, among=here[: here.index(node)]) is None
+            reservation = ports.reserve(node.host, node.port, again=True) if is_free else None
             self._take(node, 0 if reservation is None else node.port, reservation)
         for node in here:
             if not self._plan.node(node.index).port:
@@ -150,11 +153,23 @@ class Fleet:
 
     def _move(self, node: NodePlan, port: int) -> None:
         """Another port for a node, and remember that; 0: any free one."""
+        others = [other for other in self._plan.nodes if other.index != node.index]
+        # Only the kernel says what is free, and it takes the reservation of a sibling that is down for our own.
+        if port and (sibling := self._sibling(node, port, among=others)) is not None:
+            raise LocalError(f"{sibling.address} is the port of {sibling.name}; choose another --port", {"port": port})
         taken = {other.port for other in self._plan.nodes}
-        chosen = ports.choose(node.host, 1, base_port=port or None, taken=taken if not port else set())
+        chosen = ports.choose(node.host, 1, base_port=port or None, taken=set() if port else taken, flag="--port")
         for number, reservation in chosen.items():
             self._take(node, number, reservation)
         self._plan.save(self._directory)
+
+    @staticmethod
+    def _sibling(node: NodePlan, port: int, *, among: Sequence[NodePlan]) -> NodePlan | None:
+        """The one of these that has that port of the same host; behind a wrapper it is another host's."""
+        for other in among:
+            if (other.host, other.port, other.wrapper) == (node.host, port, node.wrapper):
+                return other
+        return None
 
     def _take(self, node: NodePlan, port: int, reservation: socket.socket | None) -> None:
         if (old := self._reservations.pop(node.index, None)) is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self, final
 from gossipkv.client import blocking
 from gossipkv.cluster import control
 from gossipkv.cluster.control import NotUp
-from gossipkv.cluster.leash import braid, let_go
+from gossipkv.cluster.leash import Leash, braid, let_go
 from gossipkv.cluster.order import Order, Place
 from gossipkv.cluster.plan import load
 from gossipkv.cluster.status import NodeFailed, NodeStatus
@@ -95,16 +95,14 @@ class Cluster:
         """Start it, and return when every node is ready; with `detach` it outlives this process.
 
         Raises:
-            DirectoryInUse: it is up already.
             NodeFailed: a node did not get ready; nothing is left running.
-            LocalError: a port is in use, a setting is unknown.
+            LocalError: it is up already, a port is in use, a setting is unknown.
         """
+        self.begin(detach=detach)
         try:
-            self.begin(detach=detach)
             return self.wait_ready()
         except BaseException:
-            if self._supervisor is not None:
-                self.down(grace_s=0)
+            self.down(grace_s=0)
             raise
 
     def begin(self, *, detach: bool = False) -> None:
@@ -112,9 +110,26 @@ class Cluster:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._order.plan(load(self.directory))  # What is wrong with it is better said here.
         leash = None if detach else braid()
+        supervisor = None
+        try:
+            supervisor = self._spawn(leash)
+            self._give_order(supervisor, leash)
+            self._supervisor, self._leash = supervisor, None if leash is None else leash.held
+        except BaseException:
+            # Nobody knows whether it holds the directory: whoever answers there may be another's.
+            if supervisor is not None:
+                supervisor.kill()
+                supervisor.wait()
+                self._supervisor = None
+            if leash is not None:
+                let_go(leash.held)
+                self._leash = None
+            raise
+
+    def _spawn(self, leash: Leash | None) -> subprocess.Popen[bytes]:
         try:
             with (self.directory / "supervisor.log").open("ab") as log:
-                supervisor = subprocess.Popen(  # noqa: S603  # Our own module.
+                return subprocess.Popen(  # noqa: S603  # Our own module.
                     [sys.executable, "-m", "gossipkv.cluster.supervisor", os.fspath(self.directory)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
@@ -125,7 +140,8 @@ class Cluster:
         finally:
             if leash is not None:
                 os.close(leash.worn)
-        self._supervisor, self._leash = supervisor, None if leash is None else leash.held
+
+    def _give_order(self, supervisor: subprocess.Popen[bytes], leash: Leash | None) -> None:
         order = self._order if leash is None else dataclasses.replace(self._order, leash=leash.worn)
         assert supervisor.stdin is not None
         assert supervisor.stdout is not None
@@ -135,8 +151,6 @@ class Cluster:
             line = answers.readline()
         reply = json.loads(line) if line else {"error": f"it ended; see {self.directory / 'supervisor.log'}"}
         if "error" in reply:
-            self._supervisor = None
-            self._let_go()
             supervisor.wait()
             raise LocalError(f"cannot start the cluster: {reply['error']}")
 
@@ -286,9 +300,14 @@ class Cluster:
         return self.wait_ready(node.index)[0] if wait else node
 
     def down(self, *, grace_s: float = GRACE_S) -> bool:
-        """End all nodes: SIGTERM, and SIGKILL for those that are there after `grace_s`; False if it was not up."""
+        """End all nodes: SIGTERM, and SIGKILL for those that are there after `grace_s`; False if it was not up.
+
+        A cluster that was begun here and has ended was not up, also if somebody has begun anew in its directory.
+        """
         try:
             with control.connect(self.directory) as connection:
+                if self._supervisor is not None and control.peer(connection) != self._supervisor.pid:
+                    return False
                 self._await_end(connection, grace_s)
         except NotUp:
             return False

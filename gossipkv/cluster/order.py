@@ -17,15 +17,16 @@ DEFAULT_NODES: Final = 3
 
 
 def _name() -> dict[str, str]:
-    """The setting `cluster` of a new cluster: a name that no other here has, unless nodes are told one anyway.
+    """The setting `cluster` of a new cluster: what nodes are told anyway, else a name that no other here has.
 
     Ports of one cluster become another's: a node that looks where it lost a member must not take that one's for it.
+    The name is remembered either way, since a data directory belongs to it and the next environment may not say it.
 
     Raises:
         ConfigError: the environment says what nodes would refuse.
     """
     told = config.load(environ=os.environ)
-    return {} if "cluster" in told.origins else {"cluster": f"{told.cluster}-{secrets.token_hex(4)}"}
+    return {"cluster": told.cluster if "cluster" in told.origins else f"{told.cluster}-{secrets.token_hex(4)}"}
 
 
 @final

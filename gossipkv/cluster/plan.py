@@ -35,7 +35,17 @@ HOST: Final = "127.0.0.1"
 SEEDS: Final = 3  # A restarted node finds the others although two of them are down.
 
 # Said by the launcher; no setting of a node may say otherwise.
-CHOSEN: Final = frozenset({"data", "listen", "join", "node"})
+_BY_NODE: Final = "is chosen by the launcher for each node"
+CHOSEN: Final = {
+    "data": _BY_NODE,
+    "listen": _BY_NODE,
+    "join": _BY_NODE,
+    "node": _BY_NODE,
+    "source": "is the whole cluster's: use --source",
+    "replication": "is the whole cluster's: use --replication",
+}
+# Nothing here is far away; and an address that the environment says is that of one node at most.
+_USUAL: Final = {"profile": "local", "advertise": "as listen"}
 
 
 @final
@@ -92,15 +102,15 @@ class Plan:
     def command(self, directory: Path, index: int) -> list[str]:
         """The command line that runs a node."""
         node = self.node(index)
-        settings = {"profile": "local", **self.settings, **node.settings}  # Nothing here is far away.
+        settings = {**_USUAL, **self.settings, **node.settings}
         if self.source is not None:
-            settings.setdefault("source", self.source)
+            settings["source"] = self.source
         if self.replication is not None and known("replication"):
-            settings.setdefault("replication", str(self.replication))
+            settings["replication"] = str(self.replication)
         settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
         settings["node"] = node.called or node.name
-        if seeds := self._seeds(index):
-            settings["join"] = ",".join(str(seed.address) for seed in seeds)
+        # Also when it is nobody: else the environment could name strangers.
+        settings["join"] = ",".join(str(seed.address) for seed in self._seeds(index)) or "none"
         flags = [part for name, value in settings.items() for part in (_FLAGS[name], value)]
         return [*node.wrapper, sys.executable, "-m", "gossipkv", "serve", *flags]
 
@@ -118,6 +128,7 @@ class Plan:
 
 
 _FLAGS: Final = {setting.name: setting.flag for setting in config.SETTINGS}
+_KINDS: Final = {setting.name: setting.kind for setting in config.SETTINGS}
 
 
 def known(name: str) -> bool:
@@ -133,12 +144,20 @@ def check_settings(settings: Mapping[str, str]) -> None:
     """
     for name, value in settings.items():
         if name in CHOSEN:
-            raise ConfigError(f"{name} is chosen by the launcher for each node", {"setting": name})
+            raise ConfigError(f"{name} {CHOSEN[name]}", {"setting": name})
         if not known(name):
-            words = f"unknown setting {name}; the nearest known one is {nearest(name, _FLAGS)}"
-            raise ConfigError(words, {"setting": name})
+            raise ConfigError(_unknown(name), {"setting": name})
         if value:
             config.load(None, {}, {name: value})
+
+
+def _unknown(name: str) -> str:
+    return f"unknown setting {name}; the nearest known one is {nearest(name, _FLAGS)}"
+
+
+def is_path(name: str) -> bool:
+    """Whether that setting is a path of this machine."""
+    return known(name) and _KINDS[name] == "path"
 
 
 def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
@@ -151,20 +170,23 @@ def load(directory: Path) -> Plan | None:
 
     Raises:
         Corrupt: the document is not what `save` writes.
-        UnsupportedFormat: it is of a newer program.
+        UnsupportedFormat: it is of another program, newer or with other settings.
     """
     file = directory / DOCUMENT
     try:
-        text = file.read_text()
-    except FileNotFoundError:
-        return None
-    try:
-        body = json.loads(text)
+        body = json.loads(file.read_text(encoding="utf-8"))
         number = body.pop("format")
         if number != FORMAT:
             raise UnsupportedFormat(
                 f"{file}: format {number!r}; this program reads {FORMAT}", {"file": os.fspath(file)}
             )
-        return Plan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
+        plan = Plan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
+        for settings in (plan.settings, *(node.settings for node in plan.nodes)):
+            for name in {**settings}.keys() - _FLAGS.keys():
+                words = f"{file}: {_unknown(name)}; remove it from there, or use the program that wrote it"
+                raise UnsupportedFormat(words, {"file": os.fspath(file), "setting": name})
+    except FileNotFoundError:
+        return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corrupt(os.fspath(file), 0, f"not the plan of a cluster ({error}); remove it to begin anew") from error
+    return plan

@@ -9,9 +9,11 @@ it (two sockets that share a port steal each other's packets), so there the port
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from typing import TYPE_CHECKING, Final
 
+from gossipkv.address import Address
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
@@ -27,20 +29,24 @@ def reserve(host: str, port: int, *, again: bool = False) -> socket.socket | Non
     `again`: connections that ended there a moment ago (TIME_WAIT) do not count.  They cannot be told from another's
     reservation, so this is for a port that somebody asked for, not for one out of many.
     """
+    try:
+        return _reserve(host, port, again=again)
+    except OSError:
+        return None
+
+
+def _reserve(host: str, port: int, *, again: bool) -> socket.socket:
     with contextlib.ExitStack() as undo:
-        try:
-            with socket.socket(_family(host), socket.SOCK_DGRAM) as datagrams:
-                datagrams.bind((host, port))
-            reservation = undo.enter_context(socket.socket(_family(host)))
-            if again:
-                reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                with socket.socket(_family(host)) as listener:
-                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    listener.bind((host, port))
-                    listener.listen()
-            reservation.bind((host, port))
-        except OSError:
-            return None
+        with socket.socket(_family(host), socket.SOCK_DGRAM) as datagrams:
+            datagrams.bind((host, port))
+        reservation = undo.enter_context(socket.socket(_family(host)))
+        if again:
+            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with socket.socket(_family(host)) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((host, port))
+                listener.listen()
+        reservation.bind((host, port))
         reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         undo.pop_all()
     return reservation
@@ -50,26 +56,36 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def choose(host: str, count: int, *, base_port: int | None, taken: set[int]) -> dict[int, socket.socket]:
+def choose(
+    host: str, count: int, *, base_port: int | None, taken: set[int], flag: str = "--base-port"
+) -> dict[int, socket.socket]:
     """`count` ports in order with their reservations: from `base_port` on exactly, else the first free ones.
 
+    `flag` is what says `base_port`, for the error.
+
     Raises:
-        LocalError: one of the ports from `base_port` on is in use, or there are not so many.
+        LocalError: one of the ports from `base_port` on cannot be had, or there are not so many.
     """
     chosen: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as undo:
         for port in _candidates(base_port, taken):
             if len(chosen) == count:
                 break
-            reservation = reserve(host, port, again=base_port is not None)
-            if reservation is not None:
-                chosen[port] = undo.enter_context(reservation)
-            elif base_port is not None:
-                raise LocalError(f"{host}:{port} is in use (TCP or UDP); choose another --base-port", {"port": port})
+            try:
+                chosen[port] = undo.enter_context(_reserve(host, port, again=base_port is not None))
+            except OSError as error:
+                if base_port is not None:
+                    raise LocalError(f"{_why(host, port, error)}; choose another {flag}", {"port": port}) from None
         if len(chosen) < count:
             raise LocalError(f"{host} has only {len(chosen)} ports to give, {count} are needed", {"count": count})
         undo.pop_all()
     return chosen
+
+
+def _why(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{Address(host, port)} is in use (TCP or UDP)"
+    return f"{Address(host, port)} cannot be listened at: {error.strerror}"
 
 
 def _candidates(base_port: int | None, taken: set[int]) -> Iterator[int]:

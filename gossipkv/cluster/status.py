@@ -14,6 +14,14 @@ TOLD_LINES: Final = 15  # Of a log, when its node fails.
 TOLD_BYTES: Final = 8 << 10
 
 
+def signal_name(number: int) -> str:
+    """As `kill -l` has it; most real-time signals have only a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
@@ -48,7 +56,7 @@ class NodeStatus:
         if self.exit_status is None:
             return "ended"
         if self.exit_status < 0:
-            return f"ended by {signal.Signals(-self.exit_status).name}"
+            return f"ended by {signal_name(-self.exit_status)}"
         return f"ended with status {self.exit_status}"
 
 

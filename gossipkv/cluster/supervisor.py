@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 LOCK: Final = "lock"
 GRACE_S: Final = 20.0  # For nodes to answer what is in flight, when a signal and no request ends the cluster.
 REQUEST_TIMEOUT_S: Final = 1.0  # Whoever connects is of this user, and says at once what it wants.
+ACCEPT_PAUSE_S: Final = 0.1
 ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -125,8 +126,12 @@ class Supervisor:
 
     def _accept(self) -> None:
         """One request, and its answer."""
-        with contextlib.ExitStack() as stack:
+        try:
             connection, _ = self._listener.accept()
+        except OSError:  # No descriptor is left for it: it will be tried again, and not in a busy loop.
+            time.sleep(ACCEPT_PAUSE_S)
+            return
+        with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
             connection.settimeout(REQUEST_TIMEOUT_S)
             try:
@@ -134,7 +139,10 @@ class Supervisor:
                 if request is None:
                     return
                 if request["do"] == "down":
-                    self._end(float(str(request["grace_s"])))
+                    grace_s = float(str(request["grace_s"]))
+                    if not grace_s >= 0:
+                        return
+                    self._end(grace_s)
                     self._waiting.append(connection)
                     stack.pop_all()
                     return
@@ -157,6 +165,8 @@ class Supervisor:
                     return {"error": f"the supervisor does not understand {request}"}
         except (GossipKVError, OSError) as error:
             return {"error": str(error)}
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            return {"error": f"the supervisor does not understand {request}: {error}"}
         return {"process": os.getpid(), "nodes": self._fleet.status()}
 
 
@@ -179,15 +189,19 @@ def locked(directory: Path) -> Iterator[None]:
 def main() -> int:
     """Run the cluster that standard input orders; 0 when it has ended as it was told, 1 when it could not begin."""
     directory = Path(sys.argv[1])
-    order = Order.from_line(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 1  # The launcher was interrupted.
+    order = Order.from_line(line)
     supervisor = None
     try:
         with locked(directory):
             plan = order.plan(load(directory))
             supervisor = Supervisor(directory, Fleet(directory, plan, base_port=order.base_port), order.leash)
             supervisor.prepare()
-            _say({})
-            supervisor.run()
+            is_held = _say({}) or order.leash is not None
+            if is_held:
+                supervisor.run()
             (directory / control.SOCKET).unlink(missing_ok=True)
     except GossipKVError as error:
         _say({"error": str(error)})
@@ -195,13 +209,16 @@ def main() -> int:
     finally:
         if supervisor is not None:
             supervisor.close()  # Not before the lock is free: who waits for the end may begin anew at once.
-    return 0
+    return 0 if is_held else 1
 
 
-def _say(reply: control.Message) -> None:
-    with contextlib.suppress(BrokenPipeError):  # Then the leash tells.
-        sys.stdout.write(json.dumps(reply) + "\n")
-        sys.stdout.flush()
+def _say(reply: control.Message) -> bool:
+    """Whether the launcher was there to hear it."""
+    try:
+        os.write(sys.stdout.fileno(), json.dumps(reply).encode() + b"\n")
+    except BrokenPipeError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from gossipkv import config
 from gossipkv.cluster import plan as plans
 from gossipkv.cluster.order import Order, Place
 from gossipkv.cluster.plan import DOCUMENT, NodePlan, Plan, check_settings, load, merge
@@ -30,7 +32,8 @@ def test_command_lines():
     """Each node has its place and name, and joins the first; the first forms the cluster."""
     assert THREE.command(Path("/c"), 1)[:4] == [sys.executable, "-m", "gossipkv", "serve"]
     assert flags(THREE, 1) == {
-        "--profile": "local", "--data": "/c/n1/data", "--listen": "127.0.0.1:7001", "--node": "n1",
+        "--profile": "local", "--advertise": "as listen", "--data": "/c/n1/data", "--listen": "127.0.0.1:7001",
+        "--node": "n1", "--join": "none",
     }  # fmt: skip
     assert flags(THREE, 3)["--join"] == "127.0.0.1:7001"
     formed = dataclasses.replace(THREE, formed=True)
@@ -42,11 +45,28 @@ def test_settings_of_cluster_and_node():
     """A node's own settings win over the cluster's; where it is and what it is called win over both."""
     plan = dataclasses.replace(THREE, source="/s", settings={"cluster": "a", "profile": "lan"})
     assert flags(plan, 2) | {"--cluster": "a", "--profile": "lan", "--source": "/s"} == flags(plan, 2)
+    earlier = dataclasses.replace(plan, settings={"source": "/elsewhere"})  # From before that was refused.
+    assert flags(earlier, 2)["--source"] == "/s"
     own = plan.with_node(NodePlan(2, 7, "::1", {"cluster": "b"}, ["nsenter", "-n"], "x"))
     assert flags(own, 2) | {"--cluster": "b", "--listen": "[::1]:7", "--node": "x"} == flags(own, 2)
     assert own.command(Path("/c"), 2)[:2] == ["nsenter", "-n"]
     assert [node.index for node in own.nodes] == [1, 2, 3]
     assert own.node(1) == THREE.node(1)
+
+
+def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeypatch, tmp_path):
+    """It would lead the first node to strangers, and give all nodes one address; a setting may say the latter."""
+    file = tmp_path / "node.toml"
+    file.write_text('join = "192.0.2.1:7"\n')
+    monkeypatch.setenv("GOSSIPKV_CONFIG", str(file))
+    monkeypatch.setenv("GOSSIPKV_ADVERTISE", "192.0.2.2:7")
+    for count in (1, 3):
+        plan = Plan(list(THREE.nodes[:count]), settings={"cluster": "a"}, formed=count == 1)
+        said = {flag.removeprefix("--"): value for flag, value in flags(plan, 1).items()}
+        told = config.load(environ=os.environ, flags=said)
+        assert (told.join, told.advertise) == ((), None)
+    own = THREE.with_node(NodePlan(1, 7001, settings={"advertise": "192.0.2.3:0"}))
+    assert flags(own, 1)["--advertise"] == "192.0.2.3:0"
 
 
 def test_replication_is_passed_to_nodes_that_know_it(monkeypatch):
@@ -70,9 +90,23 @@ def test_what_is_remembered(tmp_path):
         file.write_text(damaged)
         with pytest.raises(Corrupt, match="remove it to begin anew"):
             load(tmp_path)
+    file.write_bytes(b'{"format": 1, "source": "/\xff"}')
+    with pytest.raises(Corrupt, match="remove it to begin anew"):
+        load(tmp_path)
     file.write_text(json.dumps({**body, "format": 2}))
     with pytest.raises(UnsupportedFormat, match="format 2"):
         load(tmp_path)
+
+
+def test_a_remembered_setting_that_there_is_not(tmp_path):
+    """Of the cluster or of a node: the error names it, its file, and the one that may be meant."""
+    for plan in (
+        dataclasses.replace(THREE, settings={"refresh_perod": "1s"}),
+        THREE.with_node(NodePlan(2, 7002, settings={"refresh_perod": "1s"})),
+    ):
+        plan.save(tmp_path)
+        with pytest.raises(UnsupportedFormat, match=r"cluster\.json: unknown setting refresh_perod; .* refresh_period"):
+            load(tmp_path)
 
 
 def test_settings_are_checked():
@@ -80,6 +114,8 @@ def test_settings_are_checked():
     check_settings({"refresh_period": "1s", "cluster": ""})
     for settings, words in (
         ({"node": "x"}, "node is chosen by the launcher"),
+        ({"source": "/s"}, "use --source"),
+        ({"replication": "2"}, "use --replication"),
         ({"clustr": "x"}, "nearest known one is cluster"),
         ({"refresh_period": "1"}, "refresh_period = '1'"),
     ):
@@ -116,10 +152,10 @@ def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
     assert "cluster" not in Order(settings={"cluster": ""}).plan(None).settings
     file = tmp_path / "node.toml"
     file.write_text('cluster = "filed"\n')
-    for variable, value in (("GOSSIPKV_CLUSTER", "mine"), ("GOSSIPKV_CONFIG", str(file))):
+    for variable, value, name in (("GOSSIPKV_CLUSTER", "mine", "mine"), ("GOSSIPKV_CONFIG", str(file), "filed")):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
-            assert "cluster" not in Order().plan(None).settings
+            assert Order().plan(None).settings == {"cluster": name}  # Also where the next `up` does not hear it.
     monkeypatch.setenv("GOSSIPKV_CLUSTER", "no good name")
     with pytest.raises(ConfigError, match="GOSSIPKV_CLUSTER"):
         Order().plan(None)

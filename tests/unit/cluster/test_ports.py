@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 
 import pytest
@@ -81,3 +83,16 @@ def test_there_are_only_so_many():
     """A base so high that the numbers end."""
     with pytest.raises(LocalError, match=r"only [012] ports to give|in use"):
         choose(HOST, 3, base_port=65_534, taken=set())
+
+
+def test_why_a_port_cannot_be_had(monkeypatch):
+    """What the system says, and the flag that asked for it: not every refusal is a port in use."""
+    with pytest.raises(LocalError, match=r"192\.0\.2\.1:7070 .*: Cannot assign requested address; .* --base-port"):
+        choose("192.0.2.1", 1, base_port=7070, taken=set())
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(LocalError, match=r"127\.0\.0\.1:81 .*: Permission denied; choose another --port"):
+        choose(HOST, 1, base_port=81, taken=set(), flag="--port")
