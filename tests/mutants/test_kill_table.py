@@ -48,7 +48,7 @@ def test_it_is_killed(mutant):
 
 
 PROPERTIES = "tests/unit/gossip/tree/test_branch_properties.py"
-APPLY = '        """Take changes of this epoch; a step if readers see another state now."""\n'
+APPLY = "        if delta.target <= self.version or delta.target < self.seen:\n"
 
 RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is None, delta"}
 
@@ -57,7 +57,7 @@ RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is No
 @pytest.mark.parametrize("error", [KeyError, AssertionError])
 def test_what_only_raises_is_not_killed(error, aim):
     """An exception or an assertion in the patched function is told, and kills nothing, whatever the aim."""
-    mutant = Mutant("raises", "gossipkv.gossip.tree.branch", APPLY, f"{APPLY}        {RAISED[error]}\n", (aim,), "")
+    mutant = Mutant("raises", "gossipkv.gossip.tree.branch", APPLY, f"        {RAISED[error]}\n{APPLY}", (aim,), "")
     run = "from tests.mutants import patched, table\npatched.main(table.Mutant(**{}))"
     said = child("-c", run.format(asdict(mutant)))
     assert killers(said) == set()
