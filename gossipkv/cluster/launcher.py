@@ -119,7 +119,8 @@ class Cluster:
             # Nobody knows whether it holds the directory: whoever answers there may be another's.
             if supervisor is not None:
                 supervisor.kill()
-                supervisor.wait()
+                with contextlib.suppress(BrokenPipeError), supervisor:  # Which closes the pipes, and waits.
+                    pass
                 self._supervisor = None
             if leash is not None:
                 let_go(leash.held)
