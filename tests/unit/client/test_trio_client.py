@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -255,7 +256,8 @@ async def test_an_idle_connection_that_was_closed_is_dialled_again():
 
 async def test_a_node_that_comes_back_is_found():
     """While a node is down requests fail with the reason or wait; when it is back they are answered."""
-    host = "127.0.3.1"  # Of this test alone: at another's address a test beside it could take the free port meanwhile.
+    # Of this process alone: at another's address a test beside it could take the free port meanwhile.
+    host = f"127.3.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
     async with trio.open_nursery() as nursery:
         with FakeNode(store(RECORDS), host=host) as node:
             client = await stay_connected(nursery, node)
