@@ -17,7 +17,7 @@ from rich.text import Text
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
-from gossipkv.cli.screen import draw, duration_text
+from gossipkv.cli.screen import add_row, draw, duration_text
 from gossipkv.cluster import Cluster, NodeFailed, NodeStatus, NotUp
 from gossipkv.cluster.plan import MAX_NODES, is_path, known
 from gossipkv.cluster.status import signal_name
@@ -268,13 +268,13 @@ def _tell(name: str | None, nodes: list[NodeStatus], *, running: bool, as_json: 
         )
     for node in nodes:
         state = node.end() if node.state == "ended" else node.state
-        # As they are: in a plain string, brackets would be markup.
-        table.add_row(
-            Text(node.name),
-            Text(node.address),
+        add_row(
+            table,
+            node.name,
+            node.address,
             Text(state, STYLES[node.state] if running else "dim"),
-            Text("" if node.process is None else str(node.process)),
-            Text("" if node.uptime_s is None else duration_text(int(node.uptime_s))),
-            Text(node.data),
+            "" if node.process is None else str(node.process),
+            "" if node.uptime_s is None else duration_text(int(node.uptime_s)),
+            node.data,
         )
     draw(table)
