@@ -132,7 +132,7 @@ class Beliefs:
         before = self._members.put(member, now_ms)
         if member.state is SUSPECT:
             self._suspect(member, accuser, now_ms)
-        elif member.state in {DEAD, LEFT}:
+        elif member.state in GONE:
             self._remember(now_ms)
         if member.state in REACHABLE or before in REACHABLE:
             self._tell(member, accuser, whole=before is None or member.state is ALIVE)

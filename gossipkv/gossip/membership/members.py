@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip.member import State
+from gossipkv.gossip.member import REACHABLE, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Listed = list[Member]  # Within the class `list` is the method.
     Drawn = list["Peer"]
 
-ALIVE, SUSPECT = State.ALIVE, State.SUSPECT
+ALIVE = State.ALIVE
 
 
 @final
@@ -89,7 +89,7 @@ class Members:
                 peer.heard_ms = now_ms  # The first word of this life.
             peer.member = member
             peer.alive = member.state is ALIVE
-        reachable = member.state is ALIVE or member.state is SUSPECT
+        reachable = member.state in REACHABLE
         if reachable and not peer.reachable:
             self._places[member.id] = len(self._reachable)
             self._reachable.append(peer)

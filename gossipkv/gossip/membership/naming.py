@@ -169,9 +169,8 @@ class Naming:
             if self._storing == new:
                 self._storing = 0
                 self._shown = True  # Nobody has heard of this epoch but from me.
-                self._members.own = self._members.own._replace(
-                    epoch=new, incarnation=0
-                )  # Who has left goes on leaving.
+                # In the state that it was in: who has left goes on leaving.
+                self._members.own = self._members.own._replace(epoch=new, incarnation=0)
                 self._outbox.counters["epochs_renewed"] += 1
                 self._became(now_ms)
                 self._settle(now_ms)

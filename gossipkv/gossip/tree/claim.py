@@ -216,5 +216,5 @@ def _read(value: bytes) -> Claimant | None:
         return None
     match said:
         case {"claim": str(standing), "count": int(picks), "uuid": bytes(uuid)} if standing in _FIRMNESS:
-            return Claimant(_FIRMNESS[Standing(standing)], picks, uuid)
+            return Claimant(_FIRMNESS[standing], picks, uuid)
     return None
