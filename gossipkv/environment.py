@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import ipaddress
 import mmap
 import os
 import stat as stat_bits
@@ -293,6 +294,14 @@ _sync_file_range = _find_sync_file_range()
 
 # A datagram of gossip fits an Ethernet frame; what has more was not sent by one of us.
 MOST_DATAGRAM_BYTES = 4096
+
+
+def is_link_local(host: str) -> bool:
+    """Whether it is an IPv6 address that leads nowhere without its interface, which an `Address` does not have."""
+    try:
+        return ":" in host and ipaddress.ip_address(host).is_link_local
+    except ValueError:
+        return False
 
 
 class Listener(Protocol):

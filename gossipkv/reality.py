@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment import MOST_DATAGRAM_BYTES, Environment, RealClock, RealFiles
+from gossipkv.environment import MOST_DATAGRAM_BYTES, Environment, RealClock, RealFiles, is_link_local
 
 if TYPE_CHECKING:
     import contextlib
@@ -158,7 +158,7 @@ class RealSockets:
                 )
         except UnicodeError as error:  # A name that no name service could know.
             raise OSError(str(error)) from error
-        return list(dict.fromkeys(address for address in found if not _needs_interface(address.host)))
+        return list(dict.fromkeys(address for address in found if not is_link_local(address.host)))
 
     def _look_up(self, name: Address) -> list[Address]:
         """In a thread; until that has ended, nobody starts another for the name."""
@@ -178,11 +178,6 @@ class RealSockets:
 def _addresses(name: Address, flags: int = 0) -> list[Address]:
     found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_DGRAM, flags=flags)
     return [Address(str(address[0]), int(address[1])) for *_, address in found]
-
-
-def _needs_interface(host: str) -> bool:
-    """Whether a numeric address leads nowhere without its interface, which an `Address` does not have."""
-    return ":" in host and ipaddress.ip_address(host).is_link_local
 
 
 class RealThreads:

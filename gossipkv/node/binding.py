@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from gossipkv.address import Address
+from gossipkv.environment import is_link_local
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
@@ -59,24 +60,16 @@ def listen(environment: Environment, address: Address) -> Listener:
         LocalError: the address is in use, not this machine's, not allowed, or link-local.
     """
     link_local = _refused(str(address), OSError(_LINK_LOCAL), address)
-    if _is_link_local(address.host):
+    if is_link_local(address.host):
         raise link_local
     try:
         listener = environment.sockets.listen(address.host, address.port, BACKLOG)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
         raise _refused(str(address), error, address) from error
-    if _is_link_local(listener.getsockname()[0]):  # What a name stood for.
+    if is_link_local(listener.getsockname()[0]):  # What a name stood for.
         listener.close()
         raise link_local
     return listener
-
-
-def _is_link_local(host: str) -> bool:
-    """Whether it is an IPv6 address that leads somewhere only through one interface, which others call otherwise."""
-    try:
-        return ":" in host and ipaddress.ip_address(host).is_link_local
-    except ValueError:
-        return False
 
 
 def _refused(where: str, error: OSError | UnicodeError, address: Address) -> LocalError:
