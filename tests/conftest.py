@@ -65,7 +65,17 @@ def pytest_configure(config: pytest.Config) -> None:
         names = ", ".join(stale)
         message = f"not built, or older than their source: {names}.\nRun `make build` (or `pip install -e .`) first."
         raise pytest.UsageError(message)
+    end_with_a_crashed_worker(config)
     config.pluginmanager.register(SkipReport(read_skips(ROOT / "tests" / "skips.txt")), "gossipkv-skips")
+
+
+def end_with_a_crashed_worker(config: pytest.Config) -> None:
+    """With `-n 2`: end the run, with the test's name, where a worker crashes.
+
+    Else the scheduler gives the same test to a worker in its place, and may then wait for ever.
+    """
+    if getattr(config.option, "maxworkerrestart", "") is None:
+        config.option.maxworkerrestart = "0"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import stale_extensions
+from tests.conftest import ROOT, stale_extensions
 from tests.skips import read_skips
 
 pytest_plugins = ["pytester"]
@@ -33,6 +33,16 @@ def test_disk(n): ...
 def test_known(): assert False
 
 def test_fine(): ...
+"""
+
+CRASHING = """
+import os
+import pytest
+
+@pytest.mark.parametrize("n", range(30))
+def test_number(n):
+    if n == 7:
+        os.abort()
 """
 
 
@@ -76,6 +86,23 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     listed.write_text(f"# words\n{line}\n", encoding="utf-8")
     with pytest.raises(pytest.UsageError, match=r"skips\.txt:2: "):
         read_skips(listed)
+
+
+def test_a_crashed_worker_ends_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two workers that share the tests, one that crashes fails the run, which ends and names the test."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest(
+        "from tests.conftest import end_with_a_crashed_worker as pytest_configure, pytest_xdist_make_scheduler"
+    )
+    pytester.makepyfile(test_it=CRASHING)
+    result = pytester.runpytest_subprocess("-n", "2", "-ra", timeout=120)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_number[[]7] - worker 'gw?' crashed*"])
+
+
+def test_no_clock_dumps_stacks(pytestconfig: pytest.Config) -> None:
+    """No watchdog thread reads the stacks of a busy test: those change meanwhile, which can crash the interpreter."""
+    assert float(pytestconfig.getini("faulthandler_timeout")) == 0
 
 
 def test_stale_extensions_are_seen(tmp_path: Path) -> None:
