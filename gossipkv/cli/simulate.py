@@ -35,6 +35,7 @@ def _faults(text: str) -> frozenset[str]:
 @click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="This seed and those after it.")
 @click.option("--members", type=click.IntRange(min=2, max=1024), help="How many.  [default: the seed says]")
 @click.option("--without", type=_faults, default="", metavar="FAULT,...", help="Faults to switch off.")
+@click.option("--sealed", is_flag=True, help="Every packet is sealed, and the keys are changed now and then.")
 @click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
 @click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
 @JSON
@@ -44,6 +45,7 @@ def simulate(
     runs: int,
     members: int | None,
     without: frozenset[str],
+    sealed: bool,
     is_shrunk: bool,
     whole: str | None,
     as_json: bool,
@@ -54,14 +56,14 @@ def simulate(
     the run is printed with it.
     """
     if whole is not None:
-        if without or is_shrunk:
-            raise click.UsageError("--without and --shrink are for simulated members: whole nodes have no such faults")
+        if without or sealed or is_shrunk:
+            raise click.UsageError("--without, --sealed and --shrink are for simulated members, not for whole nodes")
         if members is not None and members > MOST_WHOLE_MEMBERS:
             raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
         return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, as_json=as_json)
     failed = 0
     for number in range(seed, seed + runs):
-        outcome = run(Plan(number, without, members))
+        outcome = run(Plan(number, without, members, sealed))
         if is_shrunk and not outcome.is_right:
             outcome = shrink(outcome, note)
         failed += not outcome.is_right

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.envelope import Envelope
+from gossipkv.gossip.envelope import Envelope, Seal
 from gossipkv.testing.history import core_of
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
@@ -15,18 +15,25 @@ if TYPE_CHECKING:
 
     from gossipkv.gossip.member import State
     from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.sealing import Sealing
     from gossipkv.testing.machine import Boot, Core, Machine
 
 MOST_FORMING_US = 300 * SECOND
 CLUSTER = "simulated"
 
 
-def program(profile: Profile, cluster: str = CLUSTER, limits: Limits | None = None) -> Callable[[Boot], Core]:
-    """What each machine runs: the members' own code."""
+def program(
+    profile: Profile,
+    cluster: str = CLUSTER,
+    limits: Limits | None = None,
+    sealing: Callable[[Boot], Sealing] | None = None,
+) -> Callable[[Boot], Core]:
+    """What each machine runs: the members' own code; with a `sealing`, nothing but sealed packets."""
 
     def start(boot: Boot) -> Core:
         me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, pinned=False)
-        envelope = Envelope(cluster, boot.cluster_id)
+        seals = None if sealing is None else sealing(boot)
+        envelope = Envelope(cluster, boot.cluster_id, seals, Seal.REQUIRE)
         return Gossip(me, profile, boot.random, limits=limits or Limits(), envelope=envelope)
 
     return start

@@ -19,6 +19,7 @@ from gossipkv.gossip.profile import LAN, LOCAL, Profile
 from gossipkv.testing import faults, transitions
 from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
+from gossipkv.testing.keys import Keys
 from gossipkv.testing.members import program
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.workload import Workload
@@ -43,6 +44,7 @@ class Plan:
     seed: int
     without: frozenset[str] = frozenset()
     members: int | None = None
+    sealed: bool = False
 
     @property
     def command(self) -> str:
@@ -52,6 +54,8 @@ class Plan:
             words.append(f"--members {self.members}")
         if self.without:
             words.append(f"--without {','.join(sorted(self.without))}")
+        if self.sealed:
+            words.append("--sealed")
         return " ".join(words)
 
 
@@ -98,6 +102,7 @@ class _Run:
         self.checkers = Checkers(world, self.history, self.profile)
         self.workload = Workload(world, self.history, world.streams["workload"])
         self.faults = faults.Faults(world, self.outcome.faults)
+        self.keys = Keys(world, self.checkers) if plan.sealed else None
 
     def run(self) -> Outcome:
         """Safety, healing, liveness."""
@@ -114,7 +119,7 @@ class _Run:
     def _begin(self) -> None:
         """Start everybody within seconds; who comes later is told one or two of those before."""
         chance = self.world.streams["joins"]
-        start = program(self.profile)
+        start = program(self.profile, sealing=None if self.keys is None else self.keys.sealing)
         for number in range(self.outcome.members):
             machine = self.world.add(f"m{number}", start)
             others = self.world.machines[:-1]
@@ -123,6 +128,8 @@ class _Run:
             at_us = int(chance.random() * 3 * SECOND) * (number > 0)
             self.world.scheduler.at(at_us, machine.start)
         self.workload.begin()
+        if self.keys is not None:
+            self.keys.begin()
         self.world.scheduler.after(int(chance.random() * 5 * SECOND), self.faults.begin)
 
     def _look_for(self, time_us: int) -> None:

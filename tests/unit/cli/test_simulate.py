@@ -42,6 +42,16 @@ def test_several_seeds(run):
     assert f"seed {SEED + 1}: 2 members" in told
 
 
+def test_a_sealed_run(run):
+    """It is another run, and its command says that it is sealed."""
+    document = json.loads(run("simulate", "--seed", SEED, "--sealed", "--json").out)
+    assert document["command"] == f"gossipkv simulate --seed {SEED} --sealed"
+    assert document["struck"]["keys_changed"] > 0
+    refused = run("simulate", "--seed", SEED, "--whole", "join", "--sealed")
+    assert refused.status == 2
+    assert "--sealed" in refused.err
+
+
 def test_a_broken_promise(run, wrong):
     """The status says so, the violation is told, and the line that replays it with the same faults switched off."""
     told = run("simulate", "--seed", SEED, "--members", 3, "--without", "loss,crash")
