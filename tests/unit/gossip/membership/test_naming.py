@@ -203,6 +203,21 @@ def test_told_to_join_itself():
     assert restarted.states() == {"a": "ALIVE"}
 
 
+def test_its_own_voice_is_nobody():
+    """A node that was told to join itself in disguise, and hears nobody else, is isolated, and stays so."""
+    link = Link()
+    other = link.start(link.node("a"))
+    node = link.nodes[Address("127.0.0.1", 1)] = link.node("b")
+    link.start(node, other, Address("127.0.0.1", 1))
+    link.run(5 * SECOND_MS)
+    assert all_alive([node, other])
+    link.kill(other)
+    link.run(5 * SECOND_MS)
+    for _ in range(300):
+        link.run(100)
+        assert node.core.isolated(now_ms=link.now_ms)
+
+
 def tell(link: Link, node: Node, part: bytes) -> None:
     """Let a node hear something from nowhere."""
     head = packets.gossip(member_id("nobody"))
