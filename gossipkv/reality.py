@@ -76,7 +76,7 @@ class RealDatagrams:
 
     def receive(self) -> tuple[bytes, Address]:
         packet, source = self._socket.recvfrom(MOST_DATAGRAM_BYTES)
-        return packet, Address(source[0].removeprefix(_MAPPED) if self._has_ipv6 else source[0], source[1])
+        return packet, Address(_unmapped(source[0]) if self._has_ipv6 else source[0], source[1])
 
     def close(self) -> None:
         self._socket.close()
@@ -119,6 +119,9 @@ class RealSockets:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
+        plain = _unmapped(str(address[0]))
+        if plain != address[0]:
+            return self.listen(plain, port, backlog)
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -177,7 +180,12 @@ class RealSockets:
 
 def _addresses(name: Address, flags: int = 0) -> list[Address]:
     found = socket.getaddrinfo(name.host, name.port, type=socket.SOCK_DGRAM, flags=flags)
-    return [Address(str(address[0]), int(address[1])) for *_, address in found]
+    return [Address(_unmapped(str(address[0])), int(address[1])) for *_, address in found]
+
+
+def _unmapped(host: str) -> str:
+    """An IPv4 address as one, also when an IPv6 socket shows it: nodes know each other by one form."""
+    return host.removeprefix(_MAPPED) if "." in host else host
 
 
 class RealThreads:

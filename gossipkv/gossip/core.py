@@ -450,11 +450,13 @@ class Gossip:
         Else a node that was cut off, its timers running, hears at one time what others who were suspect, finds its
         own suspicion confirmed and long run out, and has called them dead before they can speak.
         """
+        peer = self._peers.get(message[SENDER])
+        if peer is None and message[SENDER] == self._id:
+            return None  # I asked at an address that is mine as well: nobody else is heard by that.
         if now_ms - self._heard_ms > self._silence_ms:
             self._beliefs.grace_until_ms = now_ms + self._profile.probe_interval_ms
             self._beliefs.accuse_again()
         self._heard_ms = now_ms
-        peer = self._peers.get(message[SENDER])
         if peer is not None:
             peer.heard_ms = now_ms
         return peer

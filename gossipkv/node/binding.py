@@ -123,13 +123,29 @@ def _is_heard(bound: Address, address: Address) -> bool:
 
 
 async def _way(sockets: Sockets, bound: Address, joins: Sequence[Address]) -> str | None:
-    """From where the first of them is reached that can be."""
-    with trio.move_on_after(RESOLVE_TIMEOUT_S):
-        for name in joins:
-            with contextlib.suppress(OSError):
-                for address in await sockets.resolve(name):
-                    if not _is_heard(bound, address):
-                        continue
-                    with contextlib.suppress(OSError):
-                        return sockets.source_towards(address)
-    return None
+    """From where the first of them is reached that can be; a name that is not answered in time stands for nothing."""
+    known: dict[Address, Sequence[Address]] = {}
+    looked_up = {name: trio.Event() for name in joins}
+
+    async def look_up(name: Address) -> None:
+        with contextlib.suppress(OSError):
+            known[name] = await sockets.resolve(name)
+        looked_up[name].set()
+
+    def towards(name: Address) -> str | None:
+        for address in known.get(name, ()):
+            if _is_heard(bound, address):
+                with contextlib.suppress(OSError):
+                    return sockets.source_towards(address)
+        return None
+
+    async with trio.open_nursery() as nursery:
+        for name in looked_up:  # All at once: one that hangs must not hide those behind it.
+            nursery.start_soon(look_up, name)
+        with trio.move_on_after(RESOLVE_TIMEOUT_S):
+            for name, is_known in looked_up.items():
+                await is_known.wait()
+                if towards(name) is not None:
+                    break
+        nursery.cancel_scope.cancel()
+    return next(filter(None, map(towards, looked_up)), None)

@@ -64,6 +64,7 @@ class Gossiping:
         self._directory = directory
         self._sealing = sealing
         self._key_ring = config.key_ring
+        self._readings = self._newest_reading = 0  # Of the key ring: begun, and whose keys are in use.
         self._core = Gossip(
             Me(record.node, uuid, record.epoch, address, config.cluster, cluster_id, record.pinned),
             self._profile,
@@ -101,8 +102,14 @@ class Gossiping:
         Raises:
             ConfigError: it cannot be read; the keys stay as they were.
         """
-        if self._sealing is not None and self._key_ring is not None:
-            self._sealing.use(await environment.threads.run(keyfile.read, self._key_ring, abandon_on_cancel=True))
+        if self._sealing is None or self._key_ring is None:
+            return
+        self._readings += 1
+        reading = self._readings
+        keys = await environment.threads.run(keyfile.read, self._key_ring, abandon_on_cancel=True)
+        if reading > self._newest_reading:  # Else one that began later was faster, and what this one saw is old.
+            self._newest_reading = reading
+            self._sealing.use(keys)
 
     # What this node says
 

@@ -190,6 +190,14 @@ async def test_names():
             await sockets.resolve(Address(name, 7))
 
 
+@pytest.mark.parametrize("host", ["::ffff:127.0.0.1", "::ffff:7f00:1"])
+async def test_an_ipv4_address_has_one_form(host):
+    """Written as an IPv6 one it is the same: a node that met itself in two forms would think of a namesake."""
+    with closing(RealSockets().listen(host, 0, 1)) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+    assert await RealSockets().resolve(Address(host, 7)) == [Address("127.0.0.1", 7)]
+
+
 async def test_a_name_stands_for_no_address_that_needs_an_interface(monkeypatch):
     """A link-local address leads nowhere without one; those of IPv4 are reached by their route."""
     hosts = ["fe80::1", "fd00::1", "169.254.0.1"]

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.gossip import packets
-from gossipkv.gossip.member import GONE, ID_BYTES, REACHABLE, Rank, State
+from gossipkv.gossip.member import GONE, REACHABLE, Rank, State
 from gossipkv.gossip.membership.states import NEXT, Said
-from gossipkv.gossip.membership.suspicion import Suspicion
+from gossipkv.gossip.membership.suspicion import NOBODY, Suspicion
 from gossipkv.gossip.packets import Verdict
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 ALIVE, SUSPECT, DEAD, LEFT = State
 MAX_AGE_S = 1 << 40  # What is told on, always a little older, must fit a packet for ever.
-NOBODY = bytes(ID_BYTES)  # The accuser where none is named.
 _BY_RECORD = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD_RECORD, LEFT: Said.LEFT}
 _BY_VERDICT = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD, LEFT: Said.LEFT}
 

@@ -21,6 +21,7 @@ from gossipkv.gossip.membership.timers import NEVER
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
+    from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.ground import Ground
     from gossipkv.gossip.membership.members import Peer
 
@@ -67,6 +68,7 @@ class Detector:
         "_outbox",
         "_period_ms",
         "_place",
+        "_probed",
         "_prober",
         "_profile",
         "_random",
@@ -93,6 +95,7 @@ class Detector:
         self._count = int(self._random.random() * _SEQUENCES)
         self._sequence = b""  # Of the present probe.
         self._target: Peer | None = None  # Whom the current probe is about, until it has answered.
+        self._probed: Member = self._members.own  # The target as it was known when that began.
         self._asked = self._nacks = -1  # Helpers asked to try, -1 before the time-out; and those that said they failed.
         self._period_ms = 0  # When the current probe began.
         self._relays: dict[bytes, tuple[Address, bytes, bool]] = {}
@@ -138,7 +141,7 @@ class Detector:
             return
         self._target, self._asked, self._period_ms = peer, -1, now_ms
         self._sequence = self._draw()
-        member = peer.member
+        self._probed = member = peer.member
         self._outbox.send(member.address, self._prober.ping(self._sequence, member.id))
         self.due_ms = now_ms + self._profile.probe_timeout_ms
 
@@ -214,7 +217,9 @@ class Detector:
         self._target = None
         if self._profile.lifeguard:
             self.awareness.worse(self._asked - self._nacks if self._asked else 1)
-        self._prober.unanswered(target.member.id, now_ms)
+        before, known = self._probed, target.member
+        if before._replace(state=known.state) == known:
+            self._prober.unanswered(known.id, now_ms)  # Else it has spoken since, in a new life perhaps, elsewhere.
 
     def greet(self, peer: Peer) -> None:
         """Send a PING that is no probe: whether an answer comes is of no matter."""

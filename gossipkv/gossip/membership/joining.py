@@ -40,11 +40,12 @@ MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still
 class Seed:
     """An address where a member may be."""
 
-    __slots__ = ("asking", "failures", "member", "met", "remembered")
+    __slots__ = ("asking", "due_ms", "failures", "member", "met", "remembered")
 
     def __init__(self, *, remembered: bool) -> None:
         self.remembered = remembered
         self.asking = False
+        self.due_ms = 0  # When to ask again; a timer that runs before is outlived.
         self.failures = 0
         self.met = NO_CLUSTER  # The cluster id under which it answered last.
         self.member = b""  # Whose address it was when it was looked at last.
@@ -185,13 +186,17 @@ class Joining:
         else:
             again_ms = self._profile.gossip_interval_ms
         if self._seeds.get(address) is seed:
-            self._timers.at(self._ground.later(now_ms, again_ms), partial(self._again, address, seed))
+            self._ask_later(address, seed, self._ground.later(now_ms, again_ms))
         nobody_asked = not any(seed.asking for seed in self._seeds.values())
         if outcome is Outcome.SAME or (outcome is Outcome.REFUSED and nobody_asked):
             self._introduce(now_ms)  # Not where ids met only: what they know of my name I hear at the next answer.
 
+    def _ask_later(self, address: Address, seed: Seed, due_ms: int) -> None:
+        seed.due_ms = due_ms
+        self._timers.at(due_ms, partial(self._again, address, seed))
+
     def _again(self, address: Address, seed: Seed, now_ms: int) -> None:
-        if self._seeds.get(address) is not seed or seed.asking:
+        if self._seeds.get(address) is not seed or seed.asking or now_ms < seed.due_ms:
             return
         if seed.remembered and now_ms - self._started_ms > self._profile.dead_retention_ms:
             del self._seeds[address]  # As long as the dead are remembered: whoever was there is gone for good.
@@ -201,8 +206,7 @@ class Joining:
         elif seed.remembered:
             del self._seeds[address]  # Who is seen once is looked for when it is lost.
         else:
-            again_ms = self._ground.later(now_ms, self._profile.reconnect_interval_ms)
-            self._timers.at(again_ms, partial(self._again, address, seed))
+            self._ask_later(address, seed, self._ground.later(now_ms, self._profile.reconnect_interval_ms))
 
     def _is_reached(self, address: Address, seed: Seed) -> bool:
         """Whether a member of my present cluster that is alive or suspect is at an address."""

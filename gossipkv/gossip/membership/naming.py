@@ -227,9 +227,7 @@ class Naming:
         if self._is_me:  # I asked myself: the other address is mine too.
             self._conclude(record, now_ms)
             return
-        mine = (-me.uptime_ms, me.uuid, own.address)
-        theirs = (-other.uptime_ms, other.uuid, record.address)
-        if mine < theirs:
+        if self._is_elder(record, me, other, now_ms):
             # I am the elder: the other one hears so when it asks me, and it asks when it hears of my epoch.
             self._conclude(record._replace(epoch=max(record.epoch, other.epoch)), now_ms)
             return
@@ -242,6 +240,15 @@ class Naming:
                 )
             )
         )
+
+    def _is_elder(self, record: Member, me: Who, other: Who, now_ms: int) -> bool:
+        """Whether the other one started later.
+
+        Where the answer's way hides that, both may be asking: then something decides that either sees alike.
+        """
+        if me.uptime_ms <= other.uptime_ms <= now_ms - self.started_ms:
+            return (me.uuid, self._members.own.address) < (other.uuid, record.address)
+        return other.uptime_ms < me.uptime_ms
 
     def _conclude(self, record: Member, now_ms: int) -> None:
         self._challenged = None

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.gossip.member import ID_BYTES
+
 if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
 
 CONFIRMATIONS: Final = 2  # Accusers beyond the first that shorten the time.
+NOBODY: Final = bytes(ID_BYTES)  # The accuser where none is named: the first who is may be the one that was meant.
 
 
 @final
@@ -22,7 +25,7 @@ class Suspicion:
     __slots__ = ("_least_ms", "_most_ms", "_started_ms", "_wanted", "accusers", "deadline_ms")
 
     def __init__(self, accuser: bytes, profile: Profile, members: int, now_ms: int) -> None:
-        self.accusers = {accuser}
+        self.accusers = {accuser} - {NOBODY}
         # In a cluster of three nobody is left to confirm.
         enough = members - 2 >= CONFIRMATIONS and profile.lifeguard
         self._wanted = CONFIRMATIONS if enough else 0
@@ -41,7 +44,8 @@ class Suspicion:
 
     def confirm(self, accuser: bytes) -> bool:
         """Hear of one more accuser; whether that was worth telling on."""
-        if accuser in self.accusers or len(self.accusers) > self._wanted:
+        counts = accuser != NOBODY and accuser not in self.accusers
+        if not (counts and self._wanted) or len(self.accusers) > self._wanted:
             return False
         self.accusers.add(accuser)
         share = math.log(len(self.accusers)) / math.log(self._wanted + 1)

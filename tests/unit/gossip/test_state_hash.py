@@ -151,3 +151,18 @@ def test_who_is_forgotten_does_not_count() -> None:
     one.tree.forget(member_id("zoe"))
     one.hash.touch(member_id("zoe"))
     assert one.hash.value == two.hash.value
+
+
+def test_a_dead_member_of_which_much_is_said_costs_no_more() -> None:
+    """However often it dies again, one time is kept at which to look; and it counts as long after the last death."""
+    one, two = pair()
+    for incarnation in range(1000):
+        one.know("zoe", incarnation=incarnation, state=State.DEAD, now_ms=incarnation)
+        one.hash.touch(member_id("zoe"))
+        assert one.hash.value
+    assert len(one.hash._fades) == 1
+    one.hash.pass_time(DEAD_COUNTS_MS + 998)
+    assert one.hash.value != two.hash.value
+    one.hash.pass_time(DEAD_COUNTS_MS + 999)
+    assert one.hash.value == two.hash.value
+    assert not one.hash._fades

@@ -128,3 +128,13 @@ async def test_a_silent_name_service(autojump_clock):
     found = await advertised(Sockets(), Address("0.0.0.0", 7), wanted=None, joins=[silent])
     assert found == Address("127.0.0.1", 7)
     assert trio.current_time() - began_s == pytest.approx(10)
+
+
+async def test_a_name_that_is_not_answered_hides_no_other(autojump_clock):
+    """A node that listens everywhere tells the way to the first of those that it was told to join and could look up."""
+    sockets = Sockets(names={"seed": ["10.1.0.9"], "other": ["10.2.0.9"]})
+    joins = [Address("silent", 7), Address("nobody", 7), SEED, Address("other", 7)]
+    assert await advertised(sockets, Address("0.0.0.0", 7), wanted=None, joins=joins) == Address("10.1.0.1", 7)
+    began_s = trio.current_time()
+    assert await advertised(sockets, Address("0.0.0.0", 7), wanted=None, joins=joins[::-1]) == Address("10.2.0.1", 7)
+    assert trio.current_time() == began_s

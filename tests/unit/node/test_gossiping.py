@@ -169,3 +169,38 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
             await gossiping.read_keys(world)
     assert not ended.is_set()
     goes_on.set()
+
+
+async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two SIGHUPs, of which the disk answers the second one first: the keys are those that the second one saw."""
+    world, goes_on = reality.real(), threading.Event()
+    ring = tmp_path / "ring"
+    old, new = key(bytes(32)), key(b"n" * 32)
+    keyfile.write_text(ring, line_of(old))
+    config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
+    sealing = read_key_ring(config, world)
+    assert sealing is not None
+    began = threading.Event()
+
+    def slow_at_first(_path: Path) -> tuple[Key, ...]:
+        if began.is_set():
+            return (new,)
+        began.set()
+        goes_on.wait(10)
+        return (old,)
+
+    with (
+        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
+        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+    ):
+        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=sealing)
+        monkeypatch.setattr(keyfile, "read", slow_at_first)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gossiping.read_keys, world)
+            while not began.is_set():
+                await trio.sleep(0.001)
+            await gossiping.read_keys(world)
+            goes_on.set()
+    assert sealing.key_ids == (new.id,)

@@ -147,6 +147,22 @@ def test_late_but_within_the_interval():
     assert link.run(60 * SECOND_MS, lambda: not all_alive(nodes)) is False
 
 
+def test_a_new_life_is_not_accused_of_the_silence_of_the_old_one():
+    """A probe that began before its target was started anew, at another port, says nothing about the new life."""
+    for when in range(0, 7 * SECOND_MS, 250):
+        link = Link()
+        nodes = link.cluster(8)
+        link.run(when)
+        old, others = nodes.pop(), nodes
+        link.kill(old)
+        link.run(300)
+        newer = link.start(link.node(old.me.name, epoch=2, port=9999, uuid=old.me.uuid), others[0])
+        link.run(10 * SECOND_MS)
+        changes = [change.member for node in others for change in node.changes]
+        assert {one.state for one in changes if one.name == old.me.name and one.epoch == 2} == {State.ALIVE}
+        assert newer.core.members.own.incarnation == 0
+
+
 def test_an_ack_of_an_older_probe_is_no_answer():
     """Sequences tell probes apart: an old ACK does not save the member that is probed now."""
     link = Link()

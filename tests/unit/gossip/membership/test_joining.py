@@ -340,6 +340,23 @@ def test_the_dead_are_asked_for_seldom():
     assert 5 <= len(asked) <= 50  # One in an interval of ten seconds.
 
 
+def test_a_seed_that_gave_its_id_is_asked_no_more_often(monkeypatch):
+    """A node that took its cluster id from a seed, and lost it, asks there once in an interval, like any other."""
+    link = Link()
+    seed = link.start(link.node("a"))
+    newcomer = link.start(no_id(link, "b"), seed)
+    link.run(5 * SECOND_MS)
+    assert all_alive([seed, newcomer])
+    link.kill(seed)
+    link.run(60 * SECOND_MS)
+    asked = []
+    original = link._ask
+    monkeypatch.setattr(link, "_ask", lambda asker, effect: asked.append(effect.to) or original(asker, effect))
+    link.run(200 * SECOND_MS)
+    assert asked == [seed.address] * len(asked)
+    assert 15 <= len(asked) <= 25  # Once in ten seconds.
+
+
 def test_asked_before_its_own_question_is_answered():
     """Found by others first, a node hears of itself from them: that is no other life, and it is announced at last."""
     link = Link()

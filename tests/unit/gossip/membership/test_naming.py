@@ -159,6 +159,19 @@ def test_a_name_given_twice_at_the_same_moment():
     assert all_alive([*nodes, left])
 
 
+@pytest.mark.parametrize("later_ms", [0, 1, 19])
+@pytest.mark.parametrize("uuids", [(b"1" * 16, b"1" * 16), (b"1" * 16, b"2" * 16), (b"2" * 16, b"1" * 16)])
+def test_two_of_a_name_that_ask_each_other(uuids, later_ms):
+    """Two that were told to join each other, and ask before either has an answer: exactly one of them stops."""
+    link = Link(delay_ms=20)
+    where = Address("10.0.0.1", 9001), Address("10.0.0.1", 9002)
+    one = link.start(link.node("x", port=9001, uuid=uuids[0], epoch=5), where[1])
+    link.run(later_ms)
+    two = link.start(link.node("x", port=9002, uuid=uuids[1], epoch=5), where[0])
+    link.run(20 * SECOND_MS)
+    assert (one.stopped is None) != (two.stopped is None)
+
+
 def test_a_name_given_twice_across_a_partition():
     """Two of one name that grew up apart: after the healing the younger stops, the elder is known everywhere."""
     link = Link()
@@ -188,6 +201,21 @@ def test_told_to_join_itself():
     assert restarted.stopped is None
     assert restarted.core.members.own.epoch <= 3
     assert restarted.states() == {"a": "ALIVE"}
+
+
+def test_its_own_voice_is_nobody():
+    """A node that was told to join itself in disguise, and hears nobody else, is isolated, and stays so."""
+    link = Link()
+    other = link.start(link.node("a"))
+    node = link.nodes[Address("127.0.0.1", 1)] = link.node("b")
+    link.start(node, other, Address("127.0.0.1", 1))
+    link.run(5 * SECOND_MS)
+    assert all_alive([node, other])
+    link.kill(other)
+    link.run(5 * SECOND_MS)
+    for _ in range(300):
+        link.run(100)
+        assert node.core.isolated(now_ms=link.now_ms)
 
 
 def tell(link: Link, node: Node, part: bytes) -> None:

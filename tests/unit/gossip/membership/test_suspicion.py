@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.gossip.member import State
-from gossipkv.gossip.membership.suspicion import Suspicion
+from gossipkv.gossip.membership.suspicion import NOBODY, Suspicion
 from gossipkv.gossip.profile import LAN, PROFILES
 from tests.unit.gossip.membership.believing import Believer, member
 
@@ -35,9 +35,10 @@ def test_the_published_times(members, seconds):
 @pytest.mark.parametrize("members", [1, 2, 3])
 def test_too_few_to_confirm(members):
     """Where nobody is left to confirm, the least time is all there is."""
-    suspicion = Suspicion(b"0", LAN, members, 0)
-    assert suspicion.deadline_ms == LAN.suspicion_least_ms(members) == 4000
-    assert not suspicion.confirm(b"1")
+    for accuser in (b"0", NOBODY):
+        suspicion = Suspicion(accuser, LAN, members, 0)
+        assert suspicion.deadline_ms == LAN.suspicion_least_ms(members) == 4000
+        assert not suspicion.confirm(b"1")
 
 
 def test_the_same_accuser_counts_once():
@@ -46,6 +47,17 @@ def test_the_same_accuser_counts_once():
     before = suspicion.deadline_ms
     assert not suspicion.confirm(b"0")
     assert suspicion.deadline_ms == before
+
+
+def test_an_accuser_that_is_not_named_confirms_nothing():
+    """A RECORD tells of a suspicion and not whose it is; the accuser who is named then may be that very one."""
+    suspicion = Suspicion(NOBODY, LAN, 50, 0)
+    before = suspicion.deadline_ms
+    assert suspicion.confirm(b"0")
+    assert suspicion.deadline_ms == before
+    assert not suspicion.confirm(NOBODY)
+    assert suspicion.confirm(b"1")
+    assert LAN.suspicion_least_ms(50) < suspicion.deadline_ms < before
 
 
 @given(
