@@ -31,6 +31,7 @@ from gossipkv.cluster import control
 from gossipkv.cluster.fleet import Fleet
 from gossipkv.cluster.order import Order
 from gossipkv.cluster.plan import load
+from gossipkv.cluster.status import reason
 from gossipkv.errors import DirectoryInUse, GossipKVError
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ class Supervisor:
     def run(self) -> None:
         """Start the nodes, and go on until they are to end and have."""
         while not self._ends or self._fleet.runs:
-            if self._fleet.has_waiting:
-                self._attend(self._fleet.start_next())
+            if self._fleet.has_waiting and (child := self._fleet.start_next()) is not None:
+                self._attend(child)
             for key, _ in self._selector.select(self._wait_s()):
                 key.data()
             self._fleet.look()
@@ -163,8 +164,10 @@ class Supervisor:
                     pass
                 case _:
                     return {"error": f"the supervisor does not understand {request}"}
-        except (GossipKVError, OSError) as error:
+        except GossipKVError as error:
             return {"error": str(error)}
+        except OSError as error:
+            return {"error": reason(error, self._directory)}
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             return {"error": f"the supervisor does not understand {request}: {error}"}
         return {"process": os.getpid(), "nodes": self._fleet.status()}
@@ -193,22 +196,20 @@ def main() -> int:
     if not line:
         return 1  # The launcher was interrupted.
     order = Order.from_line(line)
-    supervisor = None
-    try:
-        with locked(directory):
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(directory))
             plan = order.plan(load(directory))
             supervisor = Supervisor(directory, Fleet(directory, plan, base_port=order.base_port), order.leash)
             supervisor.prepare()
-            is_held = _say({}) or order.leash is not None
-            if is_held:
-                supervisor.run()
-            (directory / control.SOCKET).unlink(missing_ok=True)
-    except GossipKVError as error:
-        _say({"error": str(error)})
-        return 1
-    finally:
-        if supervisor is not None:
-            supervisor.close()  # Not before the lock is free: who waits for the end may begin anew at once.
+        except (GossipKVError, OSError) as error:
+            _say({"error": reason(error, directory) if isinstance(error, OSError) else str(error)})
+            return 1
+        is_held = _say({}) or order.leash is not None
+        if is_held:
+            supervisor.run()
+        (directory / control.SOCKET).unlink(missing_ok=True)
+    supervisor.close()  # Not before the lock is free: who waits for the end may begin anew at once.
     return 0 if is_held else 1
 
 

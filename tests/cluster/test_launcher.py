@@ -224,6 +224,27 @@ def test_settings_are_checked_before_anything_starts(tmp_path):
     assert Cluster(tmp_path).remembered() == []
 
 
+def test_what_the_system_refuses_is_told(tmp_path):
+    """A node's directory that cannot be made fails that node, a plan that cannot be written the cluster, by name."""
+    (tmp_path / "n2").write_text("in the way")
+    cluster = Cluster(tmp_path, nodes=2)
+    with pytest.raises(NodeFailed, match=r"n2 could not be started \(.*/n2: File exists\)"):
+        cluster.up()
+    cluster.begin()
+    try:
+        cluster.wait_ready(1)
+        with pytest.raises(LocalError, match=r"^\S*/n2: File exists$"):
+            cluster.start(2)
+        (tmp_path / "n2").unlink()
+        assert cluster.start(2).error is None
+    finally:
+        cluster.down()
+    (tmp_path / "cluster.json.new").mkdir()
+    with pytest.raises(LocalError, match=r"cannot start the cluster: \S*/cluster\.json\.new: Is a directory"):
+        cluster.up()
+    assert (tmp_path / "supervisor.log").read_bytes() == b""
+
+
 def test_an_unasked_end_is_an_error(tmp_path):
     """A node that died meanwhile, not by our hand, makes the block fail; one whose end was waited for does not."""
     cluster = Cluster(tmp_path, nodes=1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.cluster import control, supervisor
+from gossipkv.cluster import NodeStatus, control, supervisor
 from gossipkv.cluster.fleet import Fleet
 from gossipkv.cluster.plan import HOST, NodePlan, Plan, load
 from gossipkv.cluster.ports import choose
@@ -87,6 +87,23 @@ def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):
             fleet.look()
         fleet._replace(fleet._plan.node(1))
     assert load(tmp_path).formed
+
+
+def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
+    """Is told as failed, with what the system refused; the supervisor lives, and starts the next one."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with at_rest(tmp_path, *(NodePlan(number, port) for number, port in enumerate(some_ports(2), 1))) as fleet:
+        fleet._waiting = [1, 2]
+        with monkeypatch.context() as patch:
+            patch.setattr(Fleet, "_start", fail)
+            assert fleet.start_next() is None
+        first, second = (NodeStatus(**told) for told in fleet.status())
+    assert first.failed
+    assert first.end() == f"could not be started ({tmp_path / 'n1'}: No space left on device)"
+    assert second.state == "starting"
 
 
 @pytest.fixture
