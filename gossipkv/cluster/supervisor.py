@@ -154,6 +154,8 @@ class Supervisor:
     def _answer(self, request: control.Message) -> control.Message:
         try:
             match request:
+                case {"do": "start" | "add"} if self._ends:  # Nobody would tell it to end.
+                    return {"error": f"the cluster in {self._directory} is ending: nothing starts any more"}
                 case {"do": "start", "node": int(index), "settings": dict(settings), "port": int() | None as port}:
                     self._attend(self._fleet.start(index, settings=settings, port=port))
                 case {"do": "add", "settings": dict(settings), "port": int(port), "called": str(called)}:

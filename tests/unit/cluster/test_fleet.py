@@ -143,6 +143,19 @@ def _send(connection: socket.socket, said: bytes) -> None:
         connection.sendall(said)
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"do": "start", "node": 1, "settings": {}, "port": None},
+        {"do": "add", "settings": {}, "port": 0, "called": ""},
+    ],
+)
+def test_nothing_starts_while_the_cluster_ends(listening, request_):
+    """Neither a node again nor a node more: it would not be told to end, and `down` would wait for it."""
+    listening._end(0.0)
+    assert "is ending" in listening._answer(request_)["error"]
+
+
 def test_no_descriptor_for_a_request(listening, monkeypatch):
     """Costs that request, not the cluster."""
     monkeypatch.setattr(supervisor, "ACCEPT_PAUSE_S", 0.0)
