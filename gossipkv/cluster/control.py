@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import socket
 import struct
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,11 @@ Message = dict[str, object]
 
 class NotUp(LocalError):
     """No supervisor runs for this directory."""
+
+
+def command(word: str, directory: Path) -> str:
+    """What to type to have that done to the cluster of this directory."""
+    return f"`gossipkv cluster {word} --data {shlex.quote(os.fspath(directory))}`"
 
 
 @contextlib.contextmanager
@@ -70,7 +76,8 @@ def connect(directory: Path) -> socket.socket:
             connection.connect(name)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
-        raise NotUp(f"the cluster in {directory} is not up", {"directory": os.fspath(directory)}) from None
+        words = f"the cluster in {directory} is not up; {command('up', directory)} starts it"
+        raise NotUp(words, {"directory": os.fspath(directory)}) from None
     except OSError:
         connection.close()
         raise
@@ -128,8 +135,8 @@ def ask(directory: Path, request: Message) -> list[NodeStatus]:
         except ConnectionError:
             reply = None
         except (ValueError, TypeError, KeyError):
-            words = f"{answerer} is of another version: its answer makes no sense; end it with `gossipkv cluster down`"
-            raise LocalError(words, details) from None
+            words = f"is of another version: its answer makes no sense; end it with {command('down', directory)}"
+            raise LocalError(f"{answerer} {words}", details) from None
     if reply is None:
         raise NotUp(f"the cluster in {directory} has just ended", details)
     if "error" in reply:

@@ -186,7 +186,7 @@ def locked(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            words = f"the cluster in {directory} is up already; end it with `gossipkv cluster down`"
+            words = f"the cluster in {directory} is up already; end it with {control.command('down', directory)}"
             raise DirectoryInUse(words, {"directory": os.fspath(directory)}) from None
         yield
 

@@ -380,7 +380,7 @@ def test_the_commands_from_another_shell(tmp_path):
         stack.callback(Cluster(tmp_path).down)
         assert err == ""
         assert "n2" in out
-        assert "gossipkv cluster down" in out
+        assert f"`gossipkv cluster down --data {tmp_path}`" in out
         told = json.loads(run("status", "--json", *place)[0])
         assert [node["state"] for node in told["nodes"]] == ["ready", "ready"]
         assert told["up"]

@@ -41,7 +41,7 @@ def answered(tmp_path):
 def test_an_answer_of_another_version(answered, said):
     """Is an error that says so, and how to go on."""
     with pytest.raises(
-        LocalError, match=r"\(process [0-9]+\) is of another version.*end it with `gossipkv cluster down`"
+        LocalError, match=r"\(process [0-9]+\) is of another version.*end it with `gossipkv cluster down --data \S+`"
     ):
         answered(said).status()
 
@@ -50,3 +50,11 @@ def test_no_answer(answered):
     """The supervisor has ended."""
     with pytest.raises(NotUp, match="has just ended"):
         answered(b"").status()
+
+
+def test_a_command_that_can_be_typed(tmp_path):
+    """Names the directory as a shell takes it: the default one is another cluster."""
+    place = tmp_path / "a b"
+    place.mkdir()
+    with pytest.raises(NotUp, match=r"is not up; `gossipkv cluster up --data '\S*/a b'` starts it"):
+        control.connect(place)
