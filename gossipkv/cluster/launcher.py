@@ -312,6 +312,12 @@ class Cluster:
                 self._await_end(connection, grace_s)
         except NotUp:
             return False
+        except BaseException:
+            if (
+                self._supervisor is not None and self._leash is None
+            ):  # No leash ends it, and maybe nobody has told it to.
+                self._supervisor.kill()
+            raise
         finally:
             self._let_go()
             if self._supervisor is not None:
