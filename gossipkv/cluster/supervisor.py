@@ -43,6 +43,7 @@ LOCK: Final = "lock"
 GRACE_S: Final = 20.0  # For nodes to answer what is in flight, when a signal and no request ends the cluster.
 REQUEST_TIMEOUT_S: Final = 1.0  # Whoever connects is of this user, and says at once what it wants.
 ACCEPT_PAUSE_S: Final = 0.1
+LOOK_PERIOD_S: Final = 5.0  # How often to look whether the directory is still there.
 ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -50,8 +51,9 @@ ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Supervisor:
     """The loop: what is asked, what is signalled, what the nodes say."""
 
-    def __init__(self, directory: Path, fleet: Fleet, leash: int | None) -> None:
+    def __init__(self, directory: Path, fleet: Fleet, *, lock: int, leash: int | None) -> None:
         self._directory = directory
+        self._lock = lock
         self._fleet = fleet
         self._leash = leash
         self._selector = selectors.DefaultSelector()
@@ -82,14 +84,18 @@ class Supervisor:
             for key, _ in self._selector.select(self._wait_s()):
                 key.data()
             self._fleet.look()
+            if (
+                not self._ends and os.fstat(self._lock).st_nlink == 0
+            ):  # The directory is gone: nobody finds us any more.
+                self._end(GRACE_S)
             if time.monotonic() >= self._kill_at_s:
                 self._kill_at_s = math.inf
                 self._fleet.send_all(signal.SIGKILL)
 
-    def _wait_s(self) -> float | None:
+    def _wait_s(self) -> float:
         if self._fleet.has_waiting:
             return 0.0
-        return None if self._kill_at_s == math.inf else max(0.0, self._kill_at_s - time.monotonic())
+        return min(LOOK_PERIOD_S, max(0.0, self._kill_at_s - time.monotonic()))
 
     def close(self) -> None:
         """Answer those who wait for the end."""
@@ -176,8 +182,8 @@ class Supervisor:
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory; whoever is killed lets go of it.
+def locked(directory: Path) -> Iterator[int]:
+    """Hold the directory, by a descriptor of its lock; whoever is killed lets go of it.
 
     Raises:
         DirectoryInUse: another does.
@@ -188,7 +194,7 @@ def locked(directory: Path) -> Iterator[None]:
         except BlockingIOError:
             words = f"the cluster in {directory} is up already; end it with {control.command('down', directory)}"
             raise DirectoryInUse(words, {"directory": os.fspath(directory)}) from None
-        yield
+        yield lock.fileno()
 
 
 def main() -> int:
@@ -200,9 +206,9 @@ def main() -> int:
     order = Order.from_line(line)
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(locked(directory))
-            plan = order.plan(load(directory))
-            supervisor = Supervisor(directory, Fleet(directory, plan, base_port=order.base_port), order.leash)
+            lock = stack.enter_context(locked(directory))
+            fleet = Fleet(directory, order.plan(load(directory)), base_port=order.base_port)
+            supervisor = Supervisor(directory, fleet, lock=lock, leash=order.leash)
             supervisor.prepare()
         except (GossipKVError, OSError) as error:
             _say({"error": reason(error, directory) if isinstance(error, OSError) else str(error)})

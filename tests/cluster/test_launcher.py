@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -316,6 +317,15 @@ def test_a_frozen_supervisor_is_ended(tmp_path, monkeypatch):
         os.kill(cluster.supervisor, signal.SIGSTOP)
         assert cluster.down(grace_s=0)
         await_end_of(*nodes)
+
+
+def test_a_cluster_whose_directory_is_removed(tmp_path):
+    """Ends, also one that was to stay: nobody could find it any more."""
+    cluster = Cluster(tmp_path / "c")
+    run("up", "--nodes", "1", "--detach", "--data", cluster.directory)
+    processes = [cluster.supervisor, *processes_of(cluster)]
+    shutil.rmtree(cluster.directory, ignore_errors=True)
+    await_end_of(*processes)
 
 
 def test_a_thread_may_start_a_cluster(tmp_path):

@@ -110,7 +110,7 @@ def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
 def listening(tmp_path):
     """A supervisor that listens, without nodes that run."""
     with at_rest(tmp_path, NodePlan(1, some_ports(1)[0])) as fleet:
-        made = Supervisor(tmp_path, fleet, None)
+        made = Supervisor(tmp_path, fleet, lock=-1, leash=None)
         yield made
         for held in (made._listener, made._signals, made._signalled, made._selector):
             held.close()
