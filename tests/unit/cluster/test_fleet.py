@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ import pytest
 from gossipkv.cluster import NodeStatus, control, supervisor
 from gossipkv.cluster.fleet import Fleet
 from gossipkv.cluster.plan import HOST, NodePlan, Plan, load
-from gossipkv.cluster.ports import choose
 from gossipkv.cluster.supervisor import Supervisor
 from gossipkv.errors import LocalError
 
@@ -24,11 +23,12 @@ if TYPE_CHECKING:
 
 
 def some_ports(count: int) -> list[int]:
-    """Free ones."""
-    chosen = choose(HOST, count, base_port=None, taken=set())
-    for reservation in chosen.values():
-        reservation.close()
-    return list(chosen)
+    """Free ones, from where clusters do not look first: one beside this test could take them meanwhile."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import pytest
 from gossipkv.cluster.ports import PORTS, choose, reserve
 from gossipkv.errors import LocalError
 
-HOST = "127.0.0.1"
+# Of this process alone: at another's address a cluster beside it could take the free port meanwhile.
+HOST = f"127.4.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
 
 
 def listener(port: int) -> socket.socket:
@@ -96,5 +97,5 @@ def test_why_a_port_cannot_be_had(monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(socket.socket, "bind", refuse)
-    with pytest.raises(LocalError, match=r"127\.0\.0\.1:81 .*: Permission denied; choose another --port"):
+    with pytest.raises(LocalError, match=f"{HOST}:81 .*: Permission denied; choose another --port"):
         choose(HOST, 1, base_port=81, taken=set(), flag="--port")
