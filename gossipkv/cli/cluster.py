@@ -19,6 +19,7 @@ from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, draw, duration_text
 from gossipkv.cluster import Cluster, NodeFailed, NodeStatus, NotUp
+from gossipkv.cluster.control import command
 from gossipkv.cluster.plan import MAX_NODES, is_path, known
 from gossipkv.cluster.status import signal_name
 from gossipkv.config import Config
@@ -69,7 +70,7 @@ def _signal(text: str) -> int:
 NODE_NUMBER: Final = click.argument("index", metavar="I", type=_index)
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def cluster() -> None:
     """Run a cluster of nodes on this machine, each a process of its own.
 
@@ -126,7 +127,7 @@ def up(
     try:
         _tell(launcher.name, ready, running=True, as_json=as_json)
         if not as_json:
-            words = "it stays until `gossipkv cluster down`" if detach else "Ctrl-C ends it"
+            words = f"it stays until {command('down', launcher.directory)}" if detach else "Ctrl-C ends it"
             click.echo(f"ready in {time.monotonic() - began_s:.1f} s; {words}")
         sys.stdout.flush()
         if not detach:
@@ -242,7 +243,7 @@ def _known(directory: Path) -> Cluster:
     """
     launcher = Cluster(directory)
     if not launcher.remembered():
-        raise LocalError(f"there is no cluster in {directory}; `gossipkv cluster up` makes one")
+        raise LocalError(f"there is no cluster in {directory}; {command('up', directory)} makes one")
     return launcher
 
 

@@ -9,8 +9,10 @@ import click
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.output import print_json
+from gossipkv.errors import GossipKVError
 from gossipkv.testing.nodes.cluster import Defect
 from gossipkv.testing.nodes.replay import Plan, run
+from gossipkv.testing.nodes.scheduling import Stuck
 from gossipkv.testing.nodes.trace import Trace
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, as_json
         plan, trace = Plan(scenario, members, seed), Trace()
         try:
             outcome: Run | Exception = run(plan, trace)
-        except (AssertionError, Defect) as error:
+        except (AssertionError, Defect, Stuck, GossipKVError, OSError) as error:  # A check may go unanswered.
             outcome = error
             failed += 1
         if as_json:

@@ -12,15 +12,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
+from gossipkv.cluster.status import NodeStatus
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from gossipkv.errors import Detail
 
 SOCKET: Final = "control"
 ANSWER_TIMEOUT_S: Final = 10.0  # A supervisor that is only slow answers in milliseconds.
@@ -30,6 +34,11 @@ Message = dict[str, object]
 
 class NotUp(LocalError):
     """No supervisor runs for this directory."""
+
+
+def command(word: str, directory: Path) -> str:
+    """What to type to have that done to the cluster of this directory."""
+    return f"`gossipkv cluster {word} --data {shlex.quote(os.fspath(directory))}`"
 
 
 @contextlib.contextmanager
@@ -67,7 +76,8 @@ def connect(directory: Path) -> socket.socket:
             connection.connect(name)
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
-        raise NotUp(f"the cluster in {directory} is not up", {"directory": os.fspath(directory)}) from None
+        words = f"the cluster in {directory} is not up; {command('up', directory)} starts it"
+        raise NotUp(words, {"directory": os.fspath(directory)}) from None
     except OSError:
         connection.close()
         raise
@@ -106,24 +116,36 @@ def receive(connection: socket.socket) -> Message | None:
     raise ValueError("not an object of JSON")
 
 
-def ask(directory: Path, request: Message) -> Message:
-    """The supervisor's answer.
+def ask(directory: Path, request: Message) -> list[NodeStatus]:
+    """What the supervisor answers: its nodes.
 
     Raises:
         NotUp: no supervisor runs, or it ended meanwhile.
-        LocalError: it refused, or it does not answer.
+        LocalError: it refused, or does not answer, or as no supervisor of this version does.
     """
+    details: dict[str, Detail] = {"directory": os.fspath(directory)}
     with connect(directory) as connection:
+        answerer = f"the supervisor of {directory} (process {peer(connection)})"
         try:
             send(connection, request)
             reply = receive(connection)
+            nodes = [] if reply is None or "error" in reply else _nodes(reply)
         except TimeoutError:
-            words = f"the supervisor of {directory} (process {peer(connection)}) does not answer"
-            raise LocalError(words, {"directory": os.fspath(directory)}) from None
+            raise LocalError(f"{answerer} does not answer", details) from None
         except ConnectionError:
             reply = None
+        except (ValueError, TypeError, KeyError):
+            words = f"is of another version: its answer makes no sense; end it with {command('down', directory)}"
+            raise LocalError(f"{answerer} {words}", details) from None
     if reply is None:
-        raise NotUp(f"the cluster in {directory} has just ended", {"directory": os.fspath(directory)})
+        raise NotUp(f"the cluster in {directory} has just ended", details)
     if "error" in reply:
         raise LocalError(str(reply["error"]))
-    return reply
+    return nodes
+
+
+def _nodes(reply: Message) -> list[NodeStatus]:
+    nodes = reply["nodes"]
+    if not isinstance(nodes, list):
+        raise TypeError(f"expected a list, not {nodes!r}")
+    return [NodeStatus(**node) for node in nodes]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.cluster import ports
 from gossipkv.cluster.child import ENDED, STARTING, Child
 from gossipkv.cluster.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
+from gossipkv.cluster.status import reason
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Fleet:
         self._plan = plan
         self._reservations: dict[int, socket.socket] = {}
         self._children: dict[int, Child] = {}
+        self._failures: dict[int, str] = {}  # Why a node of the plan could not be started.
         self._choose_ports(base_port)
         self._waiting = [node.index for node in self._plan.nodes]
         self._plan.save(directory)
@@ -42,9 +44,17 @@ class Fleet:
         """Whether a node of the plan has not been started yet."""
         return bool(self._waiting)
 
-    def start_next(self) -> Child:
-        """The next node of the plan: one at a time, since each takes a busy machine a fraction of a second."""
-        return self._start(self._plan.node(self._waiting.pop(0)))
+    def start_next(self) -> Child | None:
+        """The next node of the plan: one at a time, since each takes a busy machine a fraction of a second.
+
+        None: it could not be started, as its status tells; the others go on.
+        """
+        node = self._plan.node(self._waiting.pop(0))
+        try:
+            return self._start(node)
+        except OSError as error:
+            self._failures[node.index] = reason(error, self._directory / node.name)
+            return None
 
     def start(self, index: int, *, settings: Mapping[str, str], port: int | None) -> Child:
         """A node that has ended; with other settings or another port (0: any free one) from now on.
@@ -119,7 +129,8 @@ class Fleet:
             "process": child.process if child is not None and runs else None,
             "uptime_s": round(child.uptime_s, 3) if child is not None and runs else None,
             "exit_status": None if child is None else child.ended,
-            "asked": child is None or child.is_asked,
+            "error": self._failures.get(node.index),
+            "asked": node.index not in self._failures if child is None else child.is_asked,
             "data": str(self._directory / node.name / "data"),
             "log": str(self._directory / node.name / "log"),
             "log_from": 0 if child is None else child.log_from,
@@ -130,6 +141,7 @@ class Fleet:
         place.mkdir(exist_ok=True)
         child = Child(self._plan.command(self._directory, node.index), place / "log")
         self._children[node.index] = child
+        self._failures.pop(node.index, None)
         return child
 
     def _choose_ports(self, base_port: int | None) -> None:

@@ -199,7 +199,7 @@ class Cluster:
             LocalError: its supervisor has failed, or does not answer.
         """
         try:
-            return _nodes(control.ask(self.directory, {"do": "status"}))
+            return control.ask(self.directory, {"do": "status"})
         except NotUp:
             if self._supervisor is not None and self._supervisor.wait() != 0:
                 log = self.directory / "supervisor.log"
@@ -297,7 +297,7 @@ class Cluster:
         Raises: as `start`.
         """
         request = {"do": "add", "settings": dict(settings or {}), "port": port, "called": called}
-        node = _nodes(control.ask(self.directory, request))[-1]
+        node = control.ask(self.directory, request)[-1]
         return self.wait_ready(node.index)[0] if wait else node
 
     def down(self, *, grace_s: float = GRACE_S) -> bool:
@@ -312,6 +312,12 @@ class Cluster:
                 self._await_end(connection, grace_s)
         except NotUp:
             return False
+        except BaseException:
+            if (
+                self._supervisor is not None and self._leash is None
+            ):  # No leash ends it, and maybe nobody has told it to.
+                self._supervisor.kill()
+            raise
         finally:
             self._let_go()
             if self._supervisor is not None:
@@ -338,10 +344,4 @@ class Cluster:
             self._leash = None
 
     def _one(self, index: int, request: control.Message) -> NodeStatus:
-        return next(node for node in _nodes(control.ask(self.directory, request)) if node.index == index)
-
-
-def _nodes(reply: control.Message) -> list[NodeStatus]:
-    nodes = reply["nodes"]
-    assert isinstance(nodes, list)
-    return [NodeStatus(**node) for node in nodes]
+        return next(node for node in control.ask(self.directory, request) if node.index == index)

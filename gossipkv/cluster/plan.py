@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import config
-from gossipkv.address import Address
+from gossipkv.address import Address, parse_address
 from gossipkv.database_settings import nearest
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
 
@@ -165,6 +165,23 @@ def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in {**old, **new}.items() if value}
 
 
+def _check(plan: Plan) -> None:
+    """Refuse what `save` never writes.
+
+    Raises:
+        ValueError, TypeError, AttributeError: saying what.
+    """
+    if [node.index for node in plan.nodes] != [*range(1, len(plan.nodes) + 1)]:
+        raise ValueError("the nodes are not numbered from 1")
+    words = ["" if plan.source is None else plan.source, *plan.settings.values()]
+    for node in plan.nodes:
+        if parse_address(str(node.address)) != node.address:
+            raise ValueError(f"{node.address!r} is no address")
+        words += [node.called, *node.wrapper, *node.settings.values()]
+    for word in words:
+        word.encode("utf-8", "surrogateescape")  # Which only text can.
+
+
 def load(directory: Path) -> Plan | None:
     """What the directory remembers; None: nothing.
 
@@ -181,6 +198,7 @@ def load(directory: Path) -> Plan | None:
                 f"{file}: format {number!r}; this program reads {FORMAT}", {"file": os.fspath(file)}
             )
         plan = Plan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
+        _check(plan)
         for settings in (plan.settings, *(node.settings for node in plan.nodes)):
             for name in {**settings}.keys() - _FLAGS.keys():
                 words = f"{file}: {_unknown(name)}; remove it from there, or use the program that wrote it"

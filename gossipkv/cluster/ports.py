@@ -66,6 +66,9 @@ def choose(
     Raises:
         LocalError: one of the ports from `base_port` on cannot be had, or there are not so many.
     """
+    if base_port is not None and base_port + count > PORTS.stop:
+        words = f"there are no {count} ports from {base_port} on: the last is {PORTS.stop - 1}; choose another {flag}"
+        raise LocalError(words, {"port": base_port})
     chosen: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as undo:
         for port in _candidates(base_port, taken):

@@ -22,6 +22,11 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def reason(error: OSError, place: Path) -> str:
+    """What the system refused, and where: `place`, when it names no file (of a full disk it does not)."""
+    return f"{error.filename or place}: {error.strerror or error}"
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
@@ -34,6 +39,7 @@ class NodeStatus:
     process: int | None = None
     uptime_s: float | None = None
     exit_status: int | None = None  # Of a signal, its number below zero.
+    error: str | None = None  # Why it could not be started.
     asked: bool = True  # Whether somebody wanted its end.
     data: str = ""
     log: str = ""
@@ -45,14 +51,19 @@ class NodeStatus:
         return self.state == "ended" and not self.asked
 
     def last_words(self) -> list[str]:
-        """The end of what it has logged since it was started."""
-        with Path(self.log).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(self.log_from, size - TOLD_BYTES))
-            return file.read().decode(errors="replace").splitlines()[-TOLD_LINES:]
+        """The end of what it has logged since it was started; nothing if the log is not there."""
+        try:
+            with Path(self.log).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(self.log_from, size - TOLD_BYTES))
+                return file.read().decode(errors="replace").splitlines()[-TOLD_LINES:]
+        except OSError:
+            return []
 
     def end(self) -> str:
         """How it ended, in words."""
+        if self.error is not None:
+            return f"could not be started ({self.error})"
         if self.exit_status is None:
             return "ended"
         if self.exit_status < 0:

@@ -31,6 +31,7 @@ from gossipkv.cluster import control
 from gossipkv.cluster.fleet import Fleet
 from gossipkv.cluster.order import Order
 from gossipkv.cluster.plan import load
+from gossipkv.cluster.status import reason
 from gossipkv.errors import DirectoryInUse, GossipKVError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ LOCK: Final = "lock"
 GRACE_S: Final = 20.0  # For nodes to answer what is in flight, when a signal and no request ends the cluster.
 REQUEST_TIMEOUT_S: Final = 1.0  # Whoever connects is of this user, and says at once what it wants.
 ACCEPT_PAUSE_S: Final = 0.1
+LOOK_PERIOD_S: Final = 5.0  # How often to look whether the directory is still there.
 ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -49,8 +51,9 @@ ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Supervisor:
     """The loop: what is asked, what is signalled, what the nodes say."""
 
-    def __init__(self, directory: Path, fleet: Fleet, leash: int | None) -> None:
+    def __init__(self, directory: Path, fleet: Fleet, *, lock: int, leash: int | None) -> None:
         self._directory = directory
+        self._lock = lock
         self._fleet = fleet
         self._leash = leash
         self._selector = selectors.DefaultSelector()
@@ -76,19 +79,23 @@ class Supervisor:
     def run(self) -> None:
         """Start the nodes, and go on until they are to end and have."""
         while not self._ends or self._fleet.runs:
-            if self._fleet.has_waiting:
-                self._attend(self._fleet.start_next())
+            if self._fleet.has_waiting and (child := self._fleet.start_next()) is not None:
+                self._attend(child)
             for key, _ in self._selector.select(self._wait_s()):
                 key.data()
             self._fleet.look()
+            if (
+                not self._ends and os.fstat(self._lock).st_nlink == 0
+            ):  # The directory is gone: nobody finds us any more.
+                self._end(GRACE_S)
             if time.monotonic() >= self._kill_at_s:
                 self._kill_at_s = math.inf
                 self._fleet.send_all(signal.SIGKILL)
 
-    def _wait_s(self) -> float | None:
+    def _wait_s(self) -> float:
         if self._fleet.has_waiting:
             return 0.0
-        return None if self._kill_at_s == math.inf else max(0.0, self._kill_at_s - time.monotonic())
+        return min(LOOK_PERIOD_S, max(0.0, self._kill_at_s - time.monotonic()))
 
     def close(self) -> None:
         """Answer those who wait for the end."""
@@ -153,6 +160,8 @@ class Supervisor:
     def _answer(self, request: control.Message) -> control.Message:
         try:
             match request:
+                case {"do": "start" | "add"} if self._ends:  # Nobody would tell it to end.
+                    return {"error": f"the cluster in {self._directory} is ending: nothing starts any more"}
                 case {"do": "start", "node": int(index), "settings": dict(settings), "port": int() | None as port}:
                     self._attend(self._fleet.start(index, settings=settings, port=port))
                 case {"do": "add", "settings": dict(settings), "port": int(port), "called": str(called)}:
@@ -163,16 +172,18 @@ class Supervisor:
                     pass
                 case _:
                     return {"error": f"the supervisor does not understand {request}"}
-        except (GossipKVError, OSError) as error:
+        except GossipKVError as error:
             return {"error": str(error)}
+        except OSError as error:
+            return {"error": reason(error, self._directory)}
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             return {"error": f"the supervisor does not understand {request}: {error}"}
         return {"process": os.getpid(), "nodes": self._fleet.status()}
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory; whoever is killed lets go of it.
+def locked(directory: Path) -> Iterator[int]:
+    """Hold the directory, by a descriptor of its lock; whoever is killed lets go of it.
 
     Raises:
         DirectoryInUse: another does.
@@ -181,9 +192,9 @@ def locked(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            words = f"the cluster in {directory} is up already; end it with `gossipkv cluster down`"
+            words = f"the cluster in {directory} is up already; end it with {control.command('down', directory)}"
             raise DirectoryInUse(words, {"directory": os.fspath(directory)}) from None
-        yield
+        yield lock.fileno()
 
 
 def main() -> int:
@@ -193,22 +204,20 @@ def main() -> int:
     if not line:
         return 1  # The launcher was interrupted.
     order = Order.from_line(line)
-    supervisor = None
-    try:
-        with locked(directory):
-            plan = order.plan(load(directory))
-            supervisor = Supervisor(directory, Fleet(directory, plan, base_port=order.base_port), order.leash)
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(locked(directory))
+            fleet = Fleet(directory, order.plan(load(directory)), base_port=order.base_port)
+            supervisor = Supervisor(directory, fleet, lock=lock, leash=order.leash)
             supervisor.prepare()
-            is_held = _say({}) or order.leash is not None
-            if is_held:
-                supervisor.run()
-            (directory / control.SOCKET).unlink(missing_ok=True)
-    except GossipKVError as error:
-        _say({"error": str(error)})
-        return 1
-    finally:
-        if supervisor is not None:
-            supervisor.close()  # Not before the lock is free: who waits for the end may begin anew at once.
+        except (GossipKVError, OSError) as error:
+            _say({"error": reason(error, directory) if isinstance(error, OSError) else str(error)})
+            return 1
+        is_held = _say({}) or order.leash is not None
+        if is_held:
+            supervisor.run()
+        (directory / control.SOCKET).unlink(missing_ok=True)
+    supervisor.close()  # Not before the lock is free: who waits for the end may begin anew at once.
     return 0 if is_held else 1
 
 

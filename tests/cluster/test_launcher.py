@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -224,6 +225,27 @@ def test_settings_are_checked_before_anything_starts(tmp_path):
     assert Cluster(tmp_path).remembered() == []
 
 
+def test_what_the_system_refuses_is_told(tmp_path):
+    """A node's directory that cannot be made fails that node, a plan that cannot be written the cluster, by name."""
+    (tmp_path / "n2").write_text("in the way")
+    cluster = Cluster(tmp_path, nodes=2)
+    with pytest.raises(NodeFailed, match=r"n2 could not be started \(.*/n2: File exists\)"):
+        cluster.up()
+    cluster.begin()
+    try:
+        cluster.wait_ready(1)
+        with pytest.raises(LocalError, match=r"^\S*/n2: File exists$"):
+            cluster.start(2)
+        (tmp_path / "n2").unlink()
+        assert cluster.start(2).error is None
+    finally:
+        cluster.down()
+    (tmp_path / "cluster.json.new").mkdir()
+    with pytest.raises(LocalError, match=r"cannot start the cluster: \S*/cluster\.json\.new: Is a directory"):
+        cluster.up()
+    assert (tmp_path / "supervisor.log").read_bytes() == b""
+
+
 def test_an_unasked_end_is_an_error(tmp_path):
     """A node that died meanwhile, not by our hand, makes the block fail; one whose end was waited for does not."""
     cluster = Cluster(tmp_path, nodes=1)
@@ -297,6 +319,15 @@ def test_a_frozen_supervisor_is_ended(tmp_path, monkeypatch):
         await_end_of(*nodes)
 
 
+def test_a_cluster_whose_directory_is_removed(tmp_path):
+    """Ends, also one that was to stay: nobody could find it any more."""
+    cluster = Cluster(tmp_path / "c")
+    run("up", "--nodes", "1", "--detach", "--data", cluster.directory)
+    processes = [cluster.supervisor, *processes_of(cluster)]
+    shutil.rmtree(cluster.directory, ignore_errors=True)
+    await_end_of(*processes)
+
+
 def test_a_thread_may_start_a_cluster(tmp_path):
     """Nodes live as long as the process that started them, not as long as the thread."""
     cluster = Cluster(tmp_path, nodes=1)
@@ -359,7 +390,7 @@ def test_the_commands_from_another_shell(tmp_path):
         stack.callback(Cluster(tmp_path).down)
         assert err == ""
         assert "n2" in out
-        assert "gossipkv cluster down" in out
+        assert f"`gossipkv cluster down --data {tmp_path}`" in out
         told = json.loads(run("status", "--json", *place)[0])
         assert [node["state"] for node in told["nodes"]] == ["ready", "ready"]
         assert told["up"]

@@ -92,7 +92,6 @@ async def upgrades(cluster: Cluster) -> None:
             await trio.sleep(cluster.chance.uniform(0, 2))
             machine.strike()
             if not machine.runs:
-                cluster.struck["crash"] += 1
                 await machine.start()
             await serves(cluster, machine, version)
             await trio.sleep(5)

@@ -155,7 +155,6 @@ async def crashes(cluster: Cluster) -> None:
             await victim.start()
             victim.strike()
             if not victim.runs:
-                cluster.struck["crash"] += 1
                 await victim.start()
             await settle(cluster, BACK_S)
             epochs.append(await views.epoch(cluster, victim))

@@ -122,6 +122,8 @@ class Machine:
             self._process.files.strike(*faults)
 
     def _die(self) -> None:
+        if self._process is not None and self._process.files.dead:  # By its disk, that is, and not by a signal.
+            self._network.struck["crash"] += 1
         self._crash()
 
     def _end(self, *, silently: bool) -> None:

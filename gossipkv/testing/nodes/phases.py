@@ -109,10 +109,11 @@ async def mend(cluster: Cluster) -> None:
 
 
 async def strike_one(cluster: Cluster) -> None:
-    """One fault."""
+    """One fault; a machine whose process is to suffer and that has none is started instead."""
     chance, machine = cluster.chance, cluster.chance.choice(cluster.machines)
     fault = chance.choice(("kill", "power", "crash", "cut", "clog", "heal", "leave"))
-    cluster.struck[fault] += 1
+    if fault in {"heal", "cut", "clog"} or (machine.runs and fault != "crash"):  # A crash counts when it comes.
+        cluster.struck[fault] += 1
     if fault == "heal":
         faults = replace(cluster.network.usual)
         cluster.network.heal()

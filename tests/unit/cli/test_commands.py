@@ -169,7 +169,7 @@ def test_errors_of_the_node(run, monkeypatch, error, status):
     ["get", "geo", "k", "--node", "nowhere"], ["get", "geo", "k", "--timeout", "5"], ["ping", "--timeout", "0s"],
     ["--nope"], ["serve", "--max-frame", "1B"], ["config", "--config", "/nonexistent.toml"], ["inspect", "/none"],
     ["build", "/etc", "/tmp", "--partitions", "0"], ["verify"], ["config", "--log-level", "loud"],
-    ["build", "/etc", "/tmp/none", "--memory", "1MiB"],
+    ["build", "/etc", "/tmp/none", "--memory", "1MiB"], ["cluster"], ["cluster", "nope"], ["keys"],
 ])  # fmt: skip
 def test_wrong_use_is_status_2(run, arguments):
     """Every kind of wrong use: status 2, nothing on standard output, one line (without arguments: the help)."""

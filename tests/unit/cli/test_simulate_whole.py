@@ -20,10 +20,15 @@ async def broken(cluster):
     raise Violation("as planted")
 
 
+async def silent(cluster):
+    """A check asks a node that is off."""
+    await cluster.ask(cluster.machines[0], "ping", timeout_s=1)
+
+
 @pytest.fixture
 def scenarios(monkeypatch):
-    """Two that are quick, under names that there are."""
-    monkeypatch.setattr(replay, "SCENARIOS", {"join": fine, "storm": broken})
+    """Some that are quick, under names that there are."""
+    monkeypatch.setattr(replay, "SCENARIOS", {"join": fine, "storm": broken, "leave": silent})
 
 
 @pytest.mark.usefixtures("scenarios")
@@ -49,6 +54,15 @@ def test_a_run_that_does_not(run):
     assert "BROKEN; to replay: gossipkv simulate --whole storm --members 2 --seed 4\n" in result.out
     found = run("simulate", "--whole", "storm", "--members", "2", "--seed", "3", "--json")
     assert json.loads(found.out)["error"] == "Violation: as planted"
+
+
+@pytest.mark.usefixtures("scenarios")
+def test_a_run_whose_check_is_not_answered(run):
+    """Is broken as well: it can be replayed, and the seeds after it are tried."""
+    result = run("simulate", "--whole", "leave", "--members", "2", "--seed", "3", "--runs", "2")
+    assert (result.status, result.err) == (3, "")
+    assert result.out.count("\nUnavailable: ") == 2
+    assert "BROKEN; to replay: gossipkv simulate --whole leave --members 2 --seed 4\n" in result.out
 
 
 def test_a_scenario_that_there_is_not(run):

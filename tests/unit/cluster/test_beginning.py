@@ -100,6 +100,21 @@ def test_a_cluster_that_another_began_anew(tmp_path, neighbour):
     assert neighbour.heard == []
 
 
+def test_an_interrupt_before_the_end_is_asked_for(tmp_path, monkeypatch):
+    """As by a second Ctrl-C while a cluster that was to stay begins: it is killed, and not waited for."""
+
+    def interrupt(_directory):
+        raise KeyboardInterrupt
+
+    cluster = Cluster(tmp_path)
+    monkeypatch.setattr(control, "connect", interrupt)
+    with subprocess.Popen(["sleep", "10"]) as own:
+        cluster._supervisor = own
+        with pytest.raises(KeyboardInterrupt):
+            cluster.down()
+    assert own.returncode == -9
+
+
 def supervise(directory, order: bytes) -> int:
     """A supervisor whose launcher is gone before it answers: its exit status."""
     reader, writer = os.pipe()

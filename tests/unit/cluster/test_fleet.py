@@ -5,16 +5,15 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.cluster import control, supervisor
+from gossipkv.cluster import NodeStatus, control, supervisor
 from gossipkv.cluster.fleet import Fleet
 from gossipkv.cluster.plan import HOST, NodePlan, Plan, load
-from gossipkv.cluster.ports import choose
 from gossipkv.cluster.supervisor import Supervisor
 from gossipkv.errors import LocalError
 
@@ -24,11 +23,12 @@ if TYPE_CHECKING:
 
 
 def some_ports(count: int) -> list[int]:
-    """Free ones."""
-    chosen = choose(HOST, count, base_port=None, taken=set())
-    for reservation in chosen.values():
-        reservation.close()
-    return list(chosen)
+    """Free ones, from where clusters do not look first: one beside this test could take them meanwhile."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager
@@ -89,11 +89,28 @@ def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):
     assert load(tmp_path).formed
 
 
+def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
+    """Is told as failed, with what the system refused; the supervisor lives, and starts the next one."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with at_rest(tmp_path, *(NodePlan(number, port) for number, port in enumerate(some_ports(2), 1))) as fleet:
+        fleet._waiting = [1, 2]
+        with monkeypatch.context() as patch:
+            patch.setattr(Fleet, "_start", fail)
+            assert fleet.start_next() is None
+        first, second = (NodeStatus(**told) for told in fleet.status())
+    assert first.failed
+    assert first.end() == f"could not be started ({tmp_path / 'n1'}: No space left on device)"
+    assert second.state == "starting"
+
+
 @pytest.fixture
 def listening(tmp_path):
     """A supervisor that listens, without nodes that run."""
     with at_rest(tmp_path, NodePlan(1, some_ports(1)[0])) as fleet:
-        made = Supervisor(tmp_path, fleet, None)
+        made = Supervisor(tmp_path, fleet, lock=-1, leash=None)
         yield made
         for held in (made._listener, made._signals, made._signalled, made._selector):
             held.close()
@@ -124,6 +141,19 @@ def test_odd_messages_do_not_end_the_cluster(tmp_path, listening, message):
 def _send(connection: socket.socket, said: bytes) -> None:
     with suppress(OSError):
         connection.sendall(said)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"do": "start", "node": 1, "settings": {}, "port": None},
+        {"do": "add", "settings": {}, "port": 0, "called": ""},
+    ],
+)
+def test_nothing_starts_while_the_cluster_ends(listening, request_):
+    """Neither a node again nor a node more: it would not be told to end, and `down` would wait for it."""
+    listening._end(0.0)
+    assert "is ending" in listening._answer(request_)["error"]
 
 
 def test_no_descriptor_for_a_request(listening, monkeypatch):

@@ -98,6 +98,30 @@ def test_what_is_remembered(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"nodes": [{"index": 1, "port": 70_000}]},
+        {"nodes": [{"index": 1, "port": "7070"}]},
+        {"nodes": [{"index": 1, "port": 7070, "host": 7}]},
+        {"nodes": [{"index": "1", "port": 7070}]},
+        {"nodes": [{"index": 2, "port": 7070}]},
+        {"nodes": [{"index": 1, "port": 7070}, {"index": 1, "port": 7071}]},
+        {"nodes": [{"index": 1, "port": 7070, "called": 7}]},
+        {"nodes": [{"index": 1, "port": 7070, "wrapper": [7]}]},
+        {"nodes": [{"index": 1, "port": 7070, "settings": {"cluster": 7}}]},
+        {"nodes": [], "settings": {"cluster": 7}},
+        {"nodes": [], "settings": "cluster"},
+        {"nodes": [], "source": 7},
+    ],
+)
+def test_a_plan_that_was_never_saved(tmp_path, changed):
+    """Numbers, ports and words that no launcher wrote are refused where they are read, not by what would run them."""
+    (tmp_path / "cluster.json").write_text(json.dumps({"format": 1, **changed}))
+    with pytest.raises(Corrupt, match=r"cluster\.json: .*not the plan of a cluster .*; remove it to begin anew"):
+        load(tmp_path)
+
+
 def test_a_remembered_setting_that_there_is_not(tmp_path):
     """Of the cluster or of a node: the error names it, its file, and the one that may be meant."""
     for plan in (

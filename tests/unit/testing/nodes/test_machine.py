@@ -12,6 +12,7 @@ import trio.testing
 from gossipkv.errors import DirectoryInUse, StorageError, TimedOut, Unavailable
 from gossipkv.testing.faulty_files import CHANGING, Action, Fault
 from gossipkv.testing.nodes.cluster import Defect, simulate
+from gossipkv.testing.nodes.phases import strike_one
 
 if TYPE_CHECKING:
     from gossipkv.testing.nodes.cluster import Cluster
@@ -74,6 +75,24 @@ def test_a_crash_at_any_change_of_the_disk(power: bool) -> None:
         pytest.fail("a start has more than sixty changes")
 
     simulate(scenario, 1, machines=1)
+
+
+def test_only_what_strikes_is_counted() -> None:
+    """Not what was meant for a process that is not there, and a crash not before it comes."""
+
+    async def scenario(cluster: Cluster) -> None:
+        while not any(machine.runs for machine in cluster.machines):
+            await strike_one(cluster)
+        assert set(cluster.struck) <= {"heal", "cut", "clog"}
+        machine = cluster.machines[0]
+        machine.kill()
+        machine.strike(Fault(0, Action.CRASH_BEFORE, kinds=CHANGING))
+        assert cluster.struck["crash"] == 0
+        await machine.start()
+        assert (machine.runs, cluster.struck["crash"]) == (False, 1)
+
+    for seed in range(5):
+        simulate(scenario, seed, machines=2)
 
 
 def test_a_full_disk_is_an_error_of_its_own() -> None:
