@@ -72,7 +72,8 @@ class Answers:
         """Flags and parts of a few SYNCs: what another lacks, and what is wanted."""
         letters = Letters(self._room, DATAGRAMS)
         ages = self._knowledge.ages(found.records, now_ms)
-        fit = all(letters.add((packets.record(member), age)) for member, age in zip(found.records, ages, strict=True))
+        # Together: an age that comes later, or is lost, is not the one of the first word.
+        fit = all(letters.add((packets.record(member) + age,)) for member, age in zip(found.records, ages, strict=True))
         heads = []
         in_vain = 0
         # Those with few changes first: what may not fit must not keep out what does.
