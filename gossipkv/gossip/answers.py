@@ -112,7 +112,7 @@ class Answers:
             yield packets.record(member)
         yield from self._knowledge.ages(found.records, now_ms)
         for owner, epoch, version in found.branches:
-            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES)
+            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES, goes_on=True)
 
 
 def wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:

@@ -226,7 +226,7 @@ class Tree:
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.version)
 
     def reach(self, owner: bytes) -> Head:
-        """Where what comes of a branch should go on: behind what is staged."""
+        """Where what comes of a branch should go on: behind what is staged, or from the beginning."""
         branch = self._branches.get(owner)
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.reach)
 
@@ -234,12 +234,15 @@ class Tree:
         """Where a branch is for all that others should care: also where it did not fit."""
         return max(self.head(owner), self._refused.head(owner) or Head(owner, 0, 0))
 
-    def deltas(self, owner: bytes, epoch: int, version: int, *, part_bytes: int) -> Iterator[bytes]:
-        """What is newer here than that, as parts of a message."""
+    def deltas(
+        self, owner: bytes, epoch: int, version: int, *, part_bytes: int, goes_on: bool = False
+    ) -> Iterator[bytes]:
+        """What is newer here than that, as parts of a message; `goes_on`: of one of several."""
         branch = self._branches.get(owner)
         if branch is None or branch.epoch < epoch:
             return iter(())
-        return chunks(owner, branch, version if epoch == branch.epoch else 0, part_bytes)
+        since = version if epoch == branch.epoch else 0
+        return chunks(owner, branch, since, part_bytes, goes_on=goes_on)
 
     def is_large(self, owner: bytes, epoch: int, version: int, most_bytes: int) -> bool:
         """Whether what is newer here than that is known to take more."""
