@@ -119,21 +119,24 @@ class Tree:
         """What this node shows."""
         return {path: item.value for path, item in self._branches[self.own].live.items()}
 
-    def children(self, path: str) -> list[str]:
-        """The names directly below a path that live owners publish, sorted, each once."""
-        return self._index.names(check(path, root=True))
+    def children(self, path: str, *, all: bool = False) -> list[str]:  # noqa: A002  The interface's word.
+        """The names directly below a path that live owners publish, sorted, each once; `all`: that anybody does."""
+        names = self._index.names(check(path, root=True))
+        if not all:
+            return names
+        return sorted({*names, *(below.partition("/")[0] for below, _ in self._hidden_below(path))})
 
-    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[Entry]:  # noqa: A002  The interface's word.
+    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[Entry]:  # noqa: A002  As above.
         """The keys directly below a path with their owners; `all`: of suspects, the dead and the left too."""
-        found = (self.entry(path, name, owner, now_ms=now_ms) for name, owner in self.keys(path, all=all))
+        found = (self.entry(path, name, owner, now_ms=now_ms) for name, owner in self.keys(path, everything=all))
         return [entry for entry in found if entry is not None]
 
-    def keys(self, path: str, *, all: bool = False) -> list[tuple[str, bytes]]:  # noqa: A002  As above.
+    def keys(self, path: str, *, everything: bool = False) -> list[tuple[str, bytes]]:
         """The keys directly below a path, each with one owner, in order: what `entry` may be asked for in turn."""
         check(path, root=True)
         found = [(name, owner) for name, owners in self._index.leaves(path) for owner in owners]
-        if all:
-            found += self._hidden_keys(path)
+        if everything:
+            found += [(below, owner) for below, owner in self._hidden_below(path) if "/" not in below]
         names = {owner: self._name(owner) for _, owner in found}
         return sorted(found, key=lambda key: (key[0], names[key[1]]))
 
@@ -415,14 +418,15 @@ class Tree:
         if size > most:
             raise TooLarge(f"the tree takes no more: {limit} is {most}, asked were {size}", {limit: most, "size": size})
 
-    def _hidden_keys(self, path: str) -> Iterable[tuple[str, bytes]]:
+    def _hidden_below(self, path: str) -> Iterable[tuple[str, bytes]]:
+        """What is hidden anywhere below a path, from there on, and whose it is."""
         prefix = f"{path}/" if path else ""
         for owner, branch in self._branches.items():
             member = self._members.get(owner)
             if owner in self._shown or member is None:
                 continue
             for key in branch.live:
-                if key.startswith(prefix) and "/" not in key[len(prefix) :]:
+                if key.startswith(prefix):
                     yield key[len(prefix) :], owner
 
     def _name(self, owner: bytes) -> str:
