@@ -29,7 +29,7 @@ _KNOWN: Final = struct.Struct(">8s16sQIBQ")
 class StateHash:
     """The fold over what `members` and `tree` know."""
 
-    __slots__ = ("_dirty", "_fades", "_folded", "_hash", "_members", "_now_ms", "_of", "_tree")
+    __slots__ = ("_dirty", "_fades", "_fades_at", "_folded", "_hash", "_members", "_now_ms", "_of", "_tree")
 
     def __init__(self, members: Members, tree: Tree) -> None:
         self._members = members
@@ -37,6 +37,7 @@ class StateHash:
         self._of: dict[bytes, int] = {}
         self._dirty: set[bytes] = set()
         self._fades: list[tuple[int, bytes]] = []  # When a dead one counts no more.
+        self._fades_at: dict[bytes, int] = {}  # The last of these for each.
         self._now_ms = 0
         self._folded = 0
         self._hash = bytes(HASH_BYTES)
@@ -56,7 +57,10 @@ class StateHash:
         """Let dead members count no more whose time is over."""
         self._now_ms = max(now_ms, self._now_ms)
         while self._fades and self._fades[0][0] <= now_ms:
-            self._dirty.add(heapq.heappop(self._fades)[1])
+            fades_ms, id_ = heapq.heappop(self._fades)
+            self._dirty.add(id_)
+            if self._fades_at.get(id_) == fades_ms:
+                del self._fades_at[id_]
 
     def _fold(self) -> None:
         for id_ in self._dirty:
@@ -79,6 +83,8 @@ class StateHash:
             fades_ms = self._members.peers[id_].since_ms + DEAD_COUNTS_MS
             if fades_ms <= self._now_ms:
                 return 0
-            heapq.heappush(self._fades, (fades_ms, id_))
+            if self._fades_at.get(id_) != fades_ms:  # However often its branch moves meanwhile.
+                self._fades_at[id_] = fades_ms
+                heapq.heappush(self._fades, (fades_ms, id_))
         known = _KNOWN.pack(id_, member.uuid, member.epoch, member.incarnation, member.state if gone else 0, version)
         return int.from_bytes(blake2b(known, digest_size=HASH_BYTES).digest(), "big")

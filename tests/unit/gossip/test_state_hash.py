@@ -9,6 +9,7 @@ import pytest
 from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.state_hash import DEAD_COUNTS_MS, StateHash
+from gossipkv.gossip.tree.branch import Outcome
 from gossipkv.gossip.tree.tree import Tree
 from tests.unit.gossip.tree.linked import member
 from tests.unit.gossip.tree.test_tree import publish
@@ -130,6 +131,19 @@ def test_the_dead_count_for_a_while() -> None:
     assert one.hash.value == two.hash.value
     one.know("zoe", incarnation=1, now_ms=fades_ms)  # It comes back.
     assert one.hash.value != two.hash.value
+
+
+def test_news_of_the_dead_take_no_memory() -> None:
+    """When one fades is remembered once, however often its branch moves, and it still fades."""
+    one, two = pair()
+    one.know("zoe", state=State.DEAD)
+    for number in range(1, 100):
+        assert publish(one.tree, "zoe", *map(str, range(number))) is Outcome.ADVANCED
+        assert one.hash.value != two.hash.value
+    assert len(one.hash._fades) == 1
+    one.hash.pass_time(DEAD_COUNTS_MS)
+    assert one.hash.value == two.hash.value
+    assert not one.hash._fades
 
 
 def test_an_old_death_that_is_learned_late_does_not_count() -> None:
