@@ -210,7 +210,9 @@ def test_ages_are_of_the_owner() -> None:
     assert made.entries("k", now_ms=0)[0].age_ms == 0  # A clock behind is no age below nothing.
 
 
-@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", "a\0b", "x" * 256, "/".join(["y" * 200] * 6), "\udc80"])
+@pytest.mark.parametrize(
+    "path", ["", "/a", "a/", "a//b", "a\0b", "x" * 256, "/".join(["y" * 200] * 6), "\udc80", "d/" * 16 + "e"]
+)
 def test_what_is_no_path(path: str) -> None:
     """Refused where it is published, and in a peer's delta."""
     made = tree()
