@@ -129,6 +129,11 @@ class Branch:
         return 0 if self._staged is None else self._staged.size_bytes
 
     @property
+    def held_bytes(self) -> int:
+        """What all of it costs, the transfer too."""
+        return self.size_bytes + self.staged_bytes
+
+    @property
     def wire_bytes(self) -> int:
         """What its paths and values take at least when they are told."""
         return self.size_bytes - ITEM_OVERHEAD_BYTES * (len(self.live) + len(self.gone))
@@ -167,7 +172,7 @@ class Branch:
         staged = self._transfer(delta)
         if isinstance(staged, Outcome):
             return staged, None
-        cost = self.size_bytes + self.staged_bytes
+        cost = self.held_bytes
         staged.add(delta)
         cost_then = self._cost_with(staged, limits)
         if cost_then is None or not has_room(cost_then - cost):
