@@ -119,7 +119,7 @@ def _member_table(told: list[Told]) -> Table:
 def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: bool, as_json: bool) -> int:
     """Write the keys at and below PATH that the members publish, with owner, age of the knowledge, state and value.
 
-    Status 1 if there are none.  With --all, places below which no living member publishes have to be named by PATH.
+    Status 1 if there are none.
     """
     with connect(nodes, timeout_ms) as client:
         found = [*_below(client, path.strip("/"), everything=everything)]
@@ -132,15 +132,12 @@ def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: 
 
 def _below(client: Client, path: str, *, everything: bool) -> Iterator[Told]:
     """The keys below a path, those of each place before those further down; a key may have others below it."""
-    names = {*client.children(path)}
-    if not (names or everything):
+    names = client.children(path, everything=everything)
+    if not names:
         return
     for entry in client.entries(path, everything=everything):
-        name = entry.get("name")
-        if isinstance(name, str):
-            names.add(name)
-        yield {"path": _join(path, plain(name)), **entry}
-    for name in sorted(names):
+        yield {"path": _join(path, plain(entry.get("name"))), **entry}
+    for name in names:
         yield from _below(client, _join(path, name), everything=everything)
 
 

@@ -137,9 +137,10 @@ class Client:
         """The members of the cluster that the node knows, the dead and the left among them."""
         return reads.maps_of("members", self.call("members"))
 
-    def children(self, path: str = "") -> list[str]:
-        """The names below a path of the tree that live nodes publish."""
-        return reads.texts_of("children", self.call("children", path))
+    def children(self, path: str = "", *, everything: bool = False) -> list[str]:
+        """The names below a path of the tree that live nodes publish; `everything`: that any node does."""
+        options: list[Value] = [{"all": True}] if everything else []
+        return reads.texts_of("children", self.call("children", path, *options))
 
     def entries(self, path: str = "", *, everything: bool = False) -> list[dict[str, Value]]:
         """The keys below a path of the tree, with owner, value, age and state; `everything`: of the dead ones too."""

@@ -72,7 +72,8 @@ class Answers:
         """Flags and parts of a few SYNCs: what another lacks, and what is wanted."""
         letters = Letters(self._room, DATAGRAMS)
         ages = self._knowledge.ages(found.records, now_ms)
-        fit = all(letters.add((packets.record(member), age)) for member, age in zip(found.records, ages, strict=True))
+        # Together: an age that comes later, or is lost, is not the one of the first word.
+        fit = all(letters.add((packets.record(member) + age,)) for member, age in zip(found.records, ages, strict=True))
         heads = []
         in_vain = 0
         # Those with few changes first: what may not fit must not keep out what does.
@@ -111,7 +112,7 @@ class Answers:
             yield packets.record(member)
         yield from self._knowledge.ages(found.records, now_ms)
         for owner, epoch, version in found.branches:
-            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES)
+            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES, goes_on=True)
 
 
 def wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:

@@ -246,11 +246,12 @@ class Exchange:
         self._hear(parts, now_ms)
         moved = self.state_hash != before or any(self._tree.reach(owner) != reached[owner] for owner in reached)
         told, _ = self._answers.told(self._newer(parts, now_ms), now_ms)
+        partly = [owner for owner in reached if self._tree.reach(owner) != self._tree.head(owner)]
+        anew = any(self._tree.reach(owner) < self._tree.head(owner) for owner in partly)
         # After a connection broke, what is here already comes again.  But only once, or it would go on for ever.
-        more = bool(flags & MORE) and (moved or not goes_on)
+        more = (bool(flags & MORE) or anew) and (moved or not goes_on)
         if more:
-            staged = [owner for owner in reached if self._tree.reach(owner) > self._tree.head(owner)]
-            told += wants([self._knowledge.want(owner, now_ms) for owner in staged], MAX_PART_BYTES)
+            told += wants([self._knowledge.want(owner, now_ms) for owner in partly], MAX_PART_BYTES)
         if more or (told and goes_on):
             self._more.add(source)
         if told:

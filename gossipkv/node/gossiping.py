@@ -179,13 +179,13 @@ class Gossiping:
             for member in self._core.members.list()
         ]
 
-    def children(self, path: str) -> list[Detail]:
+    def children(self, path: str, *, everything: bool) -> list[Detail]:
         """The names below a path."""
-        return [*self._tree.children(path)]
+        return [*self._tree.children(path, all=everything)]
 
     def keys(self, path: str, *, everything: bool) -> list[Key]:
         """What stands directly below a path: for `entries`."""
-        return self._tree.keys(path, all=everything)
+        return self._tree.keys(path, everything=everything)
 
     def entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
         """Of these keys, those that still are there; without `everything`, those whose owners still live."""

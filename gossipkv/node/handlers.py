@@ -91,7 +91,7 @@ class Cluster(Protocol):
         """For the method `members`."""
         ...
 
-    def children(self, path: str) -> list[Detail]:
+    def children(self, path: str, *, everything: bool) -> list[Detail]:
         """For the method `children`."""
         ...
 
@@ -268,8 +268,7 @@ class Handlers:
 
     def _children(self, arguments: Arguments) -> Value:
         path = arguments.path("path")
-        arguments.end()
-        return [*self._cluster.children(path)]
+        return [*self._cluster.children(path, everything=arguments.options("all").flag("all"))]
 
     def _entries(self, arguments: Arguments) -> Value | Waiting:
         path = arguments.path("path")

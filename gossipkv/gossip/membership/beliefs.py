@@ -212,16 +212,18 @@ class Beliefs:
     def aged(self, known: Known, *, first: bool, now_ms: int) -> None:
         """Hear how old the last word of a peer is, or for how long it has been dead or gone.
 
-        Of a live one the latest that anybody heard is true, and for the `first` word of it the teller's; of a dead one
-        the longest, so that all forget together.
+        Of a live one the latest that anybody heard is true, of a dead one the longest, so that all forget together.
+        With the `first` word of it only the teller's is known, who has not heard it since it found it dead.
         """
         peer = self._members.peers.get(known.id)
         if peer is None or peer.member.epoch != known.epoch:
             return
         then_ms = now_ms - min(known.age_s, MAX_AGE_S) * 1000
-        if known.state not in GONE:
-            peer.heard_ms = then_ms if first else max(peer.heard_ms, then_ms)
-        elif peer.member.rank == _rank(known) and then_ms < peer.since_ms:
+        if first:
+            peer.heard_ms = then_ms
+        elif known.state not in GONE:
+            peer.heard_ms = max(peer.heard_ms, then_ms)
+        if known.state in GONE and peer.member.rank == _rank(known) and then_ms < peer.since_ms:
             peer.since_ms = then_ms
             self._watcher.on_older(known.id, now_ms=now_ms)
             forgets_ms = peer.since_ms + self._profile.dead_retention_ms

@@ -16,6 +16,10 @@ if no key here can be one that such a tombstone took away, and none can:
 Otherwise (a transfer of the whole branch went on from another sender, or after the owner collected) it starts over.
 A transfer's targets never fall, so that the last one is the largest.  What is staged at versions that became visible
 meanwhile is not looked at again: what is visible there is newer.
+
+A branch too large for one reply goes on where the last one ended, a reset too.  Whoever answers does not know whether
+the version that it is asked for is that of a state or the end of a part of a reset, and takes it for the latter; a
+reader for whom it is not then asks for the branch from its beginning.
 """
 
 from __future__ import annotations
@@ -106,7 +110,7 @@ def _always(_more_bytes: int) -> bool:
 class Branch:
     """One owner's keys of one epoch."""
 
-    __slots__ = ("_staged", "epoch", "floor", "gone", "live", "seen", "size_bytes", "version")
+    __slots__ = ("_begins_anew", "_staged", "epoch", "floor", "gone", "live", "seen", "size_bytes", "version")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -117,11 +121,17 @@ class Branch:
         self.gone: dict[str, int] = {}  # Tombstones, likewise.
         self.size_bytes = 0
         self._staged: _Staged | None = None
+        self._begins_anew = False  # What is here is of no use to go on from.
 
     @property
     def staged_bytes(self) -> int:
         """What a transfer under way costs."""
         return 0 if self._staged is None else self._staged.size_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What all of it costs, the transfer too."""
+        return self.size_bytes + self.staged_bytes
 
     @property
     def wire_bytes(self) -> int:
@@ -130,8 +140,11 @@ class Branch:
 
     @property
     def reach(self) -> int:
-        """Up to which version something is here, visible or staged: a transfer goes on from there."""
-        return self.version if self._staged is None else max(self.version, self._staged.reach)
+        """From which version a transfer goes on: up to there something is here, visible or staged."""
+        staged = self._staged
+        if staged is None:
+            return 0 if self._begins_anew else self.version
+        return staged.reach if staged.reset else max(self.version, staged.reach)
 
     # The owner's side
 
@@ -159,7 +172,7 @@ class Branch:
         staged = self._transfer(delta)
         if isinstance(staged, Outcome):
             return staged, None
-        cost = self.size_bytes + self.staged_bytes
+        cost = self.held_bytes
         staged.add(delta)
         cost_then = self._cost_with(staged, limits)
         if cost_then is None or not has_room(cost_then - cost):
@@ -223,7 +236,9 @@ class Branch:
             known = delta.reach <= staged.reach and delta.reach < delta.target
             return Outcome.NOTHING if known else staged
         if delta.since > (0 if delta.reset else self.version):
-            if staged is not None and delta.since >= staged.reach and delta.target < staged.target:
+            if delta.reset and (staged is None or (delta.since <= staged.reach and delta.target >= staged.target)):
+                self._staged, self._begins_anew = None, True
+            elif staged is not None and delta.since >= staged.reach and delta.target < staged.target:
                 staged.older += 1
                 if staged.older >= MOST_OLDER:
                     self._staged = None
@@ -235,6 +250,7 @@ class Branch:
     def _commit(self, staged: _Staged) -> Step:
         step = self._swap(staged.changes.values()) if staged.reset else self._overlay(staged.changes.values())
         self.version = staged.target
+        self._begins_anew = False
         self.collect(max(self.floor, staged.floor))
         if self._staged is not None and self._staged.target <= self.version:
             self._staged = None

@@ -17,13 +17,16 @@ HEAD_BYTES: Final = 64  # No head of a DELTA is longer: a part's head, an id, fl
 CHANGE_BYTES: Final = 15  # Nor is what a change has beside its path and value: a version, a kind, two lengths.
 
 
-def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int) -> Iterator[bytes]:
-    """What is after version `since`, in parts of at most `most_bytes`; a change that alone is larger has its own."""
+def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int, *, goes_on: bool = False) -> Iterator[bytes]:
+    """What is after version `since`, in parts of at most `most_bytes`; a change that alone is larger has its own.
+
+    `goes_on`: a reset begins at `since` too, where a former answer may have ended, or there would be no end.
+    """
     version, floor = branch.version, branch.floor
     if since >= version:
         return
     reset = since < floor
-    if reset:
+    if reset and not goes_on:
         since = 0
     taken: list[Change] = []
     size = HEAD_BYTES

@@ -2,8 +2,8 @@
 
 A claim is published as `nodes/<shard id>@<host:port>`.  It is *provisional* until it has stood for the convergence
 time, then *confirmed*.  Where two nodes claim one number, all see the same two claims and agree who keeps it: confirmed
-beats provisional, then the smaller (count, uuid), the count being how often its owner has picked.  The loser picks
-again at once; whatever else it publishes stays, since ids steer who builds, and what is published is the truth.
+beats provisional, then the smaller (count, uuid, name), the count being how often its owner has picked.  The loser
+picks again at once; whatever else it publishes stays, since ids steer who builds, and what is published is the truth.
 
 When many start together, all claim 1 and all but one lose.  So a loser does not take the next free number, which all
 would, but the one that falls to it when all losers it knows of take theirs in order; and it does not do so twice before
@@ -50,6 +50,7 @@ class Claimant(NamedTuple):
     firmness: int
     picks: int
     uuid: bytes
+    owner: str  # Its name: a data directory that was copied and renamed has the same uuid.
 
 
 @final
@@ -143,7 +144,7 @@ class Claim:
 
     @property
     def _mine(self) -> Claimant:
-        return Claimant(_FIRMNESS[self.standing], self._count, self._uuid)
+        return Claimant(_FIRMNESS[self.standing], self._count, self._uuid, self._tree.own_name)
 
     def _pick(self, shard_id: str, now_ms: int) -> None:
         self.standing = Standing.PROVISIONAL
@@ -182,7 +183,7 @@ class Claim:
             if entry.owner == own:
                 continue
             claimants = found.setdefault(entry.name.rpartition("@")[0], [])
-            claimant = _read(entry.value) if entry.state in REACHABLE else None
+            claimant = _read(entry.value, entry.owner) if entry.state in REACHABLE else None
             if claimant is not None:
                 claimants.append(claimant)
         return found
@@ -208,7 +209,7 @@ def _share(others: dict[str, list[Claimant]], mine: str, me: Claimant) -> str:
     return shard_id
 
 
-def _read(value: bytes) -> Claimant | None:
+def _read(value: bytes, owner: str) -> Claimant | None:
     """A claim of another; None: of no version that this one knows."""
     try:
         said = msgpack.unpackb(value)
@@ -216,5 +217,5 @@ def _read(value: bytes) -> Claimant | None:
         return None
     match said:
         case {"claim": str(standing), "count": int(picks), "uuid": bytes(uuid)} if standing in _FIRMNESS:
-            return Claimant(_FIRMNESS[standing], picks, uuid)
+            return Claimant(_FIRMNESS[standing], picks, uuid, owner)
     return None

@@ -1,4 +1,7 @@
-"""Paths: segments joined by `/`, none empty, of at most 255 bytes each and 1024 together.  The root is empty."""
+"""Paths: at most 16 segments joined by `/`, none empty, of at most 255 bytes each and 1024 together.
+
+The root is empty.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from gossipkv.errors import BadRequest
 from gossipkv.gossip.packets import MAX_PATH_BYTES
 
 MAX_SEGMENT_BYTES = 255  # As in a file name.
+MAX_SEGMENTS = 16  # Each may be a place of its own in the index, which takes more than a path of short ones.
 
-_PLAIN = re.compile(rf"(?:[^/\0]{{1,{MAX_SEGMENT_BYTES}}}/)*[^/\0]{{1,{MAX_SEGMENT_BYTES}}}").fullmatch
+_SEGMENT = rf"[^/\0]{{1,{MAX_SEGMENT_BYTES}}}"
+_PLAIN = re.compile(rf"(?:{_SEGMENT}/){{0,{MAX_SEGMENTS - 1}}}{_SEGMENT}").fullmatch
 
 
 def wrong(path: str) -> str | None:
@@ -29,11 +34,17 @@ def _why(path: str) -> str | None:
         return f"has {len(whole)} of at most {MAX_PATH_BYTES} bytes"
     if b"\0" in whole:
         return "has a NUL"
-    for segment in whole.split(b"/"):
-        if not segment:
-            return "has an empty segment"
-        if len(segment) > MAX_SEGMENT_BYTES:
-            return f"has a segment of {len(segment)} bytes, at most {MAX_SEGMENT_BYTES} are allowed"
+    return _why_of(whole.split(b"/"))
+
+
+def _why_of(segments: list[bytes]) -> str | None:
+    if len(segments) > MAX_SEGMENTS:
+        return f"has {len(segments)} segments, at most {MAX_SEGMENTS} are allowed"
+    if not all(segments):
+        return "has an empty segment"
+    longest = max(map(len, segments))
+    if longest > MAX_SEGMENT_BYTES:
+        return f"has a segment of {longest} bytes, at most {MAX_SEGMENT_BYTES} are allowed"
     return None
 
 

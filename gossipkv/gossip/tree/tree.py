@@ -58,6 +58,7 @@ class Tree:
         self._branches: dict[bytes, Branch] = {own: Branch(epoch)}
         self._members: dict[bytes, Member] = {}
         self._dead: dict[bytes, None] = {}  # In the order in which they died.
+        self._dead_bytes = 0  # What they hold of `_others_bytes`.
         self._refused = Refused()
         self._shown = {own}
         self._index = Index()
@@ -119,21 +120,24 @@ class Tree:
         """What this node shows."""
         return {path: item.value for path, item in self._branches[self.own].live.items()}
 
-    def children(self, path: str) -> list[str]:
-        """The names directly below a path that live owners publish, sorted, each once."""
-        return self._index.names(check(path, root=True))
+    def children(self, path: str, *, all: bool = False) -> list[str]:  # noqa: A002  The interface's word.
+        """The names directly below a path that live owners publish, sorted, each once; `all`: that anybody does."""
+        names = self._index.names(check(path, root=True))
+        if not all:
+            return names
+        return sorted({*names, *(below.partition("/")[0] for below, _ in self._hidden_below(path))})
 
-    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[Entry]:  # noqa: A002  The interface's word.
+    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[Entry]:  # noqa: A002  As above.
         """The keys directly below a path with their owners; `all`: of suspects, the dead and the left too."""
-        found = (self.entry(path, name, owner, now_ms=now_ms) for name, owner in self.keys(path, all=all))
+        found = (self.entry(path, name, owner, now_ms=now_ms) for name, owner in self.keys(path, everything=all))
         return [entry for entry in found if entry is not None]
 
-    def keys(self, path: str, *, all: bool = False) -> list[tuple[str, bytes]]:  # noqa: A002  As above.
+    def keys(self, path: str, *, everything: bool = False) -> list[tuple[str, bytes]]:
         """The keys directly below a path, each with one owner, in order: what `entry` may be asked for in turn."""
         check(path, root=True)
         found = [(name, owner) for name, owners in self._index.leaves(path) for owner in owners]
-        if all:
-            found += self._hidden_keys(path)
+        if everything:
+            found += [(below, owner) for below, owner in self._hidden_below(path) if "/" not in below]
         names = {owner: self._name(owner) for _, owner in found}
         return sorted(found, key=lambda key: (key[0], names[key[1]]))
 
@@ -171,13 +175,15 @@ class Tree:
         elif branch.epoch < member.epoch and id_ != self.own:
             self._replace(id_, member.epoch)
         if member.state in GONE:
-            if id_ != self.own:  # Who leaves goes on serving what it published.
-                self._dead.setdefault(id_)
+            if id_ != self.own and id_ not in self._dead:  # Who leaves goes on serving what it published.
+                self._dead[id_] = None
+                self._dead_bytes += self._branches[id_].held_bytes
             self._collecting.without(id_, self._branches[self.own])
             self._hot.forget(id_)
             self._forgive()
         elif id_ in self._dead:
             del self._dead[id_]
+            self._dead_bytes -= self._branches[id_].held_bytes
             self._refused.forget(id_)  # What was kept of it may have been evicted since.
         moved = self._show(id_)
         if moved or before is None or before.state is not member.state:
@@ -191,7 +197,7 @@ class Tree:
             return
         live = branch.live
         self._hide(id_)
-        self._others_bytes -= branch.size_bytes + branch.staged_bytes
+        self._holds(id_, -branch.held_bytes)
         del self._branches[id_]
         self._members.pop(id_, None)
         self._dead.pop(id_, None)
@@ -226,7 +232,7 @@ class Tree:
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.version)
 
     def reach(self, owner: bytes) -> Head:
-        """Where what comes of a branch should go on: behind what is staged."""
+        """Where what comes of a branch should go on: behind what is staged, or from the beginning."""
         branch = self._branches.get(owner)
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.reach)
 
@@ -234,12 +240,15 @@ class Tree:
         """Where a branch is for all that others should care: also where it did not fit."""
         return max(self.head(owner), self._refused.head(owner) or Head(owner, 0, 0))
 
-    def deltas(self, owner: bytes, epoch: int, version: int, *, part_bytes: int) -> Iterator[bytes]:
-        """What is newer here than that, as parts of a message."""
+    def deltas(
+        self, owner: bytes, epoch: int, version: int, *, part_bytes: int, goes_on: bool = False
+    ) -> Iterator[bytes]:
+        """What is newer here than that, as parts of a message; `goes_on`: of one of several."""
         branch = self._branches.get(owner)
         if branch is None or branch.epoch < epoch:
             return iter(())
-        return chunks(owner, branch, version if epoch == branch.epoch else 0, part_bytes)
+        since = version if epoch == branch.epoch else 0
+        return chunks(owner, branch, since, part_bytes, goes_on=goes_on)
 
     def is_large(self, owner: bytes, epoch: int, version: int, most_bytes: int) -> bool:
         """Whether what is newer here than that is known to take more."""
@@ -306,14 +315,14 @@ class Tree:
 
         def has_room(more_bytes: int) -> bool:
             nonlocal lacked
-            if self._room_for(more_bytes, but=owner):
+            if self._room_for(more_bytes, but=owner, but_bytes=size):
                 return True
             lacked = more_bytes
             return False
 
-        before, size = branch.version, branch.size_bytes + branch.staged_bytes
+        before, size = branch.version, branch.held_bytes
         outcome, step = branch.apply(delta, self.limits, has_room)
-        more = branch.size_bytes + branch.staged_bytes - size
+        more = branch.held_bytes - size
         if outcome is Outcome.REFUSED:
             self._refuse(delta, None if lacked is None else lacked - more)  # What is let go must fit again too.
         if step is not None:
@@ -324,8 +333,14 @@ class Tree:
             else:
                 self._show(owner)
             self._watches.step(step.went + step.came + step.altered)
-        self._others_bytes += branch.size_bytes + branch.staged_bytes - size
+        self._holds(owner, branch.held_bytes - size)
         return outcome, before
+
+    def _holds(self, owner: bytes, more_bytes: int) -> None:
+        """The branch of another holds so much more than before."""
+        self._others_bytes += more_bytes
+        if owner in self._dead:
+            self._dead_bytes += more_bytes
 
     def _refuse(self, delta: Delta, need_bytes: int | None) -> None:
         head = Head(delta.owner, delta.epoch, delta.target)
@@ -346,7 +361,7 @@ class Tree:
         """A newer epoch: what was published before is gone at once."""
         self._hide(owner)
         before = self._branches[owner]
-        self._others_bytes -= before.size_bytes + before.staged_bytes
+        self._holds(owner, -before.held_bytes)
         self._refused.forget(owner)
         self._hot.forget(owner)
         self._branches[owner] = Branch(epoch)
@@ -372,18 +387,23 @@ class Tree:
             self._shown.remove(owner)
             self._index.remove(owner, self._branches[owner].live)
 
-    def _room_for(self, more_bytes: int, *, but: bytes = b"") -> bool:
-        """Whether so much fits, after dead branches were given up, the oldest dead first, but that of one owner."""
+    def _room_for(self, more_bytes: int, *, but: bytes = b"", but_bytes: int = 0) -> bool:
+        """Whether so much fits, after dead branches were given up, the oldest dead first, but that of one owner.
+
+        `but_bytes`: what its branch was counted with.
+        """
         most = self.limits.max_tree_bytes
         if more_bytes <= 0 or self.size_bytes + more_bytes <= most:
             return True
+        if self._dead_bytes == (but_bytes if but in self._dead else 0):
+            return False
         for owner in tuple(self._dead):
             branch = self._branches[owner]
-            size = branch.size_bytes + branch.staged_bytes
+            size = branch.held_bytes
             if size and owner != but:
                 live = branch.live
                 branch.evict()
-                self._others_bytes -= size
+                self._holds(owner, -size)
                 self.counters["branch_evicted"] += 1
                 self._watches.step(live)
                 if self.size_bytes + more_bytes <= most:
@@ -401,8 +421,7 @@ class Tree:
         lacking = self._refused.lacking_room()
         if not lacking:
             return
-        free = self.limits.max_tree_bytes - self.size_bytes
-        free += sum(self._branches[owner].size_bytes + self._branches[owner].staged_bytes for owner in self._dead)
+        free = self.limits.max_tree_bytes - self.size_bytes + self._dead_bytes
         for owner, need in lacking.items():
             if need <= free and owner not in self._dead:
                 self._refused.forget(owner)
@@ -412,14 +431,15 @@ class Tree:
         if size > most:
             raise TooLarge(f"the tree takes no more: {limit} is {most}, asked were {size}", {limit: most, "size": size})
 
-    def _hidden_keys(self, path: str) -> Iterable[tuple[str, bytes]]:
+    def _hidden_below(self, path: str) -> Iterable[tuple[str, bytes]]:
+        """What is hidden anywhere below a path, from there on, and whose it is."""
         prefix = f"{path}/" if path else ""
         for owner, branch in self._branches.items():
             member = self._members.get(owner)
             if owner in self._shown or member is None:
                 continue
             for key in branch.live:
-                if key.startswith(prefix) and "/" not in key[len(prefix) :]:
+                if key.startswith(prefix):
                     yield key[len(prefix) :], owner
 
     def _name(self, owner: bytes) -> str:

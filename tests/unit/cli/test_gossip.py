@@ -54,7 +54,7 @@ def test_what_others_say_is_shown_to_the_letter(run, node):
     peer = {**ALPHA, "node": "[bold]a[/x]", "address": "[fd00::2]:17711", "state": "[/]"}
     node(
         members=lambda: [peer],
-        children=lambda path: {"": ["[red]"], "[red]": ["[/y]"]}.get(path, []),
+        children=lambda path, _options=None: {"": ["[red]"], "[red]": ["[/y]"]}.get(path, []),
         entries=lambda path, _options=None: [entry("[/y]", owner="[b]", value=b"[/z]")] if path else [],
     )
     done = run("members")
@@ -98,7 +98,7 @@ def forest(node):
     """A node that knows TREE; what it was asked."""
     asked = []
 
-    def children(path):
+    def children(path, _options=None):
         return sorted(TREE.get(path, {}))
 
     def entries(path, options=None):
@@ -129,17 +129,19 @@ def test_tree(run, forest):
 
 
 def test_keys_below_keys(run, node):
-    """A key may have others below it, also where only the dead published them."""
-    live, dead = {"": ["a"], "a": ["b"]}, {"": ["gone"], "gone": ["x"]}
+    """A key may have others below it, also where only the dead published them, and none there itself."""
+    live, dead = {"": ["a"], "a": ["b"]}, {"": ["gone"], "gone": ["deep", "x"], "gone/deep": ["y"]}
+
+    def children(path, options=None):
+        return live.get(path, []) + (dead.get(path, []) if (options or {}).get("all") else [])
 
     def entries(path, options=None):
-        names = live.get(path, []) + (dead.get(path, []) if (options or {}).get("all") else [])
-        return [entry(name) for name in names]
+        return [entry(name) for name in children(path, options) if name != "deep"]
 
-    node(children=lambda path: live.get(path, []), entries=entries)
+    node(children=children, entries=entries)
     assert [one["path"] for one in json.loads(run("tree", "--json").out)] == ["a", "a/b"]
     every = [one["path"] for one in json.loads(run("tree", "--all", "--json").out)]
-    assert every == ["a", "gone", "a/b", "gone/x"]
+    assert every == ["a", "gone", "a/b", "gone/x", "gone/deep/y"]
 
 
 def test_a_path_with_nothing_below(run, forest):
@@ -155,7 +157,10 @@ def test_a_path_with_nothing_below(run, forest):
 ])  # fmt: skip
 def test_values_of_keys(run, node, value, shown):
     """What nodes publish can be read; what is none of it is shown as bytes, and commands no terminal."""
-    node(children=lambda path: [] if path else ["k"], entries=lambda _path, _options=None: [entry("k", value=value)])
+    node(
+        children=lambda path, _options=None: [] if path else ["k"],
+        entries=lambda _path, _options=None: [entry("k", value=value)],
+    )
     out = run("tree").out
     assert shown in out
     assert "\x1b" not in out

@@ -232,6 +232,19 @@ def test_a_join_is_one_request() -> None:
     assert not new.tree.rumours.take(1000, 8)[1:]  # It tells its own, and not what everybody knows.
 
 
+def test_ages_come_with_what_they_are_of() -> None:
+    """In however many datagrams: a member of whom nobody has heard for an hour is not heard of just now."""
+    link = Link()
+    one, two = link.node("one"), link.node("two")
+    many(link, one, 45)
+    link.pass_time(3_600_000)
+    one.knows(two)
+    two.exchange._begin(one.me.address, link.now_ms)
+    link.run()
+    ages = {link.now_ms - two.members.peers[member_id(f"n{number}")].heard_ms for number in range(45)}
+    assert ages == {3_601_000}
+
+
 def test_large_clusters_compare_over_tcp() -> None:
     """A digest of a thousand is no matter for datagrams; while TCP does not work it is."""
     link = Link()

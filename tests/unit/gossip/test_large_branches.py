@@ -45,3 +45,34 @@ def test_a_branch_of_any_size_arrives(entries: int) -> None:
     before = link.asked
     link.run(10_000)
     assert link.asked <= before + 1, "nothing is left to ask for"
+
+
+@pytest.mark.parametrize("replies", [1, 3])
+def test_withdrawn_keys_of_a_large_branch_go_everywhere(replies: int) -> None:
+    """Also where their tombstones are gone before the branch is told, so that all of it has to come anew."""
+    link = Counting()
+    draw = random.Random(replies)
+    first = link.start(link.node("a"))
+    kept, withdrawn = replies * 250, TreeLimits().max_tombstones + 500
+    for number in range(kept):
+        first.core.tree.publish(f"kept/{number}", draw.randbytes(4000))
+    for number in range(withdrawn):
+        first.core.tree.publish(f"withdrawn/{number}")
+    link.settle(first)
+    second = link.start(link.node("b"), first)
+    assert link.run(20_000, lambda: len(second.core.tree.children("withdrawn")) == withdrawn)
+    for number in range(withdrawn):
+        first.core.tree.withdraw(f"withdrawn/{number}")
+    link.settle(first)
+    third = link.start(link.node("c"), first)
+    assert link.run(
+        20_000,
+        lambda: all(
+            (len(node.core.tree.children("kept")), node.core.tree.children("withdrawn")) == (kept, [])
+            for node in (second, third)
+        ),
+    )
+    before = link.asked
+    assert before <= 16 + 8 * replies
+    link.run(10_000)
+    assert link.asked <= before + 2, "nothing is left to ask for"

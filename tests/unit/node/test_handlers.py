@@ -99,9 +99,9 @@ class MadeUpCluster:
         """One."""
         return [{"node": "a", "address": "10.0.0.1:7070", "state": "left", "epoch": 2, "incarnation": 0}]
 
-    def children(self, path: str) -> list[Detail]:
-        """By the path."""
-        self.asked.append(path)
+    def children(self, path: str, *, everything: bool) -> list[Detail]:
+        """By path and option."""
+        self.asked.append((path, everything))
         return ["x", "y"]
 
     def keys(self, path: str, *, everything: bool) -> list[tuple[str, bytes]]:
@@ -393,11 +393,11 @@ def test_what_a_node_knows_of_others(node: Node) -> None:
     """Members, and what they published, by path; the path of the root is empty."""
     assert node.ask("members") == node.cluster.members()
     assert node.ask("children", "nodes") == ["x", "y"]
-    assert node.ask("children", "") == ["x", "y"]
+    assert node.ask("children", "", {"all": True}) == ["x", "y"]
     (entry,) = node.ask("entries", "nodes")
     assert (entry["value"], entry["age_s"], entry["state"]) == (b"\xff", 1.5, "alive")
     assert node.ask("entries", "nodes", {"all": True}) == node.ask("entries", "nodes", {})
-    assert node.cluster.asked == ["nodes", "", ("nodes", False), ("nodes", True), ("nodes", False)]
+    assert node.cluster.asked == [("nodes", False), ("", True), *(("nodes", flag) for flag in (False, True, False))]
     assert (node.ask("info")["epoch"], node.ask("info")["shard_id"]) == (7, "3")
     assert node.ask("info")["counters"]["gossip_dropped_foreign"] == 2
 
@@ -405,7 +405,7 @@ def test_what_a_node_knows_of_others(node: Node) -> None:
 @pytest.mark.parametrize(("method", "params", "said"), [
     ("members", [1], "takes 0 parameters"), ("children", [], "the path is missing"),
     ("children", [7], "the path must be a string"), ("children", ["x" * 1025], "than the 1024 that a path may have"),
-    ("children", ["a", "b"], "takes 1 parameter"), ("entries", ["a", {"al": True}], "did you mean all"),
+    ("children", ["a", "b"], "the options must be a map"), ("entries", ["a", {"al": True}], "did you mean all"),
     ("entries", ["a", {"all": 1}], "must be true or false"), ("gossip", ["a", "b"], "takes 1 parameter"),
     ("gossip", [5], "the request must be bytes"),
 ])  # fmt: skip

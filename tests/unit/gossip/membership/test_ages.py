@@ -72,3 +72,20 @@ def test_a_new_life_is_as_young_as_the_first_word_of_it():
                 assert entry.age_ms < 20 * SECOND_MS
                 shown += 1
     assert shown > 500
+
+
+def test_what_the_dead_had_published_is_as_old_to_a_newcomer():
+    """Who joins an hour after a death has heard of the dead just now, but nobody has heard the dead for that hour."""
+    link = Link(3)
+    nodes = link.cluster(3)
+    dead = nodes.pop()
+    dead.core.tree.publish("k/y")
+    link.settle(dead)
+    link.run(3 * SECOND_MS)
+    link.kill(dead)
+    link.run(60 * MINUTE_MS)
+    nodes.append(link.start(link.node("new"), nodes[0]))
+    link.run(5 * SECOND_MS)
+    for node in nodes:
+        (entry,) = node.core.tree.entries("k", now_ms=link.now_ms, all=True)
+        assert 59 * MINUTE_MS <= entry.age_ms <= 61 * MINUTE_MS

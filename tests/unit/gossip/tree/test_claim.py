@@ -28,12 +28,13 @@ class Claimer:
         *,
         configured: str | None = None,
         remembered: str | None = None,
+        uuid: bytes | None = None,
         limits: TreeLimits | None = None,
     ) -> None:
         self.node = link.node(name, epoch=2 if remembered else 1, limits=limits)
         self.claim = Claim(
             self.node.tree,
-            uuid=name.encode(),
+            uuid=uuid or name.encode(),
             address=address_of(name),
             configured=configured,
             remembered=remembered,
@@ -175,10 +176,11 @@ def test_a_claim_is_firm_when_it_has_stood() -> None:
         ("confirmed", ("confirmed", 1, b"a"), False),
         ("confirmed", ("confirmed", 1, b"z"), True),
         ("confirmed", ("configured", 0, b"z"), False),
+        ("confirmed", ("confirmed", 1, b"me"), True),
     ],
 )
 def test_who_keeps_an_id(mine: str, theirs: tuple[str, int, bytes], keeps: bool) -> None:
-    """Configured, confirmed, provisional; then the smaller (count, uuid)."""
+    """Configured, confirmed, provisional; then the smaller (count, uuid, name)."""
     link = Link()
     me = Claimer(link, "me")
     me.step()
@@ -285,7 +287,7 @@ _SAID = st.recursive(
 @given(st.binary(max_size=200) | st.fixed_dictionaries(dict.fromkeys(CLAIM, _SAID)).map(msgpack.packb))
 def test_any_bytes_are_a_claim_or_none(value: bytes) -> None:
     """Reading them raises nothing; a claim has the types that claims are compared by."""
-    claimant = read_claim(value)
+    claimant = read_claim(value, "a")
     assert claimant is None or claimant <= claimant._replace(picks=claimant.picks + 1, uuid=claimant.uuid + b"a")
 
 
@@ -342,6 +344,17 @@ def test_a_restart_claims_what_it_remembers() -> None:
     link.settle()
     late.step()
     assert late.claim.shard_id == "3"
+
+
+def test_a_copied_data_directory_under_another_name() -> None:
+    """Both remember one id and have one uuid: one keeps it, the other takes another."""
+    link = Link()
+    both = [Claimer(link, name, remembered="1", uuid=b"copied") for name in ("one", "two")]
+    meet(*both)
+    for claimer in both:
+        claimer.step()
+    spread(both)
+    assert [claimer.remembered for claimer in both] == ["1", "2"]
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))

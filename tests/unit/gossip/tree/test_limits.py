@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from gossipkv.gossip.member import State, member_id
@@ -10,6 +12,9 @@ from gossipkv.gossip.tree.branch import Outcome
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, TreeLimits
 from gossipkv.gossip.tree.tree import LARGE_BYTES, Tree
 from tests.unit.gossip.tree.linked import member, pair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
 COST = ITEM_OVERHEAD_BYTES + 3  # Of a key `k/1` without a value.
@@ -181,3 +186,32 @@ def test_a_branch_refused_in_the_middle_is_transferred_once() -> None:
     assert (two.tree.claims(one.id).version, two.tree.head(one.id).version) == (3900, 0)
     assert sum(map(sum, link.asked)) == bytes_asked
     assert two.tree.counters["branch_refused"] == 1
+
+
+class Watched(dict[bytes, None]):
+    """Counts how often all of it is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_a_change_of_a_full_tree_costs_no_look_at_all_the_dead() -> None:
+    """There may be thousands of them, and of such changes in one request; they count when another holds something."""
+    made = tree(6)
+    for owner, keys in ((ANN, ("k/1", "k/2", "k/3")), (BEN, ("k/4", "k/5")), (member("zoe").id, ("k/6",))):
+        made.on_member(member("zoe"))
+        assert made.apply(delta(owner, 0, len(keys), *keys)) is Outcome.ADVANCED
+    for number in range(9):
+        made.on_member(member(f"dead {number}", state=State.DEAD))
+    made._dead = dead = Watched(made._dead)
+    for version in range(2, 20, 2):
+        assert made.apply(delta(BEN, version, version + 1, "k/7")) is Outcome.REFUSED
+        assert made.apply(delta(BEN, version, version + 2, "-k/4", "k/4")) is Outcome.ADVANCED
+    made.on_member(member("ben", state=State.DEAD))
+    assert made.apply(delta(BEN, 20, 21, "k/7")) is Outcome.REFUSED
+    assert not dead.looks
+    assert made.apply(delta(member("zoe").id, 1, 2, "k/7")) is Outcome.ADVANCED
+    assert (dead.looks, made.counters["branch_evicted"]) == (1, 1)

@@ -70,6 +70,20 @@ def test_children_are_leaves_and_inner_names_each_once_sorted() -> None:
     assert names(made, "p") == [("z", "ann", State.ALIVE)]
 
 
+def test_all_children_are_of_the_hidden_too() -> None:
+    """Each once; so who asks for all finds what only the dead had published, however deep it is."""
+    made = tree()
+    publish(made, "ann", "p/db/2", "p/gone/1/x", "p/gone/1/y", "pp")
+    publish(made, "ben", "p/db/2", "p/here")
+    made.on_member(member("ann", state=State.DEAD))
+    assert made.children("p") == ["db", "here"]
+    assert made.children("p", all=True) == ["db", "gone", "here"]
+    assert made.children("p/gone", all=True) == ["1"]
+    assert made.children("p/gone/1", all=True) == ["x", "y"]
+    assert made.children("p/gone/1/x", all=True) == []
+    assert made.children("", all=True) == ["p", "pp"]
+
+
 def test_a_key_may_stand_above_others() -> None:
     """`a` and `a/b` are two keys."""
     made = tree()
@@ -196,7 +210,9 @@ def test_ages_are_of_the_owner() -> None:
     assert made.entries("k", now_ms=0)[0].age_ms == 0  # A clock behind is no age below nothing.
 
 
-@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", "a\0b", "x" * 256, "/".join(["y" * 200] * 6), "\udc80"])
+@pytest.mark.parametrize(
+    "path", ["", "/a", "a/", "a//b", "a\0b", "x" * 256, "/".join(["y" * 200] * 6), "\udc80", "d/" * 16 + "e"]
+)
 def test_what_is_no_path(path: str) -> None:
     """Refused where it is published, and in a peer's delta."""
     made = tree()
