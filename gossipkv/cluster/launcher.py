@@ -313,10 +313,8 @@ class Cluster:
         except NotUp:
             return False
         except BaseException:
-            if (
-                self._supervisor is not None and self._leash is None
-            ):  # No leash ends it, and maybe nobody has told it to.
-                self._supervisor.kill()
+            if self._supervisor is not None and self._leash is None:
+                self._supervisor.kill()  # No leash ends it, and maybe nobody has told it to.
             raise
         finally:
             self._let_go()

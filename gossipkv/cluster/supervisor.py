@@ -84,10 +84,8 @@ class Supervisor:
             for key, _ in self._selector.select(self._wait_s()):
                 key.data()
             self._fleet.look()
-            if (
-                not self._ends and os.fstat(self._lock).st_nlink == 0
-            ):  # The directory is gone: nobody finds us any more.
-                self._end(GRACE_S)
+            if not self._ends and os.fstat(self._lock).st_nlink == 0:
+                self._end(GRACE_S)  # The directory is gone: nobody finds us any more.
             if time.monotonic() >= self._kill_at_s:
                 self._kill_at_s = math.inf
                 self._fleet.send_all(signal.SIGKILL)

@@ -36,6 +36,9 @@ class Naming:
     """This node's own name, epoch and incarnation."""
 
     __slots__ = (
+        "_answered_ms",
+        "_answered_uuid",
+        "_asked_ms",
         "_became",
         "_challenged",
         "_doubted",
@@ -72,6 +75,8 @@ class Naming:
         self._storing = 0  # The epoch that is being kept.
         self._challenged: Member | None = None  # The other claim that I look into.
         self._sequence = -1  # Of my last question.
+        self._asked_ms = 0  # When I put it.
+        self._answered_ms, self._answered_uuid = 0, b""  # When I last answered another of my name, and whom.
         self._is_me = False  # The last question came back to me.
         self._waiting = False  # `announce` was asked for while something was unsettled.
         self.announced = False
@@ -189,7 +194,7 @@ class Naming:
     def _ask(self, record: Member, tries: int, now_ms: int) -> None:
         own = self._members.own
         self._sequence = int(self._random.random() * (1 << 32))
-        self._is_me = False
+        self._is_me, self._asked_ms = False, now_ms
         me = Who(self._sequence, own.uuid, own.epoch, now_ms - self.started_ms)
 
         def answered(reply: bytes | None, now_ms: int) -> None:
@@ -227,7 +232,7 @@ class Naming:
         if self._is_me:  # I asked myself: the other address is mine too.
             self._conclude(record, now_ms)
             return
-        if self._is_elder(record, me, other, now_ms):
+        if self._is_elder(record, me, other):
             # I am the elder: the other one hears so when it asks me, and it asks when it hears of my epoch.
             self._conclude(record._replace(epoch=max(record.epoch, other.epoch)), now_ms)
             return
@@ -241,14 +246,19 @@ class Naming:
             )
         )
 
-    def _is_elder(self, record: Member, me: Who, other: Who, now_ms: int) -> bool:
+    def _is_elder(self, record: Member, me: Who, other: Who) -> bool:
         """Whether the other one started later.
 
-        Where the answer's way hides that, both may be asking: then something decides that either sees alike.
+        Each adds the way of its question to the age of the other, so two that started at almost one time and ask each
+        other might both stop.  But then each has answered the other before it hears the answer, not longer ago than
+        a question waits: so in that case something decides that both see alike.  If one of them alone is in it, both
+        may go on, and ask again.
         """
-        if me.uptime_ms <= other.uptime_ms <= now_ms - self.started_ms:
-            return (me.uuid, self._members.own.address) < (other.uuid, record.address)
-        return other.uptime_ms < me.uptime_ms
+        mine, theirs = (me.uuid, self._members.own.address), (other.uuid, record.address)
+        since_ms = self._asked_ms - self._profile.probe_interval_ms
+        if self._answered_uuid == other.uuid and self._answered_ms >= since_ms:
+            return mine < theirs
+        return (-me.uptime_ms, mine) < (-other.uptime_ms, theirs)
 
     def _conclude(self, record: Member, now_ms: int) -> None:
         self._challenged = None
@@ -265,5 +275,8 @@ class Naming:
             return None
         uptime_ms = now_ms - self.started_ms
         sequence = asked.sequence
-        self._is_me = self._is_me or sequence == self._sequence
+        if sequence == self._sequence:
+            self._is_me = True
+        else:
+            self._answered_ms, self._answered_uuid = now_ms, asked.uuid
         return packets.who(packets.ME, own.id, Who(sequence, own.uuid, own.epoch, uptime_ms))

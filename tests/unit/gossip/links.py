@@ -50,6 +50,7 @@ class Link:
         self.random = random.Random(seed)
         self.now_ms = 1_000_000
         self.delay_ms = delay_ms
+        self.connect_ms = 0  # At most, which a request takes longer than its reply.
         self.loss = 0.0
         self.nodes: dict[Address, Node] = {}
         self.cut: Callable[[Address, Address], bool] = lambda source, to: False
@@ -180,12 +181,14 @@ class Link:
         self.settle(node)
 
     def _ask(self, asker: Node, ask: Ask) -> None:
+        connect_ms = self.random.randrange(self.connect_ms + 1) if self.connect_ms else 0
+
         def answer() -> None:
             asked = self.nodes.get(ask.to)
             if asked is None:
                 back(None)
             elif asked.frozen or self.cut(asker.address, ask.to) or self.cut(ask.to, asker.address):
-                self.at(ask.timeout_ms - self.delay_ms, lambda: back(None))
+                self.at(ask.timeout_ms - connect_ms - self.delay_ms, lambda: back(None))
             else:
                 reply = asked.core.reply(ask.request, now_ms=self.now_ms)
                 self.settle(asked)
@@ -196,7 +199,7 @@ class Link:
                 asker.core.answered(ask.token, reply, now_ms=self.now_ms)
                 self.settle(asker)
 
-        self.at(self.delay_ms, answer)
+        self.at(connect_ms + self.delay_ms, answer)
 
 
 def all_see(nodes: list[Node], states: dict[str, str]) -> bool:

@@ -9,7 +9,6 @@ import pytest
 from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.state_hash import DEAD_COUNTS_MS, StateHash
-from gossipkv.gossip.tree.branch import Outcome
 from gossipkv.gossip.tree.tree import Tree
 from tests.unit.gossip.tree.linked import member
 from tests.unit.gossip.tree.test_tree import publish
