@@ -36,11 +36,13 @@ class Looks:
         """What `look` finds in a thread; `own` has the one place of whoever looks."""
         holder = object()
         begun = False
+        thread = trio.CapacityLimiter(1)  # Taken as long as there is one, which may be abandoned before it begins.
         token = trio.lowlevel.current_trio_token()
 
         def give_back() -> None:
-            if holder in own.statistics().borrowers:
-                own.release_on_behalf_of(holder)
+            for limiter in (own, self._places):
+                if holder in limiter.statistics().borrowers:
+                    limiter.release_on_behalf_of(holder)
 
         def in_thread() -> _Found:
             nonlocal begun
@@ -53,7 +55,8 @@ class Looks:
 
         await own.acquire_on_behalf_of(holder)
         try:
-            return await self._threads.run(in_thread, limiter=self._places, abandon_on_cancel=True)
+            await self._places.acquire_on_behalf_of(holder)
+            return await self._threads.run(in_thread, limiter=thread, abandon_on_cancel=True)
         finally:
-            if not begun:  # Cancelled while it waited for a common place.
+            if not (begun or thread.borrowed_tokens):  # Cancelled before there was a thread.
                 give_back()

@@ -67,6 +67,26 @@ async def test_all_together_have_so_many():
         stalled.go_on.set()
 
 
+async def test_a_thread_that_is_abandoned_before_it_begins():
+    """Its places stay taken until it has looked, too."""
+    gate = threading.Event()
+
+    class Late:
+        async def run(self, function, **how):
+            return await trio.to_thread.run_sync(lambda: gate.wait(60) and function(), **how)
+
+    looks, own = Looks(Late()), trio.CapacityLimiter(1)
+    try:
+        with trio.move_on_after(0.05):
+            await looks.run(own, lambda: 7)
+        assert own.available_tokens == 0
+        assert looks._places.borrowed_tokens == 1
+    finally:
+        gate.set()
+    await until(lambda: own.available_tokens == 1)
+    assert looks._places.borrowed_tokens == 0
+
+
 async def test_databases_that_hang_leave_room_for_others():
     """As long as they are fewer than the places, and whoever waits for its own look takes none."""
     looks, stalled = Looks(RealThreads(), 2), Stalled()
