@@ -38,7 +38,6 @@ class Naming:
     __slots__ = (
         "_answered_ms",
         "_answered_uuid",
-        "_asked_ms",
         "_became",
         "_challenged",
         "_doubted",
@@ -75,7 +74,6 @@ class Naming:
         self._storing = 0  # The epoch that is being kept.
         self._challenged: Member | None = None  # The other claim that I look into.
         self._sequence = -1  # Of my last question.
-        self._asked_ms = 0  # When I put it.
         self._answered_ms, self._answered_uuid = 0, b""  # When I last answered another of my name, and whom.
         self._is_me = False  # The last question came back to me.
         self._waiting = False  # `announce` was asked for while something was unsettled.
@@ -194,7 +192,7 @@ class Naming:
     def _ask(self, record: Member, tries: int, now_ms: int) -> None:
         own = self._members.own
         self._sequence = int(self._random.random() * (1 << 32))
-        self._is_me, self._asked_ms = False, now_ms
+        self._is_me = False
         me = Who(self._sequence, own.uuid, own.epoch, now_ms - self.started_ms)
 
         def answered(reply: bytes | None, now_ms: int) -> None:
@@ -255,8 +253,8 @@ class Naming:
         may go on, and ask again.
         """
         mine, theirs = (me.uuid, self._members.own.address), (other.uuid, record.address)
-        since_ms = self._asked_ms - self._profile.probe_interval_ms
-        if self._answered_uuid == other.uuid and self._answered_ms >= since_ms:
+        asked_ms = self.started_ms + me.uptime_ms
+        if self._answered_uuid == other.uuid and self._answered_ms >= asked_ms - self._profile.probe_interval_ms:
             return mine < theirs
         return (-me.uptime_ms, mine) < (-other.uptime_ms, theirs)
 
