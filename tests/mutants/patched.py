@@ -5,6 +5,7 @@ The patch is laid over the module's text as it is imported; nothing is written a
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -31,7 +32,7 @@ class Patching(MetaPathFinder, Loader):
 
     def find_spec(self, fullname, path, target=None):
         """Only that module is ours."""
-        if fullname != self.mutant.module:
+        if fullname != module_of(self.mutant):
             return None
         found = PathFinder.find_spec(fullname, path)
         return importlib.util.spec_from_file_location(fullname, found.origin, loader=self)
@@ -47,14 +48,49 @@ class Patching(MetaPathFinder, Loader):
         self.is_loaded = True
 
 
+def module_of(mutant):
+    """Module that a mutant edits: one."""
+    (module,) = {edit.module for edit in mutant.edits}
+    return module
+
+
 def patched_text(mutant, text):
-    """The text of a module with the patch on it."""
-    for old, new in ((mutant.old, mutant.new), *mutant.also):
-        count = text.count(old)
-        if count != 1:
-            raise ValueError(f"{mutant.name}: {old!r} stands {count} times in {mutant.module}")
-        text = text.replace(old, new)
-    return text
+    """Text of the module with the mutant's edits in it.
+
+    Raises:
+        ValueError: a place does not exist, or its line does not stand there exactly once.
+    """
+    lines = text.splitlines(keepends=True)
+    for edit in mutant.edits:
+        begin, end = span(ast.parse(text), edit.place.partition(":")[2].split("."))
+        found = [at for at in range(begin, end) if lines[at].strip() == edit.line]
+        if len(found) != 1:
+            raise ValueError(f"{mutant.name}: {edit.line!r} stands {len(found)} times in {edit.place}")
+        (at,) = found
+        lines[at] = lines[at].replace(edit.line, edit.instead)
+    return "".join(lines)
+
+
+def span(node, names):
+    """Lines, counted from zero, of the definition or table of that qualified name below a node of the syntax tree."""
+    for name in names:
+        inner = [child for child in node.body if name in defined(child)]
+        if not inner:
+            raise ValueError(f"there is no {'.'.join(names)}")
+        node = inner[-1]
+    return node.lineno - 1, node.end_lineno
+
+
+def defined(statement):
+    """Names that a statement defines."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {target.id for target in targets if isinstance(target, ast.Name)}
+    return set()
 
 
 class Properties:
@@ -126,7 +162,7 @@ def main(mutant):
     sys.meta_path.insert(0, patching)
     with contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
         said = broken(mutant.aims)
-    assert patching.is_loaded, f"{mutant.module} was never imported"
+    assert patching.is_loaded, f"{module_of(mutant)} was never imported"
     sys.stdout.write(json.dumps(said))
 
 

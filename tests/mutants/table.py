@@ -1,259 +1,382 @@
 """The kill table: patches that break membership, tree, and what a node keeps, and what must notice each.
 
-A mutant is a piece of a module's text and what stands there instead.  It is killed when a scenario of
-`tests/simulation/scenarios.py`, or a run of drawn faults, says that a promise is broken: what members *show* is wrong,
-too late, or too much.  An exception or a failed assertion in the patched code kills nothing.
+A mutant edits single lines, each named by its place: module, function (or table), and the line as it stands there
+without its indentation.  So code can move and be laid out anew without a change here.  A mutant is killed when a
+scenario of `tests/simulation/scenarios.py`, or a run of drawn faults, says that a promise is broken: what members
+*show* is wrong, too late, or too much.  An exception or a failed assertion in the patched code kills nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 GOSSIP = "gossipkv.gossip"
 DOCUMENT = "gossipkv.storage.document"
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A patch, and the aims at which it must be seen."""
+class Edit(NamedTuple):
+    """One line of a module, and what stands there instead."""
+
+    place: str  # "module:Class.method", or a function or a table of the module.
+    line: str  # Stands in that place exactly once.
+    instead: str
+
+    @property
+    def module(self) -> str:
+        """Module that the line stands in."""
+        return self.place.partition(":")[0]
+
+
+class Mutant(NamedTuple):
+    """Edits of one module, and the aims at which they must be seen."""
 
     name: str
-    module: str
-    old: str  # Stands in the module exactly once.
-    new: str
+    edits: tuple[Edit, ...]
     aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path.  One is enough.
     by: str  # The checker that is expected to speak.
-    also: tuple[tuple[str, str], ...] = ()  # Further places of the same patch: what stands there, what then does.
 
 
 MUTANTS = (
     Mutant(
         "a verdict of a full exchange kills",
-        f"{GOSSIP}.membership.states",
-        "(ALIVE, Said.DEAD_RECORD): SUSPECT,",
-        "(ALIVE, Said.DEAD_RECORD): DEAD,",
+        (
+            Edit(
+                f"{GOSSIP}.membership.states:NEXT",
+                "(ALIVE, Said.DEAD_RECORD): SUSPECT,",
+                "(ALIVE, Said.DEAD_RECORD): DEAD,",
+            ),
+        ),
         ("partitioned",),
         "the_healthy_live",
     ),
     Mutant(
         "a suspicion is not refuted",
-        f"{GOSSIP}.membership.naming",
-        "if (incarnation, state) <= (own.incarnation, own.state):",
-        "if incarnation <= own.incarnation:",
+        (
+            Edit(
+                f"{GOSSIP}.membership.naming:Naming._heard",
+                "if (incarnation, state) <= (own.incarnation, own.state):",
+                "if incarnation <= own.incarnation:",
+            ),
+        ),
         ("partitioned", "lossy"),
         "the_healthy_live",
     ),
     Mutant(
         "a refutation has the accused incarnation",
-        f"{GOSSIP}.membership.naming",
-        "self._members.own = own._replace(incarnation=incarnation + 1)",
-        "self._members.own = own._replace(incarnation=incarnation)",
+        (
+            Edit(
+                f"{GOSSIP}.membership.naming:Naming._heard",
+                "self._members.own = own._replace(incarnation=incarnation + 1)",
+                "self._members.own = own._replace(incarnation=incarnation)",
+            ),
+        ),
         ("partitioned", "lossy"),
         "healed_in_time",
     ),
     Mutant(
         "who was deaf judges at once",
-        f"{GOSSIP}.core",
-        "        if now_ms - self._heard_ms > self._silence_ms:\n",
-        "        if False:\n",
+        (
+            Edit(
+                f"{GOSSIP}.core:Gossip._hear",
+                "if now_ms - self._heard_ms > self._silence_ms:",
+                "if False:",
+            ),
+        ),
         ("starved_together",),
         "the_healthy_live",
     ),
     Mutant(
         "confirmations do not shorten a suspicion",
-        f"{GOSSIP}.membership.suspicion",
-        "self.deadline_ms = min(self.deadline_ms, self._started_ms + time_ms)",
-        "self.deadline_ms = self._started_ms + self._most_ms",
+        (
+            Edit(
+                f"{GOSSIP}.membership.suspicion:Suspicion.confirm",
+                "self.deadline_ms = min(self.deadline_ms, self._started_ms + time_ms)",
+                "self.deadline_ms = self._started_ms + self._most_ms",
+            ),
+        ),
         ("crashes",),
         "the_dead_are_found",
     ),
     Mutant(
         "an older statement is believed",
-        f"{GOSSIP}.membership.beliefs",
-        "        return record.rank > known.rank\n",
-        "        return record.epoch >= known.epoch\n",
+        (
+            Edit(
+                f"{GOSSIP}.membership.beliefs:_beats",
+                "return record.rank > known.rank",
+                "return record.epoch >= known.epoch",
+            ),
+        ),
         ("restarts", "corrupted", "remembered"),
         "ranks_never_fall",
     ),
     Mutant(
         "a late verdict is believed",
-        f"{GOSSIP}.membership.beliefs",
-        "        if rank > known.rank:\n            statement",
-        "        if said.epoch >= known.epoch and said.state is not known.state:\n            statement",
+        (
+            Edit(
+                f"{GOSSIP}.membership.beliefs:Beliefs.judged",
+                "if rank > known.rank:",
+                "if said.epoch >= known.epoch and said.state is not known.state:",
+            ),
+        ),
         ("partitioned", "lossy", "3", "5", "8"),
         "ranks_never_fall",
     ),
     Mutant(
         "the dead are forgotten at once",
-        f"{GOSSIP}.membership.beliefs",
-        "        retention = self._profile.dead_retention_ms\n",
-        "        retention = 1000\n",
-        ("remembered",),
-        "the_dead_are_remembered",
         (
-            (
-                "            self._forgets_ms = now_ms + self._profile.dead_retention_ms\n",
-                "            self._forgets_ms = now_ms + 1000\n",
+            Edit(
+                f"{GOSSIP}.membership.beliefs:Beliefs._forget_old",
+                "retention = self._profile.dead_retention_ms",
+                "retention = 1000",
+            ),
+            Edit(
+                f"{GOSSIP}.membership.beliefs:Beliefs._remember",
+                "self._forgets_ms = now_ms + self._profile.dead_retention_ms",
+                "self._forgets_ms = now_ms + 1000",
             ),
         ),
+        ("remembered",),
+        "the_dead_are_remembered",
     ),
     Mutant(
         "no indirect probes",
-        f"{GOSSIP}.membership.detector",
-        "helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)",
-        "helpers = self._members.draw(self._random, 0, member.id)",
+        (
+            Edit(
+                f"{GOSSIP}.membership.detector:Detector._ask_others",
+                "helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)",
+                "helpers = self._members.draw(self._random, 0, member.id)",
+            ),
+        ),
         ("cut_pairs",),
         "the_healthy_are_not_suspected",
     ),
     Mutant(
         "no TCP fallback",
-        f"{GOSSIP}.membership.detector",
-        "            self._prober.read_reply(reply, now_ms)\n",
-        "            pass\n",
+        (
+            Edit(
+                f"{GOSSIP}.membership.detector:Detector._answered",
+                "self._prober.read_reply(reply, now_ms)",
+                "pass",
+            ),
+        ),
         ("only_connections",),
         "the_healthy_live",
     ),
     Mutant(
         "a departure is not told",
-        f"{GOSSIP}.core",
-        "        self.members.own = self.members.own._replace(state=State.LEFT)\n",
-        "",
+        (
+            Edit(
+                f"{GOSSIP}.core:Gossip.leave",
+                "self.members.own = self.members.own._replace(state=State.LEFT)",
+                "pass",
+            ),
+        ),
         ("leave",),
         "leavers_are_gone",
     ),
     Mutant(
         "a wrong checksum is no matter",
-        f"{GOSSIP}.envelope",
-        'raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")',
-        "pass",
+        (
+            Edit(
+                f"{GOSSIP}.envelope:Envelope.unwrap",
+                'raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")',
+                "pass",
+            ),
+        ),
         ("corrupted",),
         "only_real_states",
     ),
     Mutant(
         "any cluster will do",
-        f"{GOSSIP}.envelope",
-        "if packet[3:_ID_AT] != self._mark:",
-        "if False:",
+        (
+            Edit(
+                f"{GOSSIP}.envelope:Envelope._foreign",
+                "if packet[3:_ID_AT] != self._mark:",
+                "if False:",
+            ),
+        ),
         ("two_clusters",),
         "clusters_never_mix",
     ),
     Mutant(
         "rumours are told once",
-        f"{GOSSIP}.profile",
-        "return max(self.retransmit_floor, self.retransmit_multiplier * math.ceil(math.log10(members + 1)))",
-        "return 1",
+        (
+            Edit(
+                f"{GOSSIP}.profile:Profile.retransmits",
+                "return max(self.retransmit_floor, self.retransmit_multiplier * math.ceil(math.log10(members + 1)))",
+                "return 1",
+            ),
+        ),
         ("rumours_alone",),
         "changes_spread",
     ),
     Mutant(
         "equal hashes for unequal branches",
-        f"{GOSSIP}.state_hash",
-        "version = head.version if head.epoch == member.epoch else 0",
-        "version = 0",
+        (
+            Edit(
+                f"{GOSSIP}.state_hash:StateHash._hash_of",
+                "version = head.version if head.epoch == member.epoch else 0",
+                "version = 0",
+            ),
+        ),
         ("silent_change",),
         "changes_spread",
     ),
     Mutant(
         "nobody exchanges on a difference",
-        f"{GOSSIP}.exchange",
-        "        if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:\n",
-        "        if False:\n",
+        (
+            Edit(
+                f"{GOSSIP}.exchange:Exchange.differs",
+                "if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:",
+                "if False:",
+            ),
+        ),
         ("silent_change", "withdrawn"),
         "changes_spread",
     ),
     Mutant(
         "never isolated",
-        f"{GOSSIP}.core",
-        "return now_ms - self._heard_ms > self._profile.suspicion_least_ms(self.members.reachable) // 2",
-        "return False",
+        (
+            Edit(
+                f"{GOSSIP}.core:Gossip.isolated",
+                "return now_ms - self._heard_ms > self._profile.suspicion_least_ms(self.members.reachable) // 2",
+                "return False",
+            ),
+        ),
         ("alone",),
         "isolated_says_so",
     ),
     Mutant(
         "half a transfer is shown",
-        f"{GOSSIP}.tree.branch",
-        "        if staged.reach < staged.target:\n            self._staged = staged\n",
-        "        if False:\n            self._staged = staged\n",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:Branch.apply",
+                "if staged.reach < staged.target:",
+                "if False:",
+            ),
+        ),
         ("large_branches",),
         "only_real_states",
     ),
     Mutant(
         "deltas are laid over missing tombstones",
-        f"{GOSSIP}.tree.branch",
-        "delta.since <= self.reach and delta.target >= self.target and delta.floor <= max(delta.since, self.oldest)",
-        "delta.since <= self.reach and delta.target >= self.target",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:_Staged.continues",
+                "delta.since <= self.reach and delta.target >= self.target"
+                " and delta.floor <= max(delta.since, self.oldest)",
+                "delta.since <= self.reach and delta.target >= self.target",
+            ),
+        ),
         ("tests/unit/gossip/tree/test_branch_properties.py",),
         "property",
     ),
     Mutant(
         "a whole branch is laid over the old one",
-        f"{GOSSIP}.tree.branch",
-        "step = self._swap(staged.changes.values()) if staged.reset else self._overlay(staged.changes.values())",
-        "step = self._overlay(staged.changes.values())",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:Branch._commit",
+                "step = self._swap(staged.changes.values()) if staged.reset"
+                " else self._overlay(staged.changes.values())",
+                "step = self._overlay(staged.changes.values())",
+            ),
+        ),
         ("withdrawn",),
         "healed_in_time",
     ),
     Mutant(
         "collected tombstones do not matter",
-        f"{GOSSIP}.tree.chunks",
-        "    reset = since < floor\n",
-        "    reset, floor = False, min(since, floor)\n",
+        (
+            Edit(
+                f"{GOSSIP}.tree.chunks:chunks",
+                "reset = since < floor",
+                "reset, floor = False, min(since, floor)",
+            ),
+        ),
         ("withdrawn",),
         "healed_in_time",
     ),
     Mutant(
         "a gap is jumped",
-        f"{GOSSIP}.tree.branch",
-        "        if delta.since > (0 if delta.reset else self.version):\n",
-        "        if False:\n",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:Branch._transfer",
+                "if delta.since > (0 if delta.reset else self.version):",
+                "if False:",
+            ),
+        ),
         ("large_branches", "withdrawn"),
         "only_real_states",
     ),
     Mutant(
         "the dead are shown",
-        f"{GOSSIP}.tree.tree",
-        "alive = member.state is State.ALIVE and",
-        "alive = member.state is not State.LEFT and",
+        (
+            Edit(
+                f"{GOSSIP}.tree.tree:Tree._show",
+                "alive = member.state is State.ALIVE and branch.version >= branch.seen",
+                "alive = member.state is not State.LEFT and branch.version >= branch.seen",
+            ),
+        ),
         ("crashes",),
         "only_the_live_are_shown",
     ),
     Mutant(
         "a watcher is not told of deaths",
-        f"{GOSSIP}.tree.tree",
-        "if moved or before is None or before.state is not member.state:",
-        "if moved and member.state is State.ALIVE:",
+        (
+            Edit(
+                f"{GOSSIP}.tree.tree:Tree.on_member",
+                "if moved or before is None or before.state is not member.state:",
+                "if moved and member.state is State.ALIVE:",
+            ),
+        ),
         ("crashes",),
         "watchers_miss_nothing",
     ),
     Mutant(
         "a document is not synced",
-        DOCUMENT,
-        "            files.sync(descriptor)\n",
-        "",
+        (
+            Edit(
+                f"{DOCUMENT}:write_document",
+                "files.sync(descriptor)",
+                "pass",
+            ),
+        ),
         ("power_losses",),
         "comes_back_as_itself",
     ),
     Mutant(
         "the name of a document is not synced",
-        DOCUMENT,
-        "    files.sync_directory(Path(target).parent)\n",
-        "",
+        (
+            Edit(
+                f"{DOCUMENT}:write_document",
+                "files.sync_directory(Path(target).parent)",
+                "pass",
+            ),
+        ),
         ("1", "4", "13"),
         "comes_back_as_itself",
     ),
     Mutant(
         "a document is written in its place",
-        DOCUMENT,
-        'beside = f"{target}.tmp"',
-        "beside = target",
+        (
+            Edit(
+                f"{DOCUMENT}:write_document",
+                'beside = f"{target}.tmp"',
+                "beside = target",
+            ),
+        ),
         ("power_losses",),
         "comes_back_as_itself",
     ),
     Mutant(
         "a start does not keep its epoch",
-        "gossipkv.dataset.node_document",
-        "epoch=known.epoch + 1)\n    write_node(files, path, record)\n",
-        "epoch=known.epoch + 1)\n    write_node(files, path, known)\n",
+        (
+            Edit(
+                "gossipkv.dataset.node_document:begin",
+                "write_node(files, path, record)",
+                "write_node(files, path, known)",
+            ),
+        ),
         ("restarts",),
         "comes_back_as_itself",
     ),

@@ -6,15 +6,14 @@ import importlib.util
 import json
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from gossipkv.gossip import packets
 from gossipkv.gossip.packets import Malformed
-from tests.mutants.patched import is_a_property, patched_text
-from tests.mutants.table import MUTANTS, Mutant
+from tests.mutants.patched import is_a_property, module_of, patched_text
+from tests.mutants.table import MUTANTS, Edit, Mutant
 from tests.simulation.scenarios import SCENARIOS
 
 LEAST = 12
@@ -36,8 +35,26 @@ def test_there_are_enough():
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_it_is_a_patch_of_the_code_as_it_is(mutant):
     """What it replaces stands there once, and what comes of it is Python."""
-    text = source(mutant.module)
-    compile(patched_text(mutant, text), mutant.module, "exec")
+    module = module_of(mutant)
+    text = source(module)
+    patched = patched_text(mutant, text)
+    assert patched != text
+    compile(patched, module, "exec")
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("gossipkv.gossip.tree.branch:Branch.apply", "no such line"),
+        ("gossipkv.gossip.tree.branch:Branch.apply", "return None"),  # More than once.
+        ("gossipkv.gossip.tree.branch:Branch.no_such_method", "return None"),
+    ],
+)
+def test_a_place_that_is_not_there_is_seen(place, line):
+    """A line that stands elsewhere, or more than once, is not patched in silence."""
+    mutant = Mutant("lost", (Edit(place, line, "pass"),), (), "")
+    with pytest.raises(ValueError, match=r"stands \d times|there is no"):
+        patched_text(mutant, source(module_of(mutant)))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -48,7 +65,8 @@ def test_it_is_killed(mutant):
 
 
 PROPERTIES = "tests/unit/gossip/tree/test_branch_properties.py"
-APPLY = "        if delta.target <= self.version or delta.target < self.seen:\n"
+APPLY = "gossipkv.gossip.tree.branch:Branch.apply"
+TRANSFER = "staged = self._transfer(delta)"
 
 RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is None, delta"}
 
@@ -57,9 +75,9 @@ RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is No
 @pytest.mark.parametrize("error", [KeyError, AssertionError])
 def test_what_only_raises_is_not_killed(error, aim):
     """An exception or an assertion in the patched function is told, and kills nothing, whatever the aim."""
-    mutant = Mutant("raises", "gossipkv.gossip.tree.branch", APPLY, f"        {RAISED[error]}\n{APPLY}", (aim,), "")
-    run = "from tests.mutants import patched, table\npatched.main(table.Mutant(**{}))"
-    said = child("-c", run.format(asdict(mutant)))
+    mutant = Mutant("raises", (Edit(APPLY, TRANSFER, RAISED[error]),), (aim,), "")
+    run = "from tests.mutants.patched import main\nfrom tests.mutants.table import Edit, Mutant\nmain({!r})"
+    said = child("-c", run.format(mutant))
     assert killers(said) == set()
     assert error.__name__ in said[aim]["raised"]
 
