@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
 
-from gossipkv import quantity
 from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json, shown
 from gossipkv.cli.screen import description, progress, size_text
-from gossipkv.database_settings import FORMATS, PRESHARDED
-from gossipkv.dataset.build_job import BuildJob
-from gossipkv.dataset.build_steps import Lanes, Means, perform
-from gossipkv.dataset.declared import Declared, write_declared
-from gossipkv.dataset.destination import LocalDestination
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.build.steps import Lanes, Means, perform
+from gossipkv.dataset.build.workers import cores
 from gossipkv.dataset.formats.reading import Reading
-from gossipkv.dataset.lanes import cores
-from gossipkv.dataset.manifest import Manifest, to_body
-from gossipkv.dataset.remote import files_of
-from gossipkv.dataset.source import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.local.manifest import Manifest, to_body
+from gossipkv.dataset.offline.destinations import LocalDestination
+from gossipkv.dataset.source.declared_partitions import Declared, write_declared
+from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
+from gossipkv.dataset.source.remote import files_of
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS
-from gossipkv.masking import is_url
+from gossipkv.settings import quantity
+from gossipkv.settings.databases import FORMATS, PRESHARDED
+from gossipkv.settings.masking import is_url
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.environment import Entry
+    from gossipkv.environment.seam import Entry
     from gossipkv.wire.rpc import Value
 
 _SOME: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")

@@ -18,12 +18,12 @@ from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, draw, duration_text
-from gossipkv.cluster import Cluster, NodeFailed, NodeStatus, NotUp
-from gossipkv.cluster.control import command
-from gossipkv.cluster.plan import MAX_NODES, is_path, known
-from gossipkv.cluster.status import signal_name
-from gossipkv.config import Config
 from gossipkv.errors import LocalError
+from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
+from gossipkv.launcher.control import command
+from gossipkv.launcher.plan import MAX_NODES, is_path, known
+from gossipkv.launcher.status import signal_name
+from gossipkv.settings.config import Config
 
 WATCH_S: Final = 0.5
 STYLES: Final = {"ready": "green", "starting": "yellow", "stopped": "yellow", "ended": "red"}

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.dataset.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
-from gossipkv.dataset.node_document import NODE, NODE_FORMAT
-from gossipkv.dataset.source import DECLARED_FILE, SUCCESS_FILE
-from gossipkv.dataset.version import open_partition, read_version
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.local.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
+from gossipkv.dataset.local.node_document import NODE, NODE_FORMAT
+from gossipkv.dataset.local.version import open_partition, read_version
+from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError, StorageError, UnsupportedFormat
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import Body, decode

@@ -10,8 +10,9 @@ import click
 
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
-from gossipkv.gossip import keyfile, keyring
-from gossipkv.gossip.keyring import KEY_BYTES, KEY_ID_BYTES
+from gossipkv.gossip.packets import key_ring
+from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES
+from gossipkv.gossip.shell import key_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ def new(path: Path) -> None:
     if path.exists():
         raise click.BadParameter(f"{path} exists; `gossipkv keys install` adds a key to it", param_hint="FILE")
     one = _drawn()
-    keyfile.write_text(path, keyring.line_of(one))
+    key_file.write_text(path, key_ring.line_of(one))
     click.echo(one.id.hex())
 
 
@@ -57,7 +58,7 @@ def new(path: Path) -> None:
 @JSON
 def list_keys(path: Path, *, as_json: bool) -> None:
     """Write the ids of the keys in FILE, never the keys; the first one seals."""
-    ids = [one.id.hex() for one in keyfile.read(path)]
+    ids = [one.id.hex() for one in key_file.read(path)]
     if as_json:
         print_json([{"key_id": one, "seals": one == ids[0]} for one in ids])
     else:
@@ -76,8 +77,8 @@ def list_keys(path: Path, *, as_json: bool) -> None:
 )
 def install(path: Path, other: Path | None) -> None:
     """Add a new key to FILE, behind the others, and write its id."""
-    added = (_drawn(),) if other is None else keyfile.read(other)
-    _change(path, lambda text: keyring.installed(text, added, str(path)))
+    added = (_drawn(),) if other is None else key_file.read(other)
+    _change(path, lambda text: key_ring.installed(text, added, str(path)))
     for one in added:
         click.echo(one.id.hex())
 
@@ -87,7 +88,7 @@ def install(path: Path, other: Path | None) -> None:
 @KEY_ID
 def use(path: Path, chosen: bytes) -> None:
     """Move a key of FILE to the front: it seals from then on."""
-    _change(path, lambda text: keyring.used(text, chosen, str(path)))
+    _change(path, lambda text: key_ring.used(text, chosen, str(path)))
 
 
 @keys.command()
@@ -95,19 +96,19 @@ def use(path: Path, chosen: bytes) -> None:
 @KEY_ID
 def remove(path: Path, chosen: bytes) -> None:
     """Take a key out of FILE; not the one that seals."""
-    _change(path, lambda text: keyring.removed(text, chosen, str(path)))
+    _change(path, lambda text: key_ring.removed(text, chosen, str(path)))
 
 
-def _drawn() -> keyring.Key:
-    return keyring.key(secrets.token_bytes(KEY_BYTES))
+def _drawn() -> key_ring.Key:
+    return key_ring.key(secrets.token_bytes(KEY_BYTES))
 
 
 def _change(path: Path, edit: Callable[[str], str]) -> None:
     """Replace the file by what the edit makes of it; what is refused leaves it alone."""
-    before = keyfile.read_text(path)
+    before = key_file.read_text(path)
     after = edit(before)
-    if keyring.parse(after, str(path)) == keyring.parse(before, str(path)):
+    if key_ring.parse(after, str(path)) == key_ring.parse(before, str(path)):
         note(f"{path}: nothing to change")
         return
-    keyfile.write_text(path, after)
+    key_file.write_text(path, after)
     note(f"{path}: changed; copy it to every node and send each SIGHUP before the next change")

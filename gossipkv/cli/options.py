@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv import quantity
 from gossipkv.address import Address, parse_address
 from gossipkv.client import blocking
+from gossipkv.settings import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

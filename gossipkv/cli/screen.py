@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, TextColumn
 from rich.text import Text
 
-from gossipkv import quantity
 from gossipkv.cli.output import printable
+from gossipkv.settings import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,14 +13,14 @@ from rich.text import Text
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
 from gossipkv.cli.screen import add_row, console, draw
-from gossipkv.config import SETTINGS, Config, load
-from gossipkv.database_settings import DATABASE_SETTINGS, DatabaseSetting, DatabaseSettings
-from gossipkv.masking import MASK, Option, is_place, leaves, mask_url
+from gossipkv.settings.config import SETTINGS, Config, load
+from gossipkv.settings.databases import DATABASE_SETTINGS, DatabaseSetting, DatabaseSettings
+from gossipkv.settings.masking import MASK, Option, is_place, leaves, mask_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gossipkv.setting import Setting
+    from gossipkv.settings.setting import Setting
     from gossipkv.wire.rpc import Value
 
 
@@ -62,7 +62,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Flag]) -> Config:
     """The effective settings of a command that has `setting_options`.
 
     Raises:
-        ConfigError: see `gossipkv.config.load`.
+        ConfigError: see `gossipkv.settings.config.load`.
     """
     given = {name: _text(value) for name, value in flags.items()}
     return load(file, os.environ, {name: text for name, text in given.items() if text is not None})

@@ -10,17 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.partition_set import VersionReport, finish_version
-    from gossipkv.dataset.partition_writer import PartitionReport, partition_of, write_partition
+    from gossipkv.dataset.offline.finish import VersionReport, finish_version
+    from gossipkv.dataset.offline.writer import PartitionReport, partition_of, write_partition
 
 __all__ = ["PartitionReport", "VersionReport", "finish_version", "partition_of", "write_partition"]
 
 _HOMES = {
-    "PartitionReport": "partition_writer",
-    "VersionReport": "partition_set",
-    "finish_version": "partition_set",
-    "partition_of": "partition_writer",
-    "write_partition": "partition_writer",
+    "PartitionReport": "offline.writer",
+    "VersionReport": "offline.finish",
+    "finish_version": "offline.finish",
+    "partition_of": "offline.writer",
+    "write_partition": "offline.writer",
 }
 
 

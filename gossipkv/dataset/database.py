@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.dataset.build import Build, Loads, trouble_of
+from gossipkv.dataset.build.disk_space import POLL_MS, NoRoom
+from gossipkv.dataset.build.parent import Build, Loads, trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
-from gossipkv.dataset.making import Making, Wanted
-from gossipkv.dataset.notices import Notices
-from gossipkv.dataset.room import POLL_MS, NoRoom
-from gossipkv.dataset.source import SourceVersion
-from gossipkv.dataset.version import Version, open_version
+from gossipkv.dataset.local.version import Version, open_version
+from gossipkv.dataset.repeated_warnings import Notices
+from gossipkv.dataset.source.listing import SourceVersion
+from gossipkv.dataset.version_build import Making, Wanted
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from gossipkv.database_settings import DatabaseSettings
-    from gossipkv.dataset.looks import Looks
-    from gossipkv.dataset.source import Source
-    from gossipkv.dataset.store import DataDirectory
-    from gossipkv.environment import Threads
+    from gossipkv.dataset.local.store import DataDirectory
+    from gossipkv.dataset.source.listing import Source
+    from gossipkv.dataset.source.look_threads import Looks
+    from gossipkv.environment.seam import Threads
+    from gossipkv.settings.databases import DatabaseSettings
 
 # While a version retires, how often its requests are counted at most and at least.
 SHORTEST_COUNT_MS = 50

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import report
-from gossipkv.dataset.build import Build, Loads, build_in_child
+from gossipkv.dataset.build.parent import Build, Loads, build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database, Shared
-from gossipkv.dataset.looks import Looks
-from gossipkv.dataset.notices import Notices
-from gossipkv.dataset.source import Source
+from gossipkv.dataset.repeated_warnings import Notices
+from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.look_threads import Looks
 from gossipkv.errors import Corrupt, SourceError
+from gossipkv.settings.databases import DatabaseSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gossipkv.dataset.store import DataDirectory
-    from gossipkv.dataset.version import Version
-    from gossipkv.environment import Threads
+    from gossipkv.dataset.local.store import DataDirectory
+    from gossipkv.dataset.local.version import Version
+    from gossipkv.environment.seam import Threads
     from gossipkv.errors import Detail
-    from gossipkv.masking import Option
+    from gossipkv.settings.masking import Option
 
 # A source that hangs does not keep a node from serving what it has.
 FIRST_SCAN_S = 30.0

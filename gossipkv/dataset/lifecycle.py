@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.dataset.source import SourceVersion
+    from gossipkv.dataset.source.listing import SourceVersion
 
 FIRST_RETRY_MS = 1_000
 LAST_RETRY_MS = 60_000

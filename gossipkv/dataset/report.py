@@ -9,7 +9,7 @@ from gossipkv.dataset.lifecycle import State
 if TYPE_CHECKING:
     from gossipkv.dataset.database import Database
     from gossipkv.dataset.lifecycle import Life
-    from gossipkv.dataset.manifest import Manifest
+    from gossipkv.dataset.local.manifest import Manifest
     from gossipkv.errors import Detail
 
 

@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.gossip import packets
-from gossipkv.gossip.digests import FIRST, LAST
+from gossipkv.gossip.anti_entropy.digests import FIRST, LAST
+from gossipkv.gossip.anti_entropy.exchange import Exchange
 from gossipkv.gossip.effects import Changed, Remember
-from gossipkv.gossip.envelope import NO_CLUSTER, Dropped, Envelope, cluster_id_of
-from gossipkv.gossip.exchange import Exchange
-from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.member import REACHABLE, Member, State, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.detector import Detector
-from gossipkv.gossip.membership.ground import Ground
 from gossipkv.gossip.membership.joining import Joining, flags_of
 from gossipkv.gossip.membership.members import Members
-from gossipkv.gossip.membership.naming import Naming
 from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.rumours import Rumours
+from gossipkv.gossip.membership.self_identity import Naming
+from gossipkv.gossip.membership.shared_state import Ground
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
-from gossipkv.gossip.packets import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import NO_CLUSTER, Dropped, Envelope, cluster_id_of
+from gossipkv.gossip.packets.fields import Malformed
+from gossipkv.gossip.packets.messages import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     from gossipkv.gossip.chance import Random
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.membership.members import Peer
-    from gossipkv.gossip.packets import Known
+    from gossipkv.gossip.packets.messages import Known
     from gossipkv.gossip.profile import Profile
 
 
 _PING, _ACK, _NACK, _PING_REQUEST, _GOSSIP, _SYNC, _WHO = (
     bytes((kind,))
     for kind in (
-        packets.PING,
-        packets.ACK,
-        packets.NACK,
-        packets.PING_REQUEST,
-        packets.GOSSIP,
-        packets.SYNC,
-        packets.WHO,
+        messages.PING,
+        messages.ACK,
+        messages.NACK,
+        messages.PING_REQUEST,
+        messages.GOSSIP,
+        messages.SYNC,
+        messages.WHO,
     )
 )
 REMEMBERED = 64  # Addresses kept for the next start: one of them will do.
@@ -184,7 +184,7 @@ class Gossip:
         except Dropped as dropped:
             self.counters[f"dropped_{dropped.reason}"] += 1
             if dropped.reason == "cluster_name":
-                return Envelope(self._cluster).wrap(packets.refusal(self._id, self._cluster))
+                return Envelope(self._cluster).wrap(messages.refusal(self._id, self._cluster))
             return None
         except Malformed:
             self.counters["dropped_malformed"] += 1
@@ -258,16 +258,16 @@ class Gossip:
             self.tree.acknowledged(message[SENDER])
 
     def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
-        if len(message) != packets.PING_BYTES:
-            packets.read_ping(message)  # It is whole.
-            self._read(message, packets.PING_BYTES, peer, now_ms)
+        if len(message) != messages.PING_BYTES:
+            messages.read_ping(message)  # It is whole.
+            self._read(message, messages.PING_BYTES, peer, now_ms)
         answer = self._ack_head + message[SEQUENCE] + self._state.value
         if peer is None:
             return answer  # Anybody at all: no more than was sent, and no news that members should have.
         is_there = source is None or source == peer.member.address
         if not (peer.alive and is_there):
             # It must hear what is said of it; or that there is another of its name, at the address in the record.
-            answer += packets.record(peer.member)
+            answer += messages.record(peer.member)
         if is_there and (self._rumours.size or self._tree_rumours.size):
             answer = self._spreading.laden(answer)
         return answer
@@ -285,9 +285,9 @@ class Gossip:
         self._on_ack(message, self._hear(message, now_ms), now_ms)
 
     def _on_ack(self, message: bytes, peer: Peer | None, now_ms: int) -> None:
-        if len(message) != packets.ACK_BYTES:
-            packets.read_ack(message)  # It is whole.
-            self._read(message, packets.ACK_BYTES, peer, now_ms)
+        if len(message) != messages.ACK_BYTES:
+            messages.read_ack(message)  # It is whole.
+            self._read(message, messages.ACK_BYTES, peer, now_ms)
         self._detector.acknowledged(message[SEQUENCE], now_ms)
         if message[ACK_HASH] != self._state.value:
             if peer is not None:
@@ -296,16 +296,16 @@ class Gossip:
             self.tree.acknowledged(message[SENDER])
 
     def _on_other(self, kind: bytes, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:
-        if kind == _GOSSIP and len(message) >= packets.GOSSIP_BYTES:
-            self._read(message, packets.GOSSIP_BYTES, peer, now_ms)
+        if kind == _GOSSIP and len(message) >= messages.GOSSIP_BYTES:
+            self._read(message, messages.GOSSIP_BYTES, peer, now_ms)
         elif kind == _SYNC:
             at = source if peer is None else peer.member.address
             self._exchange.receive(message, at, stranger=peer is None, now_ms=now_ms)
         elif kind == _NACK:
-            packets.read_nack(message)  # It is whole.
+            messages.read_nack(message)  # It is whole.
             self._detector.missed(message[SEQUENCE])
         elif kind == _PING_REQUEST:
-            _, target, address, begin = packets.read_ping_request(message)
+            _, target, address, begin = messages.read_ping_request(message)
             self._read(message, begin, peer, now_ms)
             stranger = peer is None or peer.member.address != source
             self._detector.relay(source, message[SEQUENCE], target, address, stranger=stranger, now_ms=now_ms)
@@ -319,7 +319,7 @@ class Gossip:
     def _read(self, message: bytes, begin: int, peer: Peer | None, now_ms: int) -> None:
         """Parts that rode on a message of that peer, or of a stranger: nobody is asked at an address it may invent."""
         teller = None if peer is None else peer.member.address
-        for part in packets.read_parts(message, begin):
+        for part in messages.read_parts(message, begin):
             if isinstance(part, Verdict):
                 if part.id == self._id:
                     self._naming.judged(part, now_ms)
@@ -362,29 +362,29 @@ class Gossip:
             raise Dropped("cluster_id")
         if kind == _WHO:
             return self._naming.who(message, now_ms)
-        if kind == _PING and packets.read_ping(message)[1] == self._id:
+        if kind == _PING and messages.read_ping(message)[1] == self._id:
             return self._answer_ping(message, None, self._hear(message, now_ms), now_ms)
         return None
 
     def _reply_sync(self, message: bytes, cluster_id: bytes, now_ms: int) -> bytes:
-        flags = packets.read_sync(message)[1]
+        flags = messages.read_sync(message)[1]
         if cluster_id == self._envelope.cluster_id and cluster_id != NO_CLUSTER:
             self._hear(message, now_ms)
             if self._naming.speaks:
                 return self._exchange.reply(message, now_ms=now_ms)
             self._naming.show()
-            records = b"".join(map(packets.record, self.members))
-            return packets.sync(self._id, self._state.value, packets.REPLY) + records
+            records = b"".join(map(messages.record, self.members))
+            return messages.sync(self._id, self._state.value, messages.REPLY) + records
         mine = flags_of(self._joining.as_asked())
         self._joining.asked(cluster_id, flags, message[SENDER], now_ms)
-        return packets.sync(self._id, self._state.value, mine | packets.REPLY)
+        return messages.sync(self._id, self._state.value, mine | messages.REPLY)
 
     def _join_request(self, flags: int, now_ms: int) -> bytes:
         if self._naming.announced:
             return self._exchange.request(flags, now_ms=now_ms)
         # I know nothing, and you need not know of me yet: there may be another of my name.
-        nothing = packets.digest(FIRST, LAST, ())
-        return packets.sync(self._id, self._state.value, flags) + nothing
+        nothing = messages.digest(FIRST, LAST, ())
+        return messages.sync(self._id, self._state.value, flags) + nothing
 
     def _joined(self, message: bytes, address: Address, now_ms: int) -> None:
         self._hear(message, now_ms)
@@ -433,7 +433,7 @@ class Gossip:
     def laden(self, peer: Peer, head: bytes) -> bytes:
         """A message to a peer; when it is not alive here it must hear that first."""
         if not peer.alive and self._profile.lifeguard:
-            head += packets.record(peer.member)
+            head += messages.record(peer.member)
         return self._spreading.laden(head)
 
     def unanswered(self, id_: bytes, now_ms: int) -> None:
@@ -488,7 +488,7 @@ class Gossip:
         self.tree.on_member(own)
         self._exchange.touch(own.id, now_ms=now_ms)
         if self._naming.announced:
-            self._rumours.add(own.id, packets.record(own))
+            self._rumours.add(own.id, messages.record(own))
             self._spreading.news()
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:

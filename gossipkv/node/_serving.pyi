@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Self, final
 
-from gossipkv.environment import Listener
+from gossipkv.environment.seam import Listener
 from gossipkv.node._connection import Core
 
 @final

@@ -11,13 +11,13 @@ import structlog
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment import is_link_local
+from gossipkv.environment.seam import is_link_local
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.environment import Datagrams, Environment, Listener, Sockets
+    from gossipkv.environment.seam import Datagrams, Environment, Listener, Sockets
 
 # Newcomers of one burst that wait to be accepted; the kernel caps it at net.core.somaxconn.
 BACKLOG = 4096

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, final, runtime_checkable
 
 import msgpack
 
-from gossipkv.environment import Listener
+from gossipkv.environment.seam import Listener
 from gossipkv.node._driver import Driver
 from gossipkv.node._serving import Pending, Refused
 from gossipkv.wire.rpc import RESPONSE
@@ -19,7 +19,7 @@ from gossipkv.wire.rpc import RESPONSE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.environment import Clock
+    from gossipkv.environment.seam import Clock
     from gossipkv.node._connection import Core
     from gossipkv.node.pump import MakeLoop
 

@@ -24,17 +24,17 @@ import trio
 
 from gossipkv import __version__
 from gossipkv.address import Address
-from gossipkv.dataset.build import build_in_child
+from gossipkv.dataset.build.parent import build_in_child
+from gossipkv.dataset.build.workers import cores
 from gossipkv.dataset.coalesced import Coalesced
-from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.library import Library, LibrarySettings
-from gossipkv.dataset.store import DataDirectory
+from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.errors import ConfigError, LocalError
 from gossipkv.node._connection import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
-from gossipkv.node.gossiping import Gossiping, read_key_ring
-from gossipkv.node.handlers import Handlers, Identity
+from gossipkv.node.gossip import Gossiping, read_key_ring
+from gossipkv.node.methods import Handlers, Identity
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
 from gossipkv.node.served import Served, serve
@@ -42,11 +42,11 @@ from gossipkv.node.served import Served, serve
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from gossipkv.config import Config
-    from gossipkv.database_settings import DatabaseSettings
-    from gossipkv.dataset.build import Build
-    from gossipkv.environment import Environment, Listener
+    from gossipkv.dataset.build.parent import Build
+    from gossipkv.environment.seam import Environment, Listener
     from gossipkv.node.pump import MakeLoop
+    from gossipkv.settings.config import Config
+    from gossipkv.settings.databases import DatabaseSettings
 
 MACHINES = ("x86_64", "aarch64")
 

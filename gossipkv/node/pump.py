@@ -18,12 +18,12 @@ import trio
 
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.node._serving import Pending, Refused
-from gossipkv.node.handlers import Waiting
+from gossipkv.node.methods import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from gossipkv.environment import Listener, Sockets
+    from gossipkv.environment.seam import Listener, Sockets
     from gossipkv.node._connection import Core
 
 # How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.

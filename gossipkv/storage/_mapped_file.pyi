@@ -5,7 +5,7 @@ from typing import Self
 from _typeshed import ReadableBuffer
 from typing_extensions import disjoint_base
 
-from gossipkv.environment import Files
+from gossipkv.environment.seam import Files
 
 READ: int
 HEADER_MAGIC: bytes

@@ -1,6 +1,6 @@
 from typing import final
 
-from gossipkv.environment import Files
+from gossipkv.environment.seam import Files
 from gossipkv.storage._scratch import Spool
 
 @final

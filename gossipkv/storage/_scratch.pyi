@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import final
 
-from gossipkv.environment import Files
+from gossipkv.environment.seam import Files
 
 READ_WRITE_NEW: int
 

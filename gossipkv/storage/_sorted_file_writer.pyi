@@ -1,6 +1,6 @@
 from typing import final
 
-from gossipkv.environment import Files
+from gossipkv.environment.seam import Files
 
 WRITE_NEW: int
 HEADER_MAGIC: bytes

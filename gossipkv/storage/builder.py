@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from gossipkv.environment import RealFiles
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
 from gossipkv.storage import compression as _compression  # noqa: F401  Installs the lz4 functions.
 from gossipkv.storage._record_sorter import RecordSorter, seed_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
-    from gossipkv.environment import Files
+    from gossipkv.environment.seam import Files
     from gossipkv.storage._runs import OrderedRecords
     from gossipkv.storage.batch import Batch
 

@@ -32,12 +32,12 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossipkv.environment import WRITE_NEW
+from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from gossipkv.environment import Files
-    from gossipkv.environment import Path as AnyPath
+    from gossipkv.environment.seam import Files
+    from gossipkv.environment.seam import Path as AnyPath
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Body = dict[str, Json]

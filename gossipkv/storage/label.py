@@ -18,7 +18,7 @@ from gossipkv.storage.builder import COMPRESSIONS
 from gossipkv.storage.checksum import crc32c
 
 if TYPE_CHECKING:
-    from gossipkv.environment import Files
+    from gossipkv.environment.seam import Files
 
 FORMAT: Final = 1
 HEADER_BYTES: Final = 64

@@ -27,14 +27,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from gossipkv.environment import READ
+from gossipkv.environment.seam import READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from _typeshed import ReadableBuffer as Buffer
 
-    from gossipkv.environment import Entry, Files, Path
+    from gossipkv.environment.seam import Entry, Files, Path
 
 _Result = TypeVar("_Result")
 

@@ -1,6 +1,6 @@
 """Sealed members in a run: a key file on every machine, and an operator who changes the keys while faults strike.
 
-A change goes as `gossip/keyring.py` says: *install*, *use*, *remove*, each on every machine before the next.  The files
+A change goes as `key_ring.py` says: *install*, *use*, *remove*, each on every machine before the next.  The files
 change one by one; a process that runs reads its file again, one that stands still when it goes on, and one that is
 down at its next start.  So a change done right costs nobody anything, whatever else happens.
 
@@ -12,17 +12,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip.envelope import PREFIX_BYTES, SEALED
-from gossipkv.gossip.keyfile import sealing
-from gossipkv.gossip.keyring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES, key
+from gossipkv.gossip.packets.envelope import PREFIX_BYTES, SEALED
+from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES, key
+from gossipkv.gossip.shell.key_file import sealing
 from gossipkv.testing.scheduler import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.address import Address
-    from gossipkv.gossip.keyring import Key
-    from gossipkv.gossip.sealing import Sealing
+    from gossipkv.gossip.packets.key_ring import Key
+    from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.testing.checkers import Checkers
     from gossipkv.testing.machine import Boot, Machine
     from gossipkv.testing.world import World

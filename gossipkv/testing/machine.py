@@ -1,6 +1,6 @@
 """A machine: a disk, a clock, an address, and a process that runs a core.
 
-The process is the shell that production has (`gossip/agent.py`) without its waiting: it hands the core datagrams,
+The process is the shell that production has (`gossip/shell/agent.py`) without its waiting: it hands the core datagrams,
 answers, and the time, and performs the effects in order.  What a machine may suffer:
 
     crash       the process ends between two steps, after a datagram, or around a step of a write; the disk stays
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.gossip.effects import Ask, Changed, Remember, Send, Stop, Store
-from gossipkv.gossip.envelope import NO_CLUSTER
+from gossipkv.gossip.packets.envelope import NO_CLUSTER
 from gossipkv.testing.calls import Call
 from gossipkv.testing.clocks import Clocks
 from gossipkv.testing.disk import Disk
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.address import Address
-    from gossipkv.dataset.node_document import NodeRecord
+    from gossipkv.dataset.local.node_document import NodeRecord
     from gossipkv.gossip.effects import Effect
     from gossipkv.testing.world import World
 

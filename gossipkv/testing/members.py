@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.envelope import Envelope, Seal
+from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.testing.history import core_of
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.gossip.member import State
+    from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.gossip.profile import Profile
-    from gossipkv.gossip.sealing import Sealing
     from gossipkv.testing.machine import Boot, Core, Machine
 
 MOST_FORMING_US = 300 * SECOND

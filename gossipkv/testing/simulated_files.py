@@ -23,13 +23,13 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gossipkv.environment import READ, Entry
+from gossipkv.environment.seam import READ, Entry
 from gossipkv.testing.faulty_files import Crash
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
-    from gossipkv.environment import Path
+    from gossipkv.environment.seam import Path
 
 SECTOR_BYTES = 512
 

@@ -14,10 +14,10 @@ import sys
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build_child import Order
-from gossipkv.dataset.build_job import BuildJob
-from gossipkv.dataset.source import Source
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.build.child import Order
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.source.listing import Source
+from gossipkv.environment.real_files import RealFiles
 from tests.bench import goals
 from tests.bench.data import SEED
 from tests.bench.machine import size_on_disk

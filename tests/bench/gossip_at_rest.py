@@ -25,11 +25,11 @@ import trio
 from gossipkv.address import Address
 from gossipkv.cli import logs
 from gossipkv.client import blocking
-from gossipkv.gossip.agent import Agent
+from gossipkv.environment.trio_world import real
 from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope
 from gossipkv.gossip.profile import PROFILES
-from gossipkv.reality import real
+from gossipkv.gossip.shell.agent import Agent
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_request, response
 

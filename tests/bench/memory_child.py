@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 
-from gossipkv.dataset import build_child
+from gossipkv.dataset.build import child
 
 
 def main() -> int:
     """What the child says, then its peak."""
-    status = build_child.main()
-    print(build_child.peak_bytes())
+    status = child.main()
+    print(child.peak_bytes())
     return status
 
 

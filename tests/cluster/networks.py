@@ -16,7 +16,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from gossipkv.cluster import Place
+from gossipkv.launcher import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.address import parse_address
-from gossipkv.cluster import Cluster
 from gossipkv.errors import GossipKVError
+from gossipkv.launcher import Cluster
 from tests.cluster.views import LOGGED, Views, alive, names
 from tests.fuzz.datagrams import NOISE, SHARES, Stranger, member_id
 from tests.oracle import packets as oracle

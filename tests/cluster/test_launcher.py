@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.cluster import Cluster, NodeFailed, NotUp, launcher
 from gossipkv.errors import ConfigError, LocalError, Unavailable
+from gossipkv.launcher import Cluster, NodeFailed, NotUp
+from gossipkv.launcher import cluster as launcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -342,7 +343,7 @@ def test_a_thread_may_start_a_cluster(tmp_path):
 FORKING = """
 import json, os, signal, sys, time
 from pathlib import Path
-from gossipkv.cluster import Cluster
+from gossipkv.launcher import Cluster
 
 cluster = Cluster(Path(sys.argv[1]), nodes=1)
 nodes = [node.process for node in cluster.up()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.cluster import Cluster
+from gossipkv.launcher import Cluster
 from tests.cluster import networks
 from tests.cluster.networks import Network
 from tests.cluster.views import LOGGED, Views, alive, names

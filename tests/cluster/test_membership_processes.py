@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.client import blocking
-from gossipkv.cluster import Cluster
+from gossipkv.launcher import Cluster
 from tests.cluster.hostile_peers import StarvedError, patient
 from tests.cluster.views import LOGGED, NAME, PATIENCE_S, Views, alive, names
 

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from gossipkv.cluster import Cluster
+from gossipkv.launcher import Cluster
 from tests.cluster.views import LOGGED, PATIENCE_S, Views, alive, names
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from gossipkv.errors import GossipKVError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gossipkv.cluster import Cluster
+    from gossipkv.launcher import Cluster
 
 PATIENCE_S = 120.0  # Seconds do; but sixteen nodes may share two busy cores with others.
 POLL_S = 0.2

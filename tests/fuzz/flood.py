@@ -16,12 +16,12 @@ from collections import Counter
 from pathlib import Path
 
 from gossipkv.address import Address
-from gossipkv.gossip import packets
 from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.envelope import Envelope, Seal
-from gossipkv.gossip.keyring import key
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Envelope, Seal
+from gossipkv.gossip.packets.key_ring import key
+from gossipkv.gossip.packets.sealing import Sealing
 from gossipkv.gossip.profile import LAN
-from gossipkv.gossip.sealing import Sealing
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.fuzz.datagrams import NOISE, SHARES, Stranger, member_id
 from tests.oracle import packets as oracle
@@ -159,7 +159,7 @@ def request(link: Flooded, node: Node, packet: bytes) -> None:
     counts = link.drops()[node.me.name]
     answer = node.core.reply(packet, now_ms=link.now_ms)
     dropped = link.drops()[node.me.name] - counts
-    refusal = Envelope("c").wrap(packets.refusal(member_id(node.me.name), "c"))
+    refusal = Envelope("c").wrap(messages.refusal(member_id(node.me.name), "c"))
     if answer is None or answer == refusal:
         assert dropped.total() == 1
         assert (answer is None) is ("cluster_name" not in dropped)

@@ -4,9 +4,10 @@ import random
 
 import pytest
 
-from gossipkv.dataset import manifest, source
-from gossipkv.dataset.identity import Identity
+from gossipkv.dataset.local import manifest
+from gossipkv.dataset.source import listing
 from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.placement.identity import Identity
 from gossipkv.storage import document
 
 ROUNDS = 100_000
@@ -97,7 +98,7 @@ def test_no_name_leads_out_of_a_directory(seed):
     accepted = 0
     for _ in range(10_000):
         name = "".join(rng.choice("aZ0-_./\\\0 \n~é") for _ in range(rng.randrange(5)))
-        if source.is_name(name):
+        if listing.is_name(name):
             accepted += 1
             assert name
             assert not set(name) & set("./\\\0 \n~é")

@@ -53,7 +53,7 @@ MUTANTS = (
         "a suspicion is not refuted",
         (
             Edit(
-                f"{GOSSIP}.membership.naming:Naming._heard",
+                f"{GOSSIP}.membership.self_identity:Naming._heard",
                 "if (incarnation, state) <= (own.incarnation, own.state):",
                 "if incarnation <= own.incarnation:",
             ),
@@ -65,7 +65,7 @@ MUTANTS = (
         "a refutation has the accused incarnation",
         (
             Edit(
-                f"{GOSSIP}.membership.naming:Naming._heard",
+                f"{GOSSIP}.membership.self_identity:Naming._heard",
                 "self._members.own = own._replace(incarnation=incarnation + 1)",
                 "self._members.own = own._replace(incarnation=incarnation)",
             ),
@@ -178,7 +178,7 @@ MUTANTS = (
         "a wrong checksum is no matter",
         (
             Edit(
-                f"{GOSSIP}.envelope:Envelope.unwrap",
+                f"{GOSSIP}.packets.envelope:Envelope.unwrap",
                 'raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")',
                 "pass",
             ),
@@ -190,7 +190,7 @@ MUTANTS = (
         "any cluster will do",
         (
             Edit(
-                f"{GOSSIP}.envelope:Envelope._foreign",
+                f"{GOSSIP}.packets.envelope:Envelope._foreign",
                 "if packet[3:_ID_AT] != self._mark:",
                 "if False:",
             ),
@@ -214,7 +214,7 @@ MUTANTS = (
         "equal hashes for unequal branches",
         (
             Edit(
-                f"{GOSSIP}.state_hash:StateHash._hash_of",
+                f"{GOSSIP}.anti_entropy.state_hash:StateHash._hash_of",
                 "version = head.version if head.epoch == member.epoch else 0",
                 "version = 0",
             ),
@@ -226,7 +226,7 @@ MUTANTS = (
         "nobody exchanges on a difference",
         (
             Edit(
-                f"{GOSSIP}.exchange:Exchange.differs",
+                f"{GOSSIP}.anti_entropy.exchange:Exchange.differs",
                 "if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:",
                 "if False:",
             ),
@@ -372,7 +372,7 @@ MUTANTS = (
         "a start does not keep its epoch",
         (
             Edit(
-                "gossipkv.dataset.node_document:begin",
+                "gossipkv.dataset.local.node_document:begin",
                 "write_node(files, path, record)",
                 "write_node(files, path, known)",
             ),

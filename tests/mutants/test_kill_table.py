@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.gossip import packets
-from gossipkv.gossip.packets import Malformed
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Malformed
 from tests.mutants.patched import is_a_property, module_of, patched_text
 from tests.mutants.table import MUTANTS, Edit, Mutant
 from tests.simulation.scenarios import SCENARIOS
@@ -91,8 +91,8 @@ def a_property():
     ("call", "kills"),
     [
         (a_property, True),
-        (lambda: packets.part(packets.RECORD, bytes(1 << 16)), False),  # An assertion, and not of a test.
-        (lambda: packets.read_who(b""), False),
+        (lambda: messages.part(messages.RECORD, bytes(1 << 16)), False),  # An assertion, and not of a test.
+        (lambda: messages.read_who(b""), False),
         (lambda: {}["no such key"], False),
     ],
 )

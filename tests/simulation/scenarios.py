@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from gossipkv.gossip import packets
-from gossipkv.gossip.envelope import HEADER_BYTES
 from gossipkv.gossip.member import REACHABLE, State, member_id
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.profile import LAN, LOCAL
 from gossipkv.testing.history import History
 from gossipkv.testing.members import gossip, program, state_of
@@ -78,7 +78,7 @@ def silent_change():
     def is_rumour(packet):
         """Whatever carries a DELTA or a HEAD outside an exchange."""
         kind = packet[HEADER_BYTES]
-        return kind != packets.SYNC and len(packet) > HEADER_BYTES + packets.PING_BYTES
+        return kind != messages.SYNC and len(packet) > HEADER_BYTES + messages.PING_BYTES
 
     scene.world.network.refuse(is_rumour)
     scene.publish_all()
@@ -371,8 +371,8 @@ def late_verdict():
         scene.look_for(SECOND)
     teller = gossip(other)
     dead = teller.members.get(member_id(gone.name))
-    said = packets.verdict(packets.Verdict(dead.id, dead.state, dead.incarnation, dead.epoch, teller.members.own.id))
-    packet = teller._envelope.wrap(packets.gossip(teller.members.own.id) + said)
+    said = messages.verdict(messages.Verdict(dead.id, dead.state, dead.incarnation, dead.epoch, teller.members.own.id))
+    packet = teller._envelope.wrap(messages.gossip(teller.members.own.id) + said)
     gossip(away).receive(packet, other.address, now_ms=away.now_ms)
     away.after_input()
     scene.look_for(SECOND)
@@ -524,7 +524,7 @@ def rumours_alone():
     """Without anti-entropy, and with a tenth of all datagrams lost, hardly a change is missed anywhere."""
     scene = Scene(16, LAN)
     scene.world.network.usual.loss = 0.1
-    scene.world.network.refuse(lambda packet: packet[HEADER_BYTES] == packets.SYNC)
+    scene.world.network.refuse(lambda packet: packet[HEADER_BYTES] == messages.SYNC)
     missing = 0
     for turn in range(40):
         publisher = scene.chance.choice(scene.machines)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from gossipkv.dataset.store import DataDirectory
-from gossipkv.environment import READ_WRITE_NEW
+from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.errors import GossipKVError
 from gossipkv.testing.faulty_files import CHANGING, Action, Fault
 from gossipkv.testing.nodes.cluster import USUAL, Violation, simulate

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.dataset.store import DataDirectory
-from gossipkv.gossip.agent import Agent
+from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.gossip.core import Gossip
 from gossipkv.gossip.membership.beliefs import Beliefs
-from gossipkv.gossip.membership.naming import Naming
+from gossipkv.gossip.membership.self_identity import Naming
+from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.tree import Tree
-from gossipkv.node.gossiping import Gossiping
+from gossipkv.node.gossip import Gossiping
 from gossipkv.node.pump import Pump
 from gossipkv.testing.nodes.replay import Plan, run
 

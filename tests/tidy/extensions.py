@@ -50,7 +50,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "gossipkv.client._requests": Proof("tests/unit/client/test_requests.py", "tests.oracle.deadlines"),
     "gossipkv.client._session": Proof("tests/unit/client/test_session.py", "tests.oracle.session"),
-    "gossipkv.dataset._assigner": Proof("tests/unit/dataset/test_assigner.py", "tests.oracle.hashing"),
+    "gossipkv.dataset.build._assigner": Proof("tests/unit/dataset/build/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
     "gossipkv.latency._histogram": Proof("tests/unit/latency/test_histogram.py", "tests.oracle.histogram"),
     "gossipkv.loadtest._dialect": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),

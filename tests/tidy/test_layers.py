@@ -47,15 +47,15 @@ UPWARDS = [
     ("gossipkv/wire/frames.py", "from gossipkv import dataset\n"),
     ("gossipkv/wire/frames.py", "from . import rpc\n"),
     ("gossipkv/wire/frames.py", "import gossipkv\n"),
-    ("gossipkv/client/session.py", "from gossipkv.environment import Clock\n"),
+    ("gossipkv/client/session.py", "from gossipkv.environment.seam import Clock\n"),
     ("gossipkv/storage/builder.py", "from tests.oracle import sorted_file\n"),
-    ("gossipkv/errors.py", "import gossipkv.config\n"),
+    ("gossipkv/errors.py", "import gossipkv.settings.config\n"),
     ("gossipkv/novelty/thing.py", "import os\n"),
     ("src_ext/gossipkv/wire/_frames.pyx", "from gossipkv.node._serving cimport Pump\n"),
     ("src_ext/gossipkv/wire/_frames.pxd", "cimport gossipkv.storage._sorted_file\n"),
     ("src_ext/gossipkv/wire/_frames.pyx", "from gossipkv.node cimport (\n    _serving,\n)\n"),
     ("src_ext/gossipkv/wire/_frames.pyx", "cdef f():\n    from gossipkv.node.pump import Pump\n"),
-    ("gossipkv/wire/_frames.pyi", "from gossipkv.dataset.version import Version\n"),
+    ("gossipkv/wire/_frames.pyi", "from gossipkv.dataset.local.version import Version\n"),
 ]
 
 
@@ -67,7 +67,10 @@ def test_an_import_upwards_is_seen(tmp_path: Path, name: str, text: str) -> None
 
 
 DOWNWARDS = [
-    ("gossipkv/dataset/build.py", "from gossipkv.storage import builder\nfrom gossipkv.keyspace import partitioner\n"),
+    (
+        "gossipkv/dataset/build/parent.py",
+        "from gossipkv.storage import builder\nimport gossipkv.keyspace.partitioner\n",
+    ),
     ("gossipkv/node/node.py", "from gossipkv import __version__\n"),
     ("gossipkv/cli/serve.py", "from gossipkv.client import blocking\nfrom gossipkv.node import node\n"),
     ("src_ext/gossipkv/node/_serving.pyx", "from gossipkv.storage._sorted_file cimport Slice, SortedFile\n"),

@@ -67,7 +67,7 @@ def detect_file(reader: Readable, options: Reading) -> str | None:
 
 
 def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
-    """The records of a file of a format, one of `gossipkv.database_settings.FORMATS`.
+    """The records of a file of a format, one of `gossipkv.settings.databases.FORMATS`.
 
     What reads a format is imported when the first file of it is read: pyarrow takes 60 MB.
 

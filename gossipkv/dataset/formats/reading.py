@@ -32,7 +32,7 @@ class Reading:
 
 
 class Readable(label.Readable, Protocol):
-    """The bytes of one listed file; see `gossipkv.dataset.source_reader`, which says what reading raises."""
+    """The bytes of one listed file; see `gossipkv.dataset.source.reader`, which says what reading raises."""
 
     def chunks(self, start: int = 0, /) -> Iterator[bytes]:
         """All bytes from `start` on."""

@@ -1,6 +1,6 @@
 """Our own sorted files as a source of records, in their order, wherever they lie.
 
-A version of nothing but sorted files that fit together is not read by this: it is adopted (`gossipkv.dataset.adopt`).
+A version of nothing but sorted files that fit together is not read by this: it is adopted (`dataset.build.adopt`).
 This is for those that do not: files of several builds, of another number of partitions, with a key in a wrong place.
 
 Invariant: no record is handed out from a page whose checksum has not held.  The file is read in pieces and never

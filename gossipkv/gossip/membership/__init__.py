@@ -6,8 +6,8 @@ Read in this order:
     members.py      the table of members; beliefs.py: how what is said changes it
     detector.py     probes; suspicion.py and awareness.py: Lifeguard
     rumours.py      news on its way; spreading.py: on which packets
-    naming.py       my own name, epoch and incarnation
+    self_identity.py  my own name, epoch and incarnation
     joining.py      finding the others; meeting.py: when cluster ids differ
 
-`ground.py` is what they all stand on, with `timers.py` and `outbox.py`.
+`shared_state.py` is what they all stand on, with `timers.py` and `outbox.py`.
 """

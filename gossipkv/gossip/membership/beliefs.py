@@ -9,17 +9,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
-from gossipkv.gossip import packets
 from gossipkv.gossip.member import GONE, REACHABLE, Rank, State
 from gossipkv.gossip.membership.states import NEXT, Said
 from gossipkv.gossip.membership.suspicion import NOBODY, Suspicion
-from gossipkv.gossip.packets import Verdict
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Verdict
 
 if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
-    from gossipkv.gossip.membership.ground import Ground
     from gossipkv.gossip.membership.rumours import Rumours
-    from gossipkv.gossip.packets import Known
+    from gossipkv.gossip.membership.shared_state import Ground
+    from gossipkv.gossip.packets.messages import Known
 
 ALIVE, SUSPECT, DEAD, LEFT = State
 MAX_AGE_S = 1 << 40  # What is told on, always a little older, must fit a packet for ever.
@@ -140,9 +140,9 @@ class Beliefs:
     def _tell(self, member: Member, accuser: bytes, *, whole: bool) -> None:
         """Tell it on: `whole` when others may not know the member, else in short."""
         if whole:
-            part = packets.record(member)
+            part = messages.record(member)
         else:
-            part = packets.verdict(Verdict(member.id, member.state, member.incarnation, member.epoch, accuser))
+            part = messages.verdict(Verdict(member.id, member.state, member.incarnation, member.epoch, accuser))
         self._rumours.add(member.id, part)
         self._watcher.on_news()
 

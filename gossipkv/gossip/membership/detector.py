@@ -13,17 +13,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.gossip import packets
-from gossipkv.gossip.envelope import Dropped
-from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.membership.awareness import Awareness
 from gossipkv.gossip.membership.timers import NEVER
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Dropped
+from gossipkv.gossip.packets.fields import Malformed
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.gossip.member import Member
-    from gossipkv.gossip.membership.ground import Ground
     from gossipkv.gossip.membership.members import Peer
+    from gossipkv.gossip.membership.shared_state import Ground
 
 
 _SEQUENCES: Final = 1 << 32
@@ -175,7 +175,7 @@ class Detector:
         own, member = self._members.own.id, target.member
         helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)
         for helper in helpers:
-            head = packets.ping_request(own, int.from_bytes(sequence, "big"), member.id, member.address)
+            head = messages.ping_request(own, int.from_bytes(sequence, "big"), member.id, member.address)
             self._outbox.send(helper.member.address, self._prober.laden(helper, head))
         self._asked, self._nacks = len(helpers), 0
         wait_ms = max(1, self.due_ms - now_ms)
@@ -245,7 +245,7 @@ class Detector:
         relayed = self._relays.get(mine)
         if relayed is not None:
             to, theirs, _ = relayed
-            self._outbox.send(to, packets.nack(self._members.own.id, int.from_bytes(theirs, "big")))
+            self._outbox.send(to, messages.nack(self._members.own.id, int.from_bytes(theirs, "big")))
 
     def _drop(self, mine: bytes, _now_ms: int) -> None:
         self._relays.pop(mine, None)

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
-from gossipkv.gossip import packets
 from gossipkv.gossip.effects import Complain
-from gossipkv.gossip.envelope import CLUSTER_ID_BYTES, HEADER_BYTES, NO_CLUSTER, Dropped, cluster_id_of
-from gossipkv.gossip.fields import Malformed
 from gossipkv.gossip.membership.meeting import Outcome, Side, meet
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import CLUSTER_ID_BYTES, HEADER_BYTES, NO_CLUSTER, Dropped, cluster_id_of
+from gossipkv.gossip.packets.fields import Malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.errors import Detail
-    from gossipkv.gossip.membership.ground import Ground
+    from gossipkv.gossip.membership.shared_state import Ground
 
     Merge = Callable[[bytes, Address, int], None]  # A reply of a node of my cluster, from where, now_ms.
 
@@ -223,9 +223,9 @@ class Joining:
 
     def _met(self, address: Address, seed: Seed, reply: bytes, now_ms: int) -> Outcome:
         message = self._outbox.envelope.unwrap(reply, any_cluster=True)
-        if message[:1] != bytes((packets.SYNC,)):
+        if message[:1] != bytes((messages.SYNC,)):
             raise Malformed("no answer to a SYNC")
-        flags = packets.read_sync(message)[1]
+        flags = messages.read_sync(message)[1]
         theirs = cluster_id_of(reply)
         mine = self.as_asker(seed)
         outcome = meet(mine, _side(theirs, flags))
@@ -284,7 +284,7 @@ class Joining:
             return
         message = reply[HEADER_BYTES:]
         try:
-            theirs = packets.read_refusal(message) if message[:1] == bytes((packets.REFUSAL,)) else "?"
+            theirs = messages.read_refusal(message) if message[:1] == bytes((messages.REFUSAL,)) else "?"
         except Malformed:
             theirs = "?"
         self._complain(address, f"{address} is of the cluster {theirs!r}, this node of {self._cluster!r}: not joined")
@@ -301,8 +301,8 @@ class Joining:
 
 def flags_of(side: Side) -> int:
     """What of a side goes with a SYNC."""
-    return packets.LONE * side.lone | packets.PINNED * side.pinned | packets.TOLD * side.told
+    return messages.LONE * side.lone | messages.PINNED * side.pinned | messages.TOLD * side.told
 
 
 def _side(cluster_id: bytes, flags: int) -> Side:
-    return Side(cluster_id, *(bool(flags & bit) for bit in (packets.LONE, packets.PINNED, packets.TOLD)))
+    return Side(cluster_id, *(bool(flags & bit) for bit in (messages.LONE, messages.PINNED, messages.TOLD)))

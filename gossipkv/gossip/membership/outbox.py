@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
-    from gossipkv.gossip.envelope import Envelope
+    from gossipkv.gossip.packets.envelope import Envelope
 
     Answer = Callable[[bytes | None, int], None]  # The reply's packet, or None; now_ms.
     Done = Callable[[int], None]  # now_ms.

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.gossip import packets
 from gossipkv.gossip.membership.timers import NEVER
+from gossipkv.gossip.packets import messages
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.membership.ground import Ground
     from gossipkv.gossip.membership.rumours import Rumours
+    from gossipkv.gossip.membership.shared_state import Ground
 
 
 AT_ONCE: Final = 0
@@ -24,7 +24,7 @@ AT_ONCE: Final = 0
 
 @final
 class Spreading:
-    """Puts rumours on packets, and sends packets while there are rumours."""
+    """Puts rumours on messages, and sends packets while there are rumours."""
 
     __slots__ = ("_first", "_members", "_outbox", "_profile", "_random", "_room", "_second", "due_ms", "quiet")
 
@@ -67,7 +67,7 @@ class Spreading:
 
     def tell(self, members: int) -> None:
         """Tell so many members now."""
-        head = packets.gossip(self._members.own.id)
+        head = messages.gossip(self._members.own.id)
         for peer in self._members.draw(self._random, members):
             message = self.laden(head)
             if len(message) == len(head):

@@ -27,13 +27,13 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.gossip.packets import Change
+from gossipkv.gossip.packets.messages import Change
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, item_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gossipkv.gossip.packets import Delta
+    from gossipkv.gossip.packets.messages import Delta
     from gossipkv.gossip.tree.limits import TreeLimits
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.gossip import packets
-from gossipkv.gossip.packets import Delta
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Delta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.gossip.packets import Change
+    from gossipkv.gossip.packets.messages import Change
     from gossipkv.gossip.tree.branch import Branch
 
 HEAD_BYTES: Final = 64  # No head of a DELTA is longer: a part's head, an id, flags, five numbers.
@@ -34,11 +34,11 @@ def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int, *, goes_on
         more = _bytes_of(change)
         if taken and size + more > most_bytes:
             reach = taken[-1].version
-            yield packets.delta(Delta(owner, branch.epoch, floor, since, reach, version, reset, tuple(taken)))
+            yield messages.delta(Delta(owner, branch.epoch, floor, since, reach, version, reset, tuple(taken)))
             since, taken, size = reach, [], HEAD_BYTES
         taken.append(change)
         size += more
-    yield packets.delta(Delta(owner, branch.epoch, floor, since, version, version, reset, tuple(taken)))
+    yield messages.delta(Delta(owner, branch.epoch, floor, since, version, version, reset, tuple(taken)))
 
 
 def least_bytes(branch: Branch, since: int) -> int:

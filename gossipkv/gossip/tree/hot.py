@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip import packets
 from gossipkv.gossip.membership.rumours import Rumours
-from gossipkv.gossip.packets import Delta, Head
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Delta, Head
 
 if TYPE_CHECKING:
     from gossipkv.gossip.tree.branch import Branch
@@ -40,7 +40,7 @@ class Hot:
         """Tell only where a branch is, unless more is being told."""
         if owner not in self.rumours:
             self._since[owner] = branch.version
-            self.rumours.add(owner, packets.head(Head(owner, branch.epoch, branch.version)))
+            self.rumours.add(owner, messages.head(Head(owner, branch.epoch, branch.version)))
 
     def forget(self, owner: bytes) -> None:
         """Tell no more of an owner's."""
@@ -57,7 +57,7 @@ def _part(owner: bytes, branch: Branch, since: int) -> bytes:
             delta = Delta(
                 owner, branch.epoch, branch.floor, since, version, version, reset=False, changes=tuple(changes)
             )
-            part = packets.delta(delta)
+            part = messages.delta(delta)
             if len(part) <= MOST_BYTES:
                 return part
-    return packets.head(Head(owner, branch.epoch, version))
+    return messages.head(Head(owner, branch.epoch, version))

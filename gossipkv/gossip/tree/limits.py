@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from gossipkv.gossip.packets import MAX_PATH_BYTES
+from gossipkv.gossip.packets.messages import MAX_PATH_BYTES
 
 ITEM_OVERHEAD_BYTES = 256  # What a key costs beside its path and value: objects of the branch and of the index.
 

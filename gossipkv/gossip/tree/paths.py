@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 from gossipkv.errors import BadRequest
-from gossipkv.gossip.packets import MAX_PATH_BYTES
+from gossipkv.gossip.packets.messages import MAX_PATH_BYTES
 
 MAX_SEGMENT_BYTES = 255  # As in a file name.
 MAX_SEGMENTS = 16  # Each may be a place of its own in the index, which takes more than a path of short ones.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.packets import Head
+    from gossipkv.gossip.packets.messages import Head
 
 MOST_TRIES: Final = 32  # While its head is a rumour it comes in datagrams; over TCP only when that is over.
 

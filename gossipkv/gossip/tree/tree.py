@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import GONE, State
-from gossipkv.gossip.packets import Head
+from gossipkv.gossip.packets.messages import Head
 from gossipkv.gossip.tree.branch import Branch, Outcome
 from gossipkv.gossip.tree.chunks import chunks, least_bytes
-from gossipkv.gossip.tree.collecting import Collecting
 from gossipkv.gossip.tree.hot import Hot
 from gossipkv.gossip.tree.index import Index
 from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
 from gossipkv.gossip.tree.paths import check, wrong
 from gossipkv.gossip.tree.refused import Refused
+from gossipkv.gossip.tree.tombstone_gc import Collecting
 from gossipkv.gossip.tree.watch import Watch, Watches
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.rumours import Rumours
-    from gossipkv.gossip.packets import Delta
+    from gossipkv.gossip.packets.messages import Delta
 
 LARGE_BYTES: Final = 4096  # No datagram has so much.
 

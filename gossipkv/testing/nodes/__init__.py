@@ -2,7 +2,7 @@
 
 The heap simulation (`gossipkv.testing.world`) runs protocol cores; here runs what is around them as well: `node.run`
 with its pump, its connections, its library and its gossip agent, as they run in production.  Simulated are what stands
-behind the seam (`gossipkv.environment`): clock, randomness, disk, network, threads and signals.
+behind the seam (`gossipkv.environment.seam`): clock, randomness, disk, network, threads and signals.
 
     scheduling.py   Trio made deterministic
     network.py      the wire between machines: datagrams, and connections (`streams.py`)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from gossipkv.dataset.build import BuildError
-from gossipkv.dataset.build_steps import Means, perform
+from gossipkv.dataset.build.parent import BuildError
+from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.lifecycle import Trouble
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.dataset.build import Loads
-    from gossipkv.dataset.build_job import BuildJob, Progress
-    from gossipkv.environment import Environment
+    from gossipkv.dataset.build.job import BuildJob, Progress
+    from gossipkv.dataset.build.parent import Loads
+    from gossipkv.environment.seam import Environment
 
 
 @final

@@ -25,8 +25,8 @@ import structlog
 import trio
 
 from gossipkv.address import DEFAULT_PORT, Address
-from gossipkv.config import Config
-from gossipkv.node.gossiping import Gossiping
+from gossipkv.node.gossip import Gossiping
+from gossipkv.settings.config import Config
 from gossipkv.testing.nodes import client, scheduling
 from gossipkv.testing.nodes.machine import SPEAKER, Machine, speaker
 from gossipkv.testing.nodes.network import Network
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from structlog.typing import EventDict, WrappedLogger
 
-    from gossipkv.dataset.store import DataDirectory
-    from gossipkv.environment import Datagrams, Environment
-    from gossipkv.gossip.sealing import Sealing
+    from gossipkv.dataset.local.store import DataDirectory
+    from gossipkv.environment.seam import Datagrams, Environment
+    from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.wire.rpc import Value
 
 LIMIT_S: Final = 3600.0

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import random
 
     from gossipkv.address import Address
-    from gossipkv.config import Config
-    from gossipkv.node.gossiping import Gossiping
+    from gossipkv.node.gossip import Gossiping
+    from gossipkv.settings.config import Config
     from gossipkv.testing.faulty_files import Fault
     from gossipkv.testing.nodes.network import Network
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, final
 
 import trio
 
-from gossipkv.environment import Environment
+from gossipkv.environment.seam import Environment
 from gossipkv.testing.faulty_files import FaultyFiles
 from gossipkv.testing.nodes.sockets import SimulatedSockets
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.testing.nodes.comings import blackout, crashes, join, leave, restarts
-from gossipkv.testing.nodes.mistakes import strangers, twins
-from gossipkv.testing.nodes.storms import partition, storm, tree
+from gossipkv.testing.nodes.bad_network import partition, storm, tree
+from gossipkv.testing.nodes.churn import blackout, crashes, join, leave, restarts
+from gossipkv.testing.nodes.misconfiguration import strangers, twins
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

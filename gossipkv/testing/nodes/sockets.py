@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment import MOST_DATAGRAM_BYTES
+from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
 from gossipkv.testing.nodes.streams import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.environment import HasFileno
+    from gossipkv.environment.seam import HasFileno
     from gossipkv.testing.nodes.network import Network
     from gossipkv.testing.nodes.streams import StreamEnd
 

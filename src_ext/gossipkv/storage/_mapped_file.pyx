@@ -21,7 +21,8 @@ from gossipkv.storage._format cimport *
 
 import os
 
-from gossipkv.environment import READ, RealFiles
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import READ
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 
 cdef extern from "gossipkv/storage/region.h" nogil:

@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport load32, store32
 
-from gossipkv.environment import READ_WRITE_NEW
+from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.errors import Corrupt
 
 cdef extern from "Python.h":

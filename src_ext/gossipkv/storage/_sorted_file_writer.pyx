@@ -18,7 +18,7 @@ from gossipkv.storage._index_builder cimport IndexBuilder
 from gossipkv.storage._page_writer cimport PageWriter
 from gossipkv.storage._scratch cimport Spool
 
-from gossipkv.environment import WRITE_NEW
+from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import LimitExceeded
 from gossipkv.storage._scratch import Scratch
 from gossipkv.storage._mapped_file import FOOTER_MAGIC, HEADER_MAGIC

@@ -13,10 +13,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build_child import Order
-from gossipkv.dataset.build_job import BuildJob
-from gossipkv.dataset.source import Source
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.build.child import Order
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.source.listing import Source
+from gossipkv.environment.real_files import RealFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def run(job: BuildJob, *, lanes: int = 1) -> Cost:
     begin = perf_counter()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gossipkv.dataset.build_child"],
+            [sys.executable, "-m", "gossipkv.dataset.build.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(leash,),

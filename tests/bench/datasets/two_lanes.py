@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.manifest import read_manifest
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.local.manifest import read_manifest
+from gossipkv.environment.real_files import RealFiles
 from tests.bench import data, goals, machine
 from tests.bench.building import remove
 from tests.bench.datasets import build_process, records

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip import packets
-from gossipkv.gossip.envelope import HEADER_BYTES
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.testing.members import formed, gossip
 from gossipkv.testing.scheduler import MS, SECOND
 
@@ -27,7 +27,7 @@ class Spread:
 
 def is_exchange(packet: bytes) -> bool:
     """Whether it belongs to anti-entropy."""
-    return len(packet) > HEADER_BYTES and packet[HEADER_BYTES] == packets.SYNC
+    return len(packet) > HEADER_BYTES and packet[HEADER_BYTES] == messages.SYNC
 
 
 def changes(

@@ -11,9 +11,9 @@ import sys
 import msgpack
 import trio
 
+from gossipkv.environment.trio_world import RealSockets
 from gossipkv.node._serving import Loop
 from gossipkv.node.pump import Pump
-from gossipkv.reality import RealSockets
 from tests.unit.node.driven import make_core
 
 VALUE = b"v" * 100

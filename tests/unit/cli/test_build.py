@@ -12,7 +12,7 @@ import fsspec
 import pytest
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
-from gossipkv.dataset.declared import Declared, read_declared
+from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.storage.sorted_file import SortedFile
 
 RECORDS = {f"key {n}".encode(): f"value {n}".encode() for n in range(400)}

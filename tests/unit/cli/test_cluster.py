@@ -7,8 +7,8 @@ import pytest
 from gossipkv import cli
 from gossipkv.cli import FAILED
 from gossipkv.cli import cluster as command
-from gossipkv.cluster import Cluster, NodeFailed
-from gossipkv.cluster.plan import NodePlan, Plan
+from gossipkv.launcher import Cluster, NodeFailed
+from gossipkv.launcher.plan import NodePlan, Plan
 
 
 @pytest.fixture

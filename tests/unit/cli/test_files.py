@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from gossipkv.dataset.store import DataDirectory
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.storage.sorted_file import SortedFile
 
 

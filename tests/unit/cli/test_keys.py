@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gossipkv.gossip import keyfile
+from gossipkv.gossip.shell import key_file
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def ring(tmp_path, run):
 
 def ids(path):
     """The ids of the keys in a file."""
-    return [one.id.hex() for one in keyfile.read(path)]
+    return [one.id.hex() for one in key_file.read(path)]
 
 
 def test_new(ring, run):
@@ -38,7 +38,7 @@ def test_two_rings_have_two_keys(ring, run, tmp_path):
     """Keys are drawn."""
     other = run("keys", "new", tmp_path / "other").out.strip()
     assert other != ring[1]
-    assert keyfile.read(ring[0])[0].secret != keyfile.read(tmp_path / "other")[0].secret
+    assert key_file.read(ring[0])[0].secret != key_file.read(tmp_path / "other")[0].secret
 
 
 def test_list_shows_ids_and_no_keys(ring, run):

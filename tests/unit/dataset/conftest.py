@@ -2,8 +2,8 @@
 
 import pytest
 
-from gossipkv.dataset.build_job import BuildJob
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.environment.real_files import RealFiles
 from tests.unit.dataset.sources import put_version
 from tests.unit.dataset.world import World
 

@@ -18,15 +18,15 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import lifecycle
-from gossipkv.dataset.build import BuildError
-from gossipkv.dataset.build_steps import Means, perform
+from gossipkv.dataset.build.parent import BuildError
+from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.lifecycle import State, Trouble
-from gossipkv.dataset.store import DataDirectory
+from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import SourceChanged, SourceError
-from gossipkv.reality import RealThreads
+from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.storage.document import read_document
 from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles

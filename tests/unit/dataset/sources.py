@@ -2,8 +2,8 @@
 
 import contextlib
 
-from gossipkv.dataset.source import Source
-from gossipkv.environment import READ_WRITE_NEW
+from gossipkv.dataset.source.listing import Source
+from gossipkv.environment.seam import READ_WRITE_NEW
 
 MEMORY_BYTES = 8 << 20
 

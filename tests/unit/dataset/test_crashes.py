@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from gossipkv.dataset.build_job import BuildJob
-from gossipkv.dataset.build_steps import Means, perform
-from gossipkv.dataset.source import Source
-from gossipkv.dataset.store import DataDirectory
-from gossipkv.dataset.version import open_version
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.dataset.local.version import open_version
+from gossipkv.dataset.source.listing import Source
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles

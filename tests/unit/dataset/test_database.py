@@ -8,7 +8,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from gossipkv.environment import READ, RealFiles
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import READ
 from gossipkv.errors import Corrupt
 from gossipkv.storage.document import encode, read_document
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles

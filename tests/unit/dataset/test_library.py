@@ -11,11 +11,11 @@ from pathlib import Path
 import trio
 from structlog.testing import capture_logs
 
-from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import library as library_module
-from gossipkv.dataset import making
-from gossipkv.dataset.build import build_in_child
-from gossipkv.environment import RealFiles
+from gossipkv.dataset import version_build
+from gossipkv.dataset.build.parent import build_in_child
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.testing.faulty_files import FaultyFiles
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, get, state, until
@@ -339,7 +339,7 @@ def children():
         int(pid)
         for task in Path("/proc/self/task").iterdir()
         for pid in (task / "children").read_text().split()
-        if "build_child" in Path(f"/proc/{pid}/cmdline").read_text()
+        if "gossipkv.dataset.build.child" in Path(f"/proc/{pid}/cmdline").read_text()
     ]
 
 
@@ -542,7 +542,7 @@ async def test_a_build_whose_source_hangs_holds_up_no_other(world, monkeypatch):
             ends.append(trio.current_time())
 
     monkeypatch.setattr(library_module, "build_in_child", hanging)
-    monkeypatch.setattr(making, "SILENCE_S", 1.0)
+    monkeypatch.setattr(version_build, "SILENCE_S", 1.0)
     world.put("v1", database="slow")
     async with world.node(max_parallel_loads=1) as library:
         await until(lambda: state(library, "v1", "slow") == "BUILDING")

@@ -9,8 +9,10 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from gossipkv.dataset import database, lifecycle, making, source_reader, store
+from gossipkv.dataset import database, lifecycle, version_build
 from gossipkv.dataset.lifecycle import State
+from gossipkv.dataset.local import store
+from gossipkv.dataset.source import reader
 from gossipkv.testing.faulty_files import Action
 from tests.unit.dataset.simulated_node import RETIRE_MS, SimulatedNode
 
@@ -360,12 +362,12 @@ def removes_before_it_switches(monkeypatch):
 
 def takes_what_changed_meanwhile(monkeypatch):
     """A build whose source changed is taken for whole."""
-    monkeypatch.setattr(source_reader, "_check_unchanged", lambda files, file: None)
+    monkeypatch.setattr(reader, "_check_unchanged", lambda files, file: None)
 
     async def check(self, order):
         await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(making.Making, "_check_source", check)
+    monkeypatch.setattr(version_build.Making, "_check_source", check)
 
 
 def builds_again_at_a_restart(monkeypatch):

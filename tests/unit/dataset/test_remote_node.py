@@ -12,12 +12,12 @@ import pytest
 from moto.server import ThreadedMotoServer
 from structlog.testing import capture_logs
 
-from gossipkv.database_settings import DatabaseSettings
 from gossipkv.dataset import library as library_module
-from gossipkv.dataset import remote
-from gossipkv.dataset.source import Source
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.source import remote
+from gossipkv.dataset.source.listing import Source
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError
+from gossipkv.settings.databases import DatabaseSettings
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, get, state, until
 
@@ -250,6 +250,6 @@ def what_children_show():
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             arguments = (path / "cmdline").read_bytes()
-            if b"gossipkv.dataset.build_child" in arguments:
+            if b"gossipkv.dataset.build.child" in arguments:
                 shown.append(arguments + (path / "environ").read_bytes())
     return shown

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
-from gossipkv.dataset.build_job import BuildJob, Progress
-from gossipkv.dataset.build_steps import Means, perform
-from gossipkv.dataset.manifest import Stray, read_manifest
-from gossipkv.dataset.source import Source
-from gossipkv.dataset.version import open_version
-from gossipkv.environment import RealFiles
+from gossipkv.dataset.build.job import BuildJob, Progress
+from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.local.manifest import Stray, read_manifest
+from gossipkv.dataset.local.version import open_version
+from gossipkv.dataset.source.listing import Source
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.storage.builder import build
 from tests.oracle import sorted_file as oracle

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import trio
 
 from gossipkv.dataset.library import Library, LibrarySettings
-from gossipkv.dataset.store import DataDirectory
-from gossipkv.environment import RealFiles
-from gossipkv.reality import RealThreads
+from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.trio_world import RealThreads
 from tests.unit.dataset.sources import lines, put_version
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.gossip.core import Gossip, Me
-from gossipkv.gossip.envelope import PLAIN, SEALED, Envelope, Seal
-from gossipkv.gossip.keyring import Key, key
+from gossipkv.gossip.packets.envelope import PLAIN, SEALED, Envelope, Seal
+from gossipkv.gossip.packets.key_ring import Key, key
+from gossipkv.gossip.packets.sealing import Sealing
 from gossipkv.gossip.profile import LAN
-from gossipkv.gossip.sealing import Sealing
 from tests.unit.gossip.links import CLUSTER_ID, LIMITS, Link, Node, all_alive
 
 OLD, NEW = key(bytes(range(32))), key(bytes(range(1, 33)))

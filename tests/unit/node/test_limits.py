@@ -21,7 +21,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.oracle import addresses
 from tests.unit.node.driven import Peer, make_core, make_version, one_database
-from tests.unit.node.test_handlers import MadeUpLibrary
+from tests.unit.node.test_methods import MadeUpLibrary
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,16 +10,16 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.client import blocking
-from gossipkv.config import load
+from gossipkv.environment.trio_world import real
 from gossipkv.errors import DirectoryInUse, LocalError
 from gossipkv.node import node
 from gossipkv.node.binding import listen
-from gossipkv.reality import real
+from gossipkv.settings.config import load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.config import Config
+    from gossipkv.settings.config import Config
 
 
 def config(directory: Path, **settings: str) -> Config:

@@ -14,11 +14,11 @@ import pytest
 import trio
 import trio.testing
 
+from gossipkv.environment.trio_world import RealSockets
 from gossipkv.node import pump
 from gossipkv.node._serving import Loop, Refused
-from gossipkv.node.handlers import Waiting
+from gossipkv.node.methods import Waiting
 from gossipkv.node.pump import Pump
-from gossipkv.reality import RealSockets
 from gossipkv.wire import rpc
 from tests.unit.node.driven import make_core, one_database
 

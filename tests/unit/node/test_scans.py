@@ -19,7 +19,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.oracle import scan
 from tests.unit.node.driven import BuiltVersion, Peer, make_core, make_file, make_version
-from tests.unit.node.test_handlers import MadeUpLibrary
+from tests.unit.node.test_methods import MadeUpLibrary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,12 +9,12 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from gossipkv.environment import READ, READ_WRITE_NEW, Entry
+from gossipkv.environment.seam import READ, READ_WRITE_NEW, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.environment import Path
+    from gossipkv.environment.seam import Path
 
 
 def _no_lie(data: bytes, _offset: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.environment import RealFiles
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
 from gossipkv.storage import builder
 from gossipkv.storage.sorted_file import SortedFile
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-    from gossipkv.environment import Files
+    from gossipkv.environment.seam import Files
 
 OLD = [(b"old", b"file")]
 KINDS = CHANGING - {"copy_range", "make_directory", "remove_directory"}

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from gossipkv.environment import RealFiles
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.label import MAX_METADATA_BYTES, CheckedBody, OpenFile, read_label

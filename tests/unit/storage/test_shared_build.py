@@ -20,7 +20,7 @@ from tests.unit.storage.records import KEYS, MIN_BUDGET, VALUES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.environment import Files
+    from gossipkv.environment.seam import Files
 
 Grouped = tuple[bytes, bytes, int]
 

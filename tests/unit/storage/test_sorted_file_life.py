@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.environment import RealFiles
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.sorted_file import SortedFile

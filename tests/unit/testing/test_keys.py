@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip.envelope import Envelope
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.testing import keys
 from gossipkv.testing.members import CLUSTER
 from gossipkv.testing.swarm import Plan, run

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.gossip import packets
+from gossipkv.gossip.packets import messages
 from gossipkv.testing.scheduler import MS, SECOND
 from tests.unit.testing.test_disk import damage
 from tests.unit.testing.toy import pings, two
@@ -325,5 +325,5 @@ def test_a_new_address():
     first.start()
     world.run(3 * SECOND)
     assert pings(first) == []  # The other was told the old address.
-    sources = {source for _, kind, _, source in second.core.heard if kind == packets.PING}
+    sources = {source for _, kind, _, source in second.core.heard if kind == messages.PING}
     assert sources == {old, first.address}

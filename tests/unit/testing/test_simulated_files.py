@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from gossipkv.environment import READ, READ_WRITE_NEW, RealFiles
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import READ, READ_WRITE_NEW
 from gossipkv.testing.faulty_files import Crash
 from gossipkv.testing.simulated_files import SECTOR_BYTES, SimulatedFiles
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip import packets
 from gossipkv.gossip.effects import Ask, Remember, Send, Store
-from gossipkv.gossip.envelope import Dropped, Envelope
 from gossipkv.gossip.member import member_id
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Dropped, Envelope
 from gossipkv.testing.world import World
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Toy:
         self.wakes_at_ms = now_ms + PERIOD_MS
         self.sequence += 1
         for peer in self.peers:
-            message = packets.ping(self.id, self.sequence, self.id, bytes(8))
+            message = messages.ping(self.id, self.sequence, self.id, bytes(8))
             self.effects.append(Send(peer, self.envelope.wrap(message)))
 
     def receive(self, packet, source, *, now_ms):
@@ -57,10 +57,10 @@ class Toy:
             self.dropped += 1
             return
         kind = message[0]
-        sequence = packets.read_ping(message)[0] if kind == packets.PING else packets.read_ack(message)[0]
+        sequence = messages.read_ping(message)[0] if kind == messages.PING else messages.read_ack(message)[0]
         self.heard.append((now_ms, kind, sequence, source))
-        if kind == packets.PING:
-            self.effects.append(Send(source, self.envelope.wrap(packets.ack(self.id, sequence, bytes(8)))))
+        if kind == messages.PING:
+            self.effects.append(Send(source, self.envelope.wrap(messages.ack(self.id, sequence, bytes(8)))))
 
     def reply(self, request, *, now_ms):
         return None if request == b"no" else b"you said " + request
@@ -103,4 +103,4 @@ def two(seed=1):
 
 def pings(machine):
     """The sequence numbers of the pings that it heard, in order."""
-    return [sequence for _, kind, sequence, _ in machine.core.heard if kind == packets.PING]
+    return [sequence for _, kind, sequence, _ in machine.core.heard if kind == messages.PING]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gossipkv.client.parts import PART_KEYS
-from gossipkv.config import Config
+from gossipkv.settings.config import Config
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
 

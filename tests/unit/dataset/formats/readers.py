@@ -13,7 +13,7 @@ CHUNK_BYTES = 256 << 10
 
 
 class MemoryReader:
-    """What `gossipkv.dataset.source_reader.SourceReader` is to formats."""
+    """What `gossipkv.dataset.source.reader.SourceReader` is to formats."""
 
     def __init__(
         self, data: bytes, name: str = "part-00000", *, listed_bytes: int | None = None, chunk_bytes: int = CHUNK_BYTES

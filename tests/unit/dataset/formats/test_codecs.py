@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipkv.dataset.build import MMAP_THRESHOLD_BYTES
+from gossipkv.dataset.build.parent import MMAP_THRESHOLD_BYTES
 from gossipkv.dataset.formats import codecs
 from gossipkv.dataset.formats.codecs import DamagedError, decompressor
 from gossipkv.dataset.formats.reading import Reading

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from gossipkv.database_settings import FORMATS
 from gossipkv.dataset.formats import detect
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.errors import SourceError
+from gossipkv.settings.databases import FORMATS
 from tests.unit.dataset.formats.compressed import COMPRESS
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
 

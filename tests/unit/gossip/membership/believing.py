@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 
 from gossipkv.address import Address
-from gossipkv.gossip.envelope import Envelope
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
-from gossipkv.gossip.membership.ground import Ground
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.rumours import Rumours
+from gossipkv.gossip.membership.shared_state import Ground
 from gossipkv.gossip.membership.timers import Timers
-from gossipkv.gossip.packets import Verdict
+from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.messages import Verdict
 from gossipkv.gossip.profile import LAN
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gossipkv.gossip import packets
 from gossipkv.gossip.member import State
-from gossipkv.gossip.packets import Verdict
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Verdict
 from tests.unit.gossip.links import Link, Node
 
 SECOND_MS = 1000
@@ -40,8 +40,8 @@ def test_a_death_has_no_age_of_an_earlier_one_that_was_refuted():
     link.cut = lambda source, to: away.address in {source, to}
     link.run(60 * MINUTE_MS)
     own = mortal.core.members.own
-    said = packets.verdict(Verdict(own.id, State.SUSPECT, own.incarnation, own.epoch, teller.core.members.own.id))
-    message = packets.gossip(teller.core.members.own.id) + said
+    said = messages.verdict(Verdict(own.id, State.SUSPECT, own.incarnation, own.epoch, teller.core.members.own.id))
+    message = messages.gossip(teller.core.members.own.id) + said
     mortal.core.receive(teller.envelope.wrap(message), teller.address, now_ms=link.now_ms)
     link.settle(mortal)
     link.run(5 * SECOND_MS)

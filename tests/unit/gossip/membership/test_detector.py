@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip import packets
 from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.membership.detector import MAX_HINTS, MAX_RELAYS
+from gossipkv.gossip.packets import messages
 from gossipkv.gossip.profile import LAN, PROFILES
 from tests.unit.gossip.links import Link, Node, all_alive
 
@@ -220,7 +220,7 @@ def test_relays_are_bounded():
     """Whoever asks to try many members gets only so many tries, and all of them are forgotten."""
     link = Link()
     node = link.cluster(2)[0]
-    ask = packets.ping_request(member_id("n01"), 1, member_id("x"), Address("10.0.0.9", 1))
+    ask = messages.ping_request(member_id("n01"), 1, member_id("x"), Address("10.0.0.9", 1))
     for _ in range(MAX_RELAYS + 50):
         node.core.receive(node.envelope.wrap(ask), Address("10.0.0.8", 1), now_ms=link.now_ms)
     assert len(node.core._detector._relays) == MAX_RELAYS

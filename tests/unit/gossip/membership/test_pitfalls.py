@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip import packets
 from gossipkv.gossip.core import Limits
 from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.packets import messages
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, Node, all_alive, all_see
 from tests.unit.gossip.membership.believing import Believer, member
@@ -70,7 +70,7 @@ def test_memberlist_299_neither_kind_of_news_starves():
     for _ in range(30):
         for number in range(200):
             nodes[0].core._rumours.add(
-                number.to_bytes(8, "big"), packets.verdict(packets.Verdict(bytes(8), SUSPECT, 0, 1, bytes(8)))
+                number.to_bytes(8, "big"), messages.verdict(messages.Verdict(bytes(8), SUSPECT, 0, 1, bytes(8)))
             )
         nodes[0].core.tree.publish("a/key", b"value")
         link.settle(nodes[0])
@@ -111,11 +111,11 @@ def test_who_was_deaf_reads_before_it_judges():
     # Its own suspicion has run out as soon as two others confirm it, and not before.
     link.run(LAN.suspicion_least_ms(12) + SECOND_MS)
     suspect = next(change.member for change in deaf.changes if change.member.state is SUSPECT)
-    said = packets.Verdict(suspect.id, SUSPECT, suspect.incarnation, suspect.epoch, b"")
-    heard = b"".join(packets.verdict(said._replace(accuser=member_id(node.me.name))) for node in others[-2:])
+    said = messages.Verdict(suspect.id, SUSPECT, suspect.incarnation, suspect.epoch, b"")
+    heard = b"".join(messages.verdict(said._replace(accuser=member_id(node.me.name))) for node in others[-2:])
     link.cut = lambda source, to: False
     deaf.core.receive(
-        deaf.envelope.wrap(packets.gossip(member_id(others[-1].me.name)) + heard),
+        deaf.envelope.wrap(messages.gossip(member_id(others[-1].me.name)) + heard),
         others[-1].address,
         now_ms=link.now_ms,
     )
@@ -288,8 +288,8 @@ def test_scylla_14991_a_replaced_node_does_not_come_back():
     everybody = [*nodes[:3], back]
     for said in (old, old._replace(incarnation=9), old._replace(state=DEAD, incarnation=9)):
         for node in everybody:
-            head = packets.gossip(member_id("n00"))
-            packet = node.envelope.wrap(head + packets.record(said))
+            head = messages.gossip(member_id("n00"))
+            packet = node.envelope.wrap(head + messages.record(said))
             node.core.receive(packet, nodes[0].address, now_ms=link.now_ms)
             link.settle(node)
     assert link.run(30 * SECOND_MS, lambda: not all_alive(everybody)) is False
@@ -467,7 +467,7 @@ def test_memberlist_145_who_hardly_hears_harms_nobody():
 
 
 def test_memberlist_243_the_work_of_a_node_does_not_grow():
-    """At rest each node sends as many packets, and wakes as often, among sixty-four as among eight."""
+    """At rest each node sends as many messages, and wakes as often, among sixty-four as among eight."""
 
     def work(size: int) -> tuple[float, float]:
         link = Link()
@@ -535,8 +535,8 @@ def test_alertmanager_1409_who_is_alone_queues_little():
 @pytest.mark.parametrize("size", [1, 126, 127, 128, 255, 256, 1000])
 def test_cortex_4326_any_number_of_parts_is_read_as_written(size):
     """A count of one byte broke the messages of 127 members and more: here nothing counts in a byte."""
-    said = [packets.Verdict(number.to_bytes(8, "big"), SUSPECT, number, 1, bytes(8)) for number in range(size)]
-    assert [*packets.read_parts(b"".join(map(packets.verdict, said)), 0)] == said
-    known = [packets.Known(one.id, ALIVE, one.incarnation, 1, size, 0) for one in said]
-    (part,) = packets.read_parts(packets.digest(bytes(8), b"\xff" * 8, [packets.known(one) for one in known]), 0)
+    said = [messages.Verdict(number.to_bytes(8, "big"), SUSPECT, number, 1, bytes(8)) for number in range(size)]
+    assert [*messages.read_parts(b"".join(map(messages.verdict, said)), 0)] == said
+    known = [messages.Known(one.id, ALIVE, one.incarnation, 1, size, 0) for one in said]
+    (part,) = messages.read_parts(messages.digest(bytes(8), b"\xff" * 8, [messages.known(one) for one in known]), 0)
     assert part.known == tuple(known)

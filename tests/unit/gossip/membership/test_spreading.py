@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.gossip.effects import Send
-from gossipkv.gossip.envelope import HEADER_BYTES, Envelope
-from gossipkv.gossip.membership.ground import Ground
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.rumours import Rumours
+from gossipkv.gossip.membership.shared_state import Ground
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
+from gossipkv.gossip.packets.envelope import HEADER_BYTES, Envelope
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.membership.believing import member
 

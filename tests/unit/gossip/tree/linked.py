@@ -9,12 +9,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
-from gossipkv.gossip import packets
-from gossipkv.gossip.exchange import Exchange
+from gossipkv.gossip.anti_entropy.exchange import Exchange
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.timers import Timers
-from gossipkv.gossip.packets import Delta, Head, Known
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Delta, Head, Known
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.tree import Tree
 
@@ -104,7 +104,7 @@ class Node:
         """Send one packet of rumours."""
         parts = self.tree.rumours.take(room, times)
         if parts:
-            self.link.send(self, other.me.address, packets.gossip(self.id) + b"".join(parts))
+            self.link.send(self, other.me.address, messages.gossip(self.id) + b"".join(parts))
 
     def ping(self, other: Node) -> None:
         """What the core does with the hash on a ping and on its answer."""
@@ -120,10 +120,10 @@ class Node:
     def receive(self, message: bytes, source: Address) -> None:
         """A datagram."""
         now_ms = self.link.now_ms
-        if message[0] == packets.SYNC:
+        if message[0] == messages.SYNC:
             self.exchange.receive(message, source, now_ms=now_ms)
             return
-        for part in packets.read_parts(message, packets.GOSSIP_BYTES):
+        for part in messages.read_parts(message, messages.GOSSIP_BYTES):
             if isinstance(part, Delta):
                 self.exchange.on_delta(part, source, now_ms=now_ms)
             elif isinstance(part, Head):

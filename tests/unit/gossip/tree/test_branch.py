@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.gossip.packets import Change, Delta
+from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.tree.branch import Branch, Outcome
 from gossipkv.gossip.tree.chunks import chunks
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, TreeLimits

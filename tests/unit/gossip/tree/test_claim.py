@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.gossip import packets
 from gossipkv.gossip.member import State
+from gossipkv.gossip.packets import messages
 from gossipkv.gossip.tree.branch import Outcome
 from gossipkv.gossip.tree.claim import Claim, Standing
 from gossipkv.gossip.tree.claim import _read as read_claim
@@ -94,8 +94,8 @@ def put(reader: Node, name: str, shard_id: str, state: State = State.ALIVE, **va
     )
     reader.on_record(member(name), now_ms=0)
     for part in other.tree.rumours.take(1000, 1):
-        for delta in packets.read_parts(part, 0):
-            assert isinstance(delta, packets.Delta)
+        for delta in messages.read_parts(part, 0):
+            assert isinstance(delta, messages.Delta)
             reader.tree.apply(delta)
     reader.on_record(member(name, state=state), now_ms=0)
 
@@ -298,8 +298,8 @@ def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
     me = Claimer(link, "me", configured=configured, limits=TreeLimits(max_tree_bytes=4000))
     for number, name in enumerate(("first", "second", "third"), start=1):
         me.node.on_record(member(name), now_ms=0)
-        change = packets.Change(1, f"big/{number}", bytes(970))
-        delta = packets.Delta(member(name).id, 1, 0, 0, 1, 1, reset=False, changes=(change,))
+        change = messages.Change(1, f"big/{number}", bytes(970))
+        delta = messages.Delta(member(name).id, 1, 0, 0, 1, 1, reset=False, changes=(change,))
         assert me.node.tree.apply(delta) is Outcome.ADVANCED
     me.step()
     assert (me.claim.shard_id, me.remembered) == (None, None)

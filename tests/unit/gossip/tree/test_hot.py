@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip import packets
 from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.packets import Delta, Head, Part
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Delta, Head, Part
 from gossipkv.gossip.tree.hot import MOST_BYTES, MOST_CHANGES
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import member
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def told(made: Tree) -> list[Part]:
     """What rides on the next packet."""
     parts = made.rumours.take(1300, 8)
-    return [part for sent in parts for part in packets.read_parts(sent, 0)]
+    return [part for sent in parts for part in messages.read_parts(sent, 0)]
 
 
 def test_a_change_is_a_delta_on_the_way() -> None:
@@ -28,7 +28,7 @@ def test_a_change_is_a_delta_on_the_way() -> None:
     made.publish("partitions/geo/2026/00012@10.0.0.1:7070", b"x" * 20)
     (part,) = made.rumours.take(1300, 8)
     assert len(part) < 100
-    (delta,) = packets.read_parts(part, 0)
+    (delta,) = messages.read_parts(part, 0)
     assert isinstance(delta, Delta)
     assert (delta.owner, delta.since, delta.reach, delta.target) == (ME, 0, 1, 1)
 
@@ -113,7 +113,7 @@ def test_what_an_exchange_brought_is_told_on_as_a_head() -> None:
     publish(made, "ann", "k/1")
     while told(made):
         pass
-    change = packets.Change(2, "k/2", b"")
+    change = messages.Change(2, "k/2", b"")
     made.apply(Delta(ANN, 1, 0, 1, 2, 2, reset=False, changes=(change,)), fresh=False)
     assert told(made) == [Head(ANN, 1, 2)]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.packets import Change, Delta
+from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.tree.branch import Outcome
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, TreeLimits
 from gossipkv.gossip.tree.tree import LARGE_BYTES, Tree

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from gossipkv.gossip import packets
-from gossipkv.gossip.fields import MAX_VARINT_BYTES
 from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, State
-from gossipkv.gossip.packets import Delta, Digest, Known, Want
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES
+from gossipkv.gossip.packets.messages import Delta, Digest, Known, Want
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.branch import Branch, Outcome
 from gossipkv.gossip.tree.chunks import chunks
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.oracle.branches import History
-from tests.unit.gossip.test_exchange import compare
+from tests.unit.gossip.anti_entropy.test_exchange import compare
 from tests.unit.gossip.tree.linked import ROOM, Link, Node, equal, member, pair
 from tests.unit.gossip.tree.test_tree import ANN, names, publish, tree
 from tests.unit.gossip.tree.transfers import LIMITS, OWNER, deltas, shown
@@ -88,10 +88,10 @@ def test_144_a_transport_that_passes_objects_hides_a_broken_codec() -> None:
         Known(bytes(8), State.ALIVE, 0, 0, 0, 0),
     ):
         for part in (
-            packets.digest(bytes(8), b"\xff" * 8, [packets.known(known)]),
-            packets.want([packets.known(known)]),
+            messages.digest(bytes(8), b"\xff" * 8, [messages.known(known)]),
+            messages.want([messages.known(known)]),
         ):
-            (read,) = packets.read_parts(part, 0)
+            (read,) = messages.read_parts(part, 0)
             assert isinstance(read, Digest | Want)
             assert read.known == (known,)
 
@@ -101,7 +101,7 @@ def test_132_a_reset_makes_a_dead_node_look_alive() -> None:
     made = tree()
     publish(made, "ann", "k/1")
     made.on_member(member("ann", state=State.DEAD))
-    reset = Delta(ANN, 1, 5, 0, 9, 9, reset=True, changes=(packets.Change(9, "k/9", b""),))
+    reset = Delta(ANN, 1, 5, 0, 9, 9, reset=True, changes=(messages.Change(9, "k/9", b""),))
     assert made.apply(reset) is Outcome.ADVANCED
     assert made.children("k") == []
     assert names(made, "k", hidden=True) == [("9", "ann", State.DEAD)]
@@ -151,12 +151,12 @@ def test_119_large_owners_starve_small_and_new_ones() -> None:
     for number in range(10):
         publish(made, "ben", f"b/{number}")
     publish(made, "ann", "a/new")
-    told = [part for sent in made.rumours.take(300, 8) for part in packets.read_parts(sent, 0)]
+    told = [part for sent in made.rumours.take(300, 8) for part in messages.read_parts(sent, 0)]
     assert any(isinstance(part, Delta) and part.owner == ANN for part in told)
 
 
 def test_59_packets_are_measured_with_the_wrong_digest() -> None:
-    """And #170: answers to any digest fit packets, records with the longest names among them."""
+    """And #170: answers to any digest fit messages, records with the longest names among them."""
     link = Link(5)
     one, two = link.node("one"), link.node("two")
     for number in range(60):
@@ -299,7 +299,7 @@ def test_500_keys_on_each_of_64_nodes() -> None:
         fill(owner, 500)
         one.knows(owner)
         for part in owner.tree.deltas(owner.id, 1, 0, part_bytes=60_000):
-            for delta in packets.read_parts(part, 0):
+            for delta in messages.read_parts(part, 0):
                 assert isinstance(delta, Delta)
                 one.tree.apply(delta)
     for node in (one, two):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.errors import BadRequest, TooLarge
-from gossipkv.gossip import packets
 from gossipkv.gossip.member import State, member_id
-from gossipkv.gossip.packets import Delta
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Delta
 from gossipkv.gossip.tree.branch import Outcome
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, TreeLimits
 from gossipkv.gossip.tree.tree import Tree
@@ -31,7 +31,7 @@ def publish(reader: Tree, owner: str, *paths: str, epoch: int = 1, value: bytes 
         writer.publish(path, value)
     outcome = Outcome.NOTHING
     for part in writer.deltas(member_id(owner), 0, 0, part_bytes=60_000):
-        for delta in packets.read_parts(part, 0):
+        for delta in messages.read_parts(part, 0):
             assert isinstance(delta, Delta)
             outcome = reader.apply(delta)
     return outcome
@@ -181,7 +181,7 @@ def test_a_new_epoch_of_my_own_keeps_what_i_publish() -> None:
     assert not watch.changed
     reader = tree()
     reader.on_member(member("me", epoch=5))
-    (delta,) = packets.read_parts(made.rumours.take(1000, 8)[0], 0)
+    (delta,) = messages.read_parts(made.rumours.take(1000, 8)[0], 0)
     assert isinstance(delta, Delta)
     assert (delta.epoch, delta.since, delta.target) == (5, 0, 1)
 
@@ -218,8 +218,8 @@ def test_what_is_no_path(path: str) -> None:
     made = tree()
     with pytest.raises(BadRequest):
         made.publish(path)
-    if path.isascii() and len(path) <= packets.MAX_PATH_BYTES:
-        delta = Delta(ANN, 1, 0, 0, 1, 1, reset=False, changes=(packets.Change(1, path, b""),))
+    if path.isascii() and len(path) <= messages.MAX_PATH_BYTES:
+        delta = Delta(ANN, 1, 0, 0, 1, 1, reset=False, changes=(messages.Change(1, path, b""),))
         assert made.apply(delta) is Outcome.REFUSED
         assert made.counters["branch_refused"] == 1
     if path:
@@ -287,7 +287,7 @@ def test_memory_is_bounded_by_the_whole() -> None:
         if number % 2:
             publish(made, name, *(f"k/{key}" for key in range(4)))
         else:
-            change = packets.Change(1, "k/1", bytes(500))
+            change = messages.Change(1, "k/1", bytes(500))
             made.apply(Delta(member_id(name), 1, 0, 0, 1, 9, reset=False, changes=(change,)))  # Never goes on.
         assert made.size_bytes <= limits.max_tree_bytes
     assert made.counters["branch_refused"]
@@ -300,7 +300,7 @@ def test_no_branch_takes_more_than_half_of_the_whole(reset: bool) -> None:
     made = tree(limits)
     for number in range(1, 200):
         # Every other change sets a key that is there already: it costs nothing more.
-        change = packets.Change(number, f"k/{number // 2}", bytes(200))
+        change = messages.Change(number, f"k/{number // 2}", bytes(200))
         sent = Delta(ANN, 1, 0, 0 if reset else number - 1, number, number, reset=reset, changes=(change,))
         outcome = made.apply(sent)
         assert made.size_bytes <= limits.max_branch_bytes
@@ -326,7 +326,7 @@ def test_tombstones_go_when_all_live_members_have_them() -> None:
     made.on_member(member("ben", state=State.DEAD))
     assert not made.collecting
     (part,) = made.deltas(ME, 1, 1, part_bytes=1000)
-    (delta,) = packets.read_parts(part, 0)
+    (delta,) = messages.read_parts(part, 0)
     assert isinstance(delta, Delta)
     assert (delta.reset, delta.floor, delta.since, delta.target) == (True, 3, 0, 3)
 
@@ -339,6 +339,6 @@ def test_tombstones_are_bounded_without_anybodys_word() -> None:
         made.withdraw(f"k/{number}")
     assert made.size_bytes <= 11 * (ITEM_OVERHEAD_BYTES + 4)
     (part,) = made.deltas(ME, 1, 5, part_bytes=4000)
-    (delta,) = packets.read_parts(part, 0)
+    (delta,) = messages.read_parts(part, 0)
     assert isinstance(delta, Delta)
     assert delta.reset

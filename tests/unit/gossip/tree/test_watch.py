@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from gossipkv.gossip import packets
 from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.packets import messages
 from gossipkv.gossip.tree.tree import Tree
 from gossipkv.gossip.tree.watch import Watch, Watches
 from tests.unit.gossip.tree.linked import member
@@ -131,8 +131,8 @@ def _happen(random: Random, writer: Tree, made: Tree) -> None:
 def _carry(writer: Tree, reader: Tree) -> None:
     head = reader.head(writer.own)
     for part in writer.deltas(writer.own, head.epoch, head.version, part_bytes=1400):
-        for delta in packets.read_parts(part, 0):
-            assert isinstance(delta, packets.Delta)
+        for delta in messages.read_parts(part, 0):
+            assert isinstance(delta, messages.Delta)
             reader.apply(delta)
 
 

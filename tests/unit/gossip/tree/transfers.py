@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from gossipkv.gossip import packets
-from gossipkv.gossip.packets import Delta
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Delta
 from gossipkv.gossip.tree.branch import Branch, Outcome
 from gossipkv.gossip.tree.chunks import chunks
 from gossipkv.gossip.tree.limits import TreeLimits
@@ -21,7 +21,7 @@ LIMITS = TreeLimits()
 
 def deltas(parts: Iterable[bytes]) -> list[Delta]:
     """What a reader gets from the wire."""
-    found = [part for sent in parts for part in packets.read_parts(sent, 0)]
+    found = [part for sent in parts for part in messages.read_parts(sent, 0)]
     assert all(isinstance(part, Delta) for part in found)
     return [part for part in found if isinstance(part, Delta)]
 

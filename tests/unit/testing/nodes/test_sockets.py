@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment import MOST_DATAGRAM_BYTES
+from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
 from gossipkv.testing.nodes.sockets import DATAGRAM_OVERHEAD_BYTES, RECEIVE_BUFFER_BYTES, SimulatedSockets
 from tests.unit.testing.nodes.wire import A, B, on_network
 

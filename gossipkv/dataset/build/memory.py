@@ -1,0 +1,100 @@
+"""How the memory of a build is divided: between the processes of its lanes, and in each between reading and sorting."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gossipkv.dataset.build.workers import builders_bytes, useful_lanes
+from gossipkv.dataset.formats import sequence_file
+from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.source.remote import REMOTE_BYTES
+from gossipkv.errors import ConfigError
+from gossipkv.storage.builder import MIN_MEMORY_BYTES
+
+if TYPE_CHECKING:
+    from gossipkv.dataset.build.job import BuildJob
+
+# What a reader holds beside blocks and values: chunks, batches.
+READER_BYTES = 4 << 20
+# What pyarrow's allocator keeps beside pages; the package itself is there when memory is measured.
+PARQUET_BYTES = 51 << 20
+# What the allocator keeps for itself, and the manifest.
+SLACK_BYTES = 4 << 20
+# A block that says it becomes more than a thousand times its file is refused; but the longest value may be all alike,
+# and be some hundred bytes when it is compressed.
+MOST_EXPANSION = 1_000
+LEAST_BLOCK_BYTES = MAX_VALUE_BYTES + (1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What is used by one process alone, or by so many lanes."""
+
+    lanes: int
+    builders_bytes: int  # of all lanes together
+    reading: Reading
+
+
+def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Share:
+    """For a build by one process, which takes `process_bytes` for itself.
+
+    Raises:
+        ConfigError: nothing useful is left.
+    """
+    left = _left(job, memory_bytes, process_bytes)
+    if left < MIN_MEMORY_BYTES:
+        enough = range(memory_bytes, 1 << 40)
+        needed = enough[bisect.bisect_left(enough, MIN_MEMORY_BYTES, key=lambda most: _left(job, most, process_bytes))]
+        raise ConfigError(
+            f"build_memory of {memory_bytes:,} bytes is too little: this build needs at least {needed:,}",
+            {"limit": memory_bytes, "needed_bytes": needed},
+        )
+    return Share(1, left, limits(job, memory_bytes))
+
+
+def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: int) -> Share | None:
+    """For a build by several processes like this one, beside it; None when that is of no use, or memory too small.
+
+    What a lane keeps free for long values and blocks is less than what one process alone does: nearly no source has
+    any, and one that has is built by this process alone.
+    """
+    for count in range(useful_lanes([file.size_bytes for file in job.files], most_lanes), 1, -1):
+        reading = limits(job, memory_bytes // (2 * count))
+        left = builders_bytes(
+            memory_bytes,
+            lanes=count,
+            process_bytes=process_bytes + SLACK_BYTES,
+            reading_bytes=reader_bytes(job, reading),
+        )
+        if left // count >= MIN_MEMORY_BYTES:
+            return Share(count, left, reading)
+    return None
+
+
+def _left(job: BuildJob, memory_bytes: int, process_bytes: int) -> int:
+    """For the builder of one lane: of each byte more, less than a third goes to reading."""
+    return memory_bytes - process_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
+
+
+def limits(job: BuildJob, memory_bytes: int) -> Reading:
+    """How the job is to be read: the longest value and the largest block are a twelfth of the memory.
+
+    Else a process of 64 MiB would have to keep half of it free for a value that hardly any source has.  Nothing in a
+    small file is taken for large: what says that it expands a thousandfold is a bomb.
+    """
+    largest = max((file.size_bytes for file in job.files), default=0)
+    most = min(memory_bytes // 12, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
+    return replace(job.reading, max_value_bytes=min(MAX_VALUE_BYTES, most), max_block_bytes=most)
+
+
+def reader_bytes(job: BuildJob, reading: Reading) -> int:
+    """What reading holds beside the builder: a block or the longest value, and what it was made from."""
+    remote = REMOTE_BYTES if job.remote is not None else 0
+    if job.format == "sequence":
+        return sequence_file.memory_bytes(reading) + remote
+    longest = max(reading.max_block_bytes, reading.max_value_bytes)
+    largest = max((file.size_bytes for file in job.files), default=0)
+    parquet = PARQUET_BYTES if job.format == "parquet" else 0
+    return READER_BYTES + longest + min(longest, largest) + remote + parquet

@@ -1,0 +1,232 @@
+"""The node's side of a build: starts the child, hears its progress, and answers for its end.
+
+However this ends (done, an error, a killed child, cancellation) no process is left: the child is killed and waited
+for before the function returns, and its leash is cut when the node itself dies (`child`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from gossipkv.dataset.build.child import Order, give_way
+from gossipkv.dataset.build.disk_space import Reservations
+from gossipkv.dataset.build.job import BuildJob, Progress
+from gossipkv.dataset.build.workers import environment, how_it_ended
+from gossipkv.dataset.lifecycle import Trouble
+from gossipkv.errors import GossipKVError, LocalError, SourceChanged
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+# A fixed one: glibc raises it after each large buffer that is freed, and then keeps holes as large as the blocks of a
+# SequenceFile, one and a half times what is in use.
+MMAP_THRESHOLD_BYTES = 1 << 20
+
+# Of what a child says on standard error, enough for a traceback.
+STDERR_TAIL_BYTES = 4_000
+
+
+class BuildError(LocalError):
+    """A build ended with an error."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.message, {**trouble.details})
+        self.trouble = trouble
+
+
+def trouble_of(error: GossipKVError | OSError) -> Trouble:
+    """What a version in ERROR says about it."""
+    if isinstance(error, BuildError):
+        return error.trouble
+    if isinstance(error, OSError):
+        named = "" if error.filename is None else f"{error.filename}: "
+        return Trouble(f"the process that builds it cannot be started: {named}{error.strerror}", lasting=False)
+    details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
+    return Trouble(error.message, details, lasting=False)
+
+
+class Build(Protocol):
+    """How versions are built: `build_in_child`, or what a simulation has in its place."""
+
+    async def __call__(
+        self,
+        job: BuildJob,
+        *,
+        memory_bytes: int,
+        most_lanes: int,
+        loads: Loads,
+        on_progress: Callable[[Progress], None],
+    ) -> int:
+        """As `build_in_child`."""
+        ...
+
+
+class Turn:
+    """A place among the builds that may run at once."""
+
+    def __init__(self, limiter: trio.CapacityLimiter) -> None:
+        self._limiter = limiter
+        self._given_up = False
+
+    def give_up(self) -> None:
+        """Somebody else may run as well from now on."""
+        if not self._given_up:
+            self._given_up = True
+            self._limiter.release_on_behalf_of(self)
+
+
+class Loads:
+    """What all builds of a node share: how many may run, how many bytes a second they read together, and the disk."""
+
+    def __init__(self, max_parallel: int, bytes_per_second: int) -> None:
+        self._limiter = trio.CapacityLimiter(max_parallel)
+        self._bytes_per_second = bytes_per_second
+        self.room = Reservations()
+        self._running = 0
+        self._changed = trio.Event()
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[Turn]:
+        """Waits until a build may run, and counts it while it does."""
+        turn = Turn(self._limiter)
+        await self._limiter.acquire_on_behalf_of(turn)
+        self._count(1)
+        try:
+            yield turn
+        finally:
+            turn.give_up()
+            self._count(-1)
+
+    def share_bytes_per_second(self) -> int:
+        """What one build may read; 0: as fast as it goes."""
+        return self._bytes_per_second and max(1, self._bytes_per_second // max(1, self._running))
+
+    async def share_changed(self) -> None:
+        """Returns when a build has begun or ended."""
+        await self._changed.wait()
+
+    def _count(self, by: int) -> None:
+        self._running += by
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+async def build_in_child(
+    job: BuildJob, *, memory_bytes: int, most_lanes: int = 1, loads: Loads, on_progress: Callable[[Progress], None]
+) -> int:
+    """Builds `job` in a child process; when it returns, the result is durable in `job.directory`.
+
+    Returns the most memory that the child and its lanes have had, in bytes.
+
+    Raises:
+        SourceChanged: the source is not what it was when it was listed.
+        BuildError: says why, and whether trying again may help.
+    """
+    with _leash() as (leash, let_go):
+        process = await _start(leash)
+        let_go()
+        with contextlib.suppress(ProcessLookupError):  # It has ended already, which is heard below.
+            give_way(process.pid)
+        try:
+            async with trio.open_nursery() as nursery:
+                errors: list[bytes] = []
+                order = Order(job, memory_bytes, loads.share_bytes_per_second(), leash, most_lanes)
+                nursery.start_soon(_instruct, process, order, loads)
+                nursery.start_soon(_collect_errors, process, errors)
+                outcome = await _listen(process, on_progress)
+                await process.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            await _end(process)
+    match outcome:
+        case {"done": int(peak_bytes)} if process.returncode == 0:
+            return peak_bytes
+        case _:
+            raise _failure(process, outcome, b"".join(errors))
+
+
+@contextlib.contextmanager
+def _leash() -> Iterator[tuple[int, Callable[[], None]]]:
+    """The end of the pipe for the child, and a function that closes it here; the other end lives as long as this."""
+    leash, held = os.pipe()
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, held)
+        here = stack.enter_context(contextlib.ExitStack())
+        here.callback(os.close, leash)
+        yield leash, here.close
+
+
+async def _start(leash: int) -> trio.Process:
+    return await trio.lowlevel.open_process(
+        [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**environment(), "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)},
+        pass_fds=(leash,),
+        start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its builds itself.
+    )
+
+
+async def _instruct(process: trio.Process, order: Order, loads: Loads) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; `_listen` sees that too.
+        share = order.bytes_per_second
+        await process.stdin.send_all(order.to_line())
+        while True:
+            await loads.share_changed()
+            if loads.share_bytes_per_second() != share:
+                share = loads.share_bytes_per_second()
+                await process.stdin.send_all(b"%d\n" % share)
+
+
+async def _collect_errors(process: trio.Process, errors: list[bytes]) -> None:
+    assert process.stderr is not None
+    async for part in process.stderr:
+        errors[:] = [(b"".join(errors) + part)[-STDERR_TAIL_BYTES:]]
+
+
+async def _listen(process: trio.Process, on_progress: Callable[[Progress], None]) -> dict[str, object] | None:
+    """The last word of the child, or None when it ended without one."""
+    assert process.stdout is not None
+    waiting = b""
+    outcome: dict[str, object] | None = None
+    async for part in process.stdout:
+        *lines, waiting = (waiting + part).split(b"\n")
+        for line in lines:
+            try:
+                message = json.loads(line)
+            except ValueError:  # Not from us: something in the child has printed.
+                continue
+            if "progress" in message:
+                on_progress(Progress(*message["progress"]))
+            else:
+                outcome = message
+    return outcome
+
+
+async def _end(process: trio.Process) -> None:
+    with trio.CancelScope(shield=True):
+        process.kill()  # Does nothing to one that has ended.
+        await process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                await stream.aclose()
+
+
+def _failure(process: trio.Process, outcome: dict[str, object] | None, errors: bytes) -> LocalError:
+    match outcome:
+        case {"error": ["SourceChanged", str(message), dict(details)]}:
+            return SourceChanged(message, details)
+        case {"error": [str(kind), str(message), dict(details)]}:
+            return BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
+    how = how_it_ended(process.returncode)
+    said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return BuildError(Trouble(f"the process that built it {how}" + (f": {said}" if said else ""), {}, lasting=False))

@@ -1,0 +1,172 @@
+"""How the records of source files get into a builder: each decoded, put into its partition, and verified.
+
+Every key that is read is verified against every claim about the files (`recognition`).  A key that strays from the
+claim by which records are grouped ends the reading, since the version has to be read anew in another way (`Strayed`);
+strays from a claim that has failed already are counted, and the first is kept for people to look at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gossipkv.dataset.build._assigner import Assigner
+from gossipkv.dataset.formats.detect import batches
+from gossipkv.dataset.local.manifest import Stray
+from gossipkv.dataset.source.reader import SourceReader
+from gossipkv.errors import LocalError, SourceError
+from gossipkv.keyspace.partitioner import code
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gossipkv.dataset.build.job import BuildJob
+    from gossipkv.dataset.build.recognition import Claim
+    from gossipkv.dataset.source.listing import SourceFiles
+    from gossipkv.storage.batch import Batch
+    from gossipkv.storage.builder import LaneBuilder
+
+# A file whose first keys, so many, are all of one partition that is not wanted is skipped, as Sequins does (seed 001).
+PROBE_KEYS = 5_000
+
+
+class Strayed(LocalError):
+    """A key is not where the function that was recognised puts it; `possible` are the functions that still fit."""
+
+    def __init__(self, stray: Stray, function: str, possible: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{stray.file}: byte {stray.offset:,}: key {stray.key[:40]!r} does not belong here under {function!r}",
+            {"key": stray.key.hex(), "file": stray.file, "offset": stray.offset, "function": function,
+             "possible": " ".join(possible)},
+        )  # fmt: skip
+
+    @property
+    def possible(self) -> tuple[str, ...]:
+        """Out of the details, which is all that comes from a lane of a build."""
+        return tuple(str(self.details["possible"]).split())
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """By which function records are grouped, and which claims about the files are verified.
+
+    Where it relies on them, the first claim is about that same function, and a key that strays from it ends the
+    reading; else the one claim has failed, and its strays are counted.
+    """
+
+    function: str
+    claims: tuple[Claim, ...] = ()
+    relies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a reading; that of several lanes adds up."""
+
+    records: int = 0  # kept
+    strays: tuple[int, ...] = ()  # for each claim of the rule
+    first_stray: Stray | None = None  # from the first claim, of a rule that does not rely on it
+
+    def __add__(self, later: Taken) -> Taken:
+        """`later` is of files that come after these."""
+        strays = self.strays or later.strays
+        if self.strays and later.strays:
+            strays = tuple(map(sum, zip(self.strays, later.strays, strict=True)))
+        return Taken(
+            self.records + later.records,
+            strays,
+            self.first_stray or later.first_stray,
+        )
+
+
+def take_in(
+    job: BuildJob,
+    places: Iterable[int],
+    rule: Rule,
+    builder: LaneBuilder,
+    files: SourceFiles,
+    *,
+    pace: Callable[[int], None] = lambda _: None,
+    on_records: Callable[[int], None] = lambda _: None,
+) -> Taken:
+    """Reads the files at these places of the job's list, in order.
+
+    `pace` is called with the size of each piece before it is used, and may sleep; `on_records` with the number of
+    records kept so far.
+
+    Raises:
+        Strayed: see there.
+        SourceError: a file is not of its format.
+        SourceChanged: a file is not what it was when it was listed.
+        StorageError: the system refused.
+    """
+    intake = _Intake(job, rule, builder, on_records)
+    for place in places:
+        if not (rule.relies and job.may_skip(place, rule.function)):
+            with SourceReader(files, job.files[place], pace=pace) as reader:
+                intake.take(place, reader)
+    return intake.taken()
+
+
+def probes(job: BuildJob, rule: Rule, place: int) -> bool:
+    """Whether a file is to be skipped if its first keys are where they are taken to be."""
+    return job.presharded == "probe" and rule.relies and not job.wants(rule.claims[0].partitions[place])
+
+
+class _Intake:
+    """One reading of some of the files."""
+
+    def __init__(self, job: BuildJob, rule: Rule, builder: LaneBuilder, on_records: Callable[[int], None]) -> None:
+        self._job = job
+        self._rule = rule
+        self._builder = builder
+        self._on_records = on_records
+        self._assigner = Assigner(code(rule.function), job.groups(), [code(claim.function) for claim in rule.claims])
+        self._records = 0
+        self._first_stray: Stray | None = None
+
+    def taken(self) -> Taken:
+        return Taken(self._records, tuple(self._assigner.strays()), self._first_stray)
+
+    def take(self, place: int, reader: SourceReader) -> None:
+        """Reads the file at this place, or its first keys if it need not be read."""
+        job, rule = self._job, self._rule
+        assert job.format is not None
+        probing = probes(job, rule, place)
+        seen = 0
+        self._assigner.begin_file([claim.partitions[place] for claim in rule.claims])
+        with contextlib.closing(batches(job.format, reader, job.reading)) as found:
+            for batch in found:
+                seen += len(batch)
+                self._take_batch(batch, reader.name)
+                if probing and seen >= PROBE_KEYS:
+                    return
+
+    def _take_batch(self, batch: Batch, name: str) -> None:
+        strayed = self._assigner.assign(batch)
+        if self._assigner.homeless >= 0 and not self._rule.relies:
+            raise _no_partition(batch, self._assigner.homeless, name, self._rule.function)
+        if strayed and strayed[0] >= 0 and self._first_stray is None:
+            stray = Stray(batch.keys(strayed[0] + 1)[-1], name, batch.offsets()[strayed[0]])
+            if self._rule.relies:
+                raise Strayed(stray, self._rule.function, _possible(self._rule, self._assigner.strays()))
+            self._first_stray = stray
+        if self._job.wanted is not None:
+            self._assigner.drop_unwanted(batch)
+        self._builder.add_batch(batch)
+        self._records += len(batch)
+        self._on_records(self._records)
+
+
+def _possible(rule: Rule, strays: Sequence[int]) -> tuple[str, ...]:
+    return tuple(claim.function for claim, count in zip(rule.claims, strays, strict=True) if not count)
+
+
+def _no_partition(batch: Batch, number: int, name: str, function: str) -> SourceError:
+    key, offset = batch.keys(number + 1)[-1], batch.offsets()[number]
+    return SourceError(
+        f"{name}: byte {offset:,}: key {key[:40]!r} is not UTF-8, so it has no partition under {function!r}; "
+        "sequins and text take any bytes",
+        {"file": name, "offset": offset},
+    )

@@ -1,0 +1,269 @@
+"""The steps of a build: find out what the files are, group their records by the right function, write sorted files.
+
+Which function the files were partitioned by is found out, not asked (`recognition`).  What was recognised is relied
+upon until a key strays from it; then the next function that fits is tried, and when none is left the version is read
+in full and grouped by Sequins' own.
+
+One process does it all, or several lanes share the reading and the writing (`workers`); the files are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gossipkv.dataset.build.adopt import NotAdoptable, take_over
+from gossipkv.dataset.build.job import Progress, space_needed_bytes
+from gossipkv.dataset.build.reading_in import Rule, Strayed, Taken, probes, take_in
+from gossipkv.dataset.build.recognition import Recognition
+from gossipkv.dataset.build.survey import find_format, recognise_function
+from gossipkv.dataset.build.worker_reading import reading_of, taken_from
+from gossipkv.dataset.build.workers import LaneProgress, LaneTask, build_in_lanes, useful_lanes
+from gossipkv.dataset.local.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
+from gossipkv.dataset.source.declared_partitions import Declared, read_declared
+from gossipkv.dataset.source.reader import SourceReader
+from gossipkv.dataset.source.remote import files_of
+from gossipkv.errors import SourceError, StorageError
+from gossipkv.storage.builder import SortedFileBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gossipkv.dataset.build.job import BuildJob
+    from gossipkv.dataset.formats.reading import Reading
+    from gossipkv.dataset.source.listing import SourceFiles
+    from gossipkv.environment.seam import Files
+    from gossipkv.storage.builder import BuildReport
+
+# What is read of a file that is skipped by its first keys, at most.
+SKIPPED_BYTES = 1 << 20
+
+# The function by which we group what no function has made.
+OWN_FUNCTION = "sequins"
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What the processes have that share a build."""
+
+    count: int
+    memory_bytes: int  # for all their builders together
+    reading: Reading  # What a lane takes may be shorter than what one process alone does.
+    bytes_per_second: Callable[[], int] = lambda: 0  # What they may read together; 0: as fast as it goes.
+    on_peak: Callable[[int], None] = lambda _: None  # Gets the most memory that they have had together.
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a build has, and whom it tells."""
+
+    memory_bytes: int  # for the builder of one process alone
+    lanes: Lanes | None = None
+    on_progress: Callable[[Progress], None] = lambda _: None
+    pace: Callable[[int], None] = lambda _: None  # Gets the size of each piece before it is used, and may sleep.
+
+
+def perform(job: BuildJob, files: Files, means: Means, *, origin: SourceFiles | None = None) -> Manifest:
+    """Builds; returns when the result is durable in `job.directory`.
+
+    The source is read with `origin`, or as the job says.  Lanes use the system's own files.
+
+    Raises:
+        SourceError: a file is not of its format.
+        SourceChanged: a file is not what it was when it was listed.
+        StorageError: not enough space, or the system refused.
+    """
+    _check_space(job, files)
+    origin = origin or files_of(job.remote, files)
+    try:
+        job = with_format(job, origin)
+        job = replace(job, declared=_read_declaration(job, origin))
+        manifest = _taken_over_or_built(job, _Attempt(job, files, origin, means, job.source_bytes))
+        write_manifest(files, Path(job.directory), manifest)
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or job.directory}: cannot build {job.database}/{job.version}: {error.strerror}",
+            {"file": str(error.filename or job.directory), "errno": error.errno},
+        ) from error
+    return manifest
+
+
+def with_format(job: BuildJob, origin: SourceFiles) -> BuildJob:
+    """The job with the format that its files have, if it names none.  Raises what reading raises."""
+    return job if job.format is not None else replace(job, format=find_format(job, origin))
+
+
+def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
+    """Our own sorted files need no building if they fit together; a key in a wrong one has them read after all."""
+    recognition = None
+    if job.format == "sorted":
+        try:
+            return take_over(
+                job,
+                attempt.files,
+                attempt.origin,
+                on_progress=lambda *state: attempt.means.on_progress(Progress(*state)),
+                pace=attempt.means.pace,
+            )
+        except NotAdoptable as refusal:
+            if refusal.claim is not None:
+                recognition = Recognition((), nearly=refusal.claim)
+    return _by_the_right_function(job, attempt, recognition or recognise_function(job, attempt.origin))
+
+
+def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
+    """What the source's job says of its files, if it is about as many partitions as are built."""
+    if job.declaration is None:
+        return None
+    with SourceReader(origin, job.declaration) as reader:
+        declared = read_declared(reader)
+    return declared if declared.partitions == job.partitions else None
+
+
+def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recognition) -> Manifest:
+    """Relies on what was recognised while it holds; else groups by the job's function, or by ours."""
+    claims, strayed_from = recognition.claims, recognition.nearly
+    while claims:
+        try:
+            return attempt(Rule(claims[0].function, claims, relies=True))
+        except Strayed as error:
+            strayed_from = claims[0]
+            claims = tuple(claim for claim in claims if claim.function in error.possible)
+    rule = Rule(job.function or OWN_FUNCTION, () if strayed_from is None else (strayed_from,))
+    return attempt(rule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """Reads everything and writes the sorted files, by one rule."""
+
+    job: BuildJob
+    files: Files
+    origin: SourceFiles
+    means: Means
+    source_bytes: int  # Of the job, which would sum them up at every step; there are as many steps as files.
+
+    def __call__(self, rule: Rule) -> Manifest:
+        """What was built, durable but for its manifest.  Raises as `perform`, and Strayed."""
+        job = self.job
+        taken, reports = self._in_lanes(rule) or self._alone(rule)
+        self._tell_written(taken.records, taken.records)
+        return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
+
+    def _in_lanes(self, rule: Rule) -> tuple[Taken, list[BuildReport]] | None:
+        """None: one process alone is to do it, since there is little to do or since a lane's memory is too small."""
+        lanes, job = self.means.lanes, self.job
+        sizes = [self._bytes_to_read(place, rule) for place in range(len(job.files))]
+        count = 1 if lanes is None else useful_lanes(sizes, lanes.count)
+        if lanes is None or count == 1:
+            return None
+        task = LaneTask(
+            reading_of(replace(job, reading=lanes.reading), rule),
+            job.directory,
+            tuple(self._names()),
+            lanes.memory_bytes,
+            job.compression,
+            tuple(self._labels(rule)),
+        )
+
+        def tell(state: LaneProgress) -> None:
+            self.means.on_progress(
+                Progress(state.read_bytes, self.source_bytes, state.read_records, state.written_records)
+            )
+
+        try:
+            result = build_in_lanes(
+                task, sizes, count, self.files, on_progress=tell, bytes_per_second=lanes.bytes_per_second
+            )
+        except SourceError:
+            if lanes.reading == job.reading:
+                raise
+            return None  # Perhaps it was too long for a lane; if not, the same error comes again.
+        lanes.on_peak(result.peak_bytes)
+        return reduce(add, map(taken_from, result.counters)), result.reports
+
+    def _alone(self, rule: Rule) -> tuple[Taken, list[BuildReport]]:
+        job, means = self.job, self.means
+        read_bytes = read_records = 0
+
+        def count_bytes(size_bytes: int) -> None:
+            nonlocal read_bytes
+            means.pace(size_bytes)
+            read_bytes += size_bytes
+            means.on_progress(Progress(read_bytes, self.source_bytes, read_records, 0))
+
+        def count_records(records: int) -> None:
+            nonlocal read_records
+            read_records = records
+
+        with SortedFileBuilder(
+            job.directory,
+            self._names(),
+            files=self.files,
+            memory_bytes=means.memory_bytes,
+            compression=job.compression,
+            metadata=[label.encode() for label in self._labels(rule)],
+            on_progress=self._tell_written,
+        ) as builder:
+            every = range(len(job.files))
+            taken = take_in(job, every, rule, builder, self.origin, pace=count_bytes, on_records=count_records)
+            return taken, builder.finish()
+
+    def _names(self) -> list[str]:
+        return [partition_name(partition) for partition in self.job.held()]
+
+    def _labels(self, rule: Rule) -> list[str]:
+        """What each sorted file says of itself."""
+        identity = asdict(self.job.identity(rule.function))
+        return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.held()]
+
+    def _bytes_to_read(self, place: int, rule: Rule) -> int:
+        """About how much of a file is read."""
+        job, size_bytes = self.job, self.job.files[place].size_bytes
+        skipped = job.may_skip(place, rule.function) or probes(job, rule, place)
+        return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes
+
+    def _tell_written(self, done: int, total: int) -> None:
+        self.means.on_progress(Progress(self.source_bytes, self.source_bytes, total, done))
+
+
+def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, BuildReport], files: Files) -> Manifest:
+    built: list[PartitionFile | None] = [None] * job.partitions
+    for partition, report in reports.items():
+        name = partition_name(partition)
+        size_bytes, seal = look(files, Path(job.directory) / name)
+        built[partition] = PartitionFile(name, report.records, report.duplicates, size_bytes, seal)
+    alike: tuple[str, ...] = (rule.function,)
+    if rule.relies:
+        alike = tuple(claim.function for claim, strays in zip(rule.claims, taken.strays, strict=True) if not strays)
+    voided = rule.claims[0].function if rule.claims and not rule.relies else None
+    return Manifest(
+        job.identity(rule.function),
+        len(job.files),
+        job.source_bytes,
+        job.compression,
+        tuple(built),
+        format=job.format or "tsv",
+        alike=alike,
+        voided=voided,
+        strays=0 if voided is None else taken.strays[0],
+        first_stray=taken.first_stray,
+    )
+
+
+def _check_space(job: BuildJob, files: Files) -> None:
+    needed = space_needed_bytes(job)
+    try:
+        free = files.free_bytes(job.directory)
+    except OSError as error:
+        raise StorageError(f"{job.directory}: {error.strerror}", {"file": job.directory}) from error
+    if free < needed:
+        raise StorageError(
+            f"{job.directory}: not enough space to build {job.database}/{job.version}: about {needed:,} bytes are "
+            f"needed while it is built, {free:,} are free",
+            {"file": job.directory, "needed_bytes": needed, "free_bytes": free},
+        )

@@ -1,0 +1,119 @@
+"""Who the node is that lives in a data directory, across its starts: the documents NODE and PEERS.
+
+NODE is what must not be lost or go back: the uuid, the name, the *epoch*, which each start raises before it says
+anything to anyone, the id of the cluster, and the place in the ring.  When it is lost with its directory, the node is
+another one.  Its first epoch is the wall clock's milliseconds: so a node that comes back under its old name without
+its data is newer than its past, which others still speak of, unless the clock went back.  PEERS is a convenience:
+where members were last seen, for a start without `join`.
+
+Everything here blocks, and is called from worker threads, one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from gossipkv.address import Address, parse_address
+from gossipkv.errors import Corrupt, GossipKVError, UnsupportedFormat
+from gossipkv.storage.document import read_document, text, whole, write_document
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+    from pathlib import PurePath
+
+    from gossipkv.environment.seam import Files
+    from gossipkv.storage.document import Body
+
+NODE, PEERS = "NODE", "PEERS"
+NODE_FORMAT = 2  # Of format 1, which knew no epoch, the first start makes this one.
+PEERS_FORMAT = 1
+
+MAX_PEERS = 256  # Enough that some of them still live, after any time.
+
+_DIGITS = frozenset("0123456789abcdef")
+
+
+class NodeRecord(NamedTuple):
+    """What NODE says."""
+
+    cluster: str
+    uuid: str  # 32 hexadecimal digits, for life.
+    node: str  # The name.
+    epoch: int = 0
+    cluster_id: str = ""  # 16 hexadecimal digits; none yet while it is empty.
+    pinned: bool = False  # It never takes another cluster id: it holds what belongs to this one.
+    shard_id: int = 0  # 0: none yet.
+
+
+def read_node(files: Files, path: PurePath) -> NodeRecord | None:
+    """What NODE in the directory `path` says; None if there is none.
+
+    Raises:
+        Corrupt, UnsupportedFormat: it is damaged, or too new.
+    """
+    place = path / NODE
+    name = str(place)
+    try:
+        body = read_document(files, place, NODE, newest_format=NODE_FORMAT)
+    except FileNotFoundError:
+        return None
+    record = NodeRecord(text(body, "cluster", name), text(body, "uuid", name), text(body, "node", name))
+    if "epoch" not in body:
+        return record
+    record = record._replace(
+        epoch=whole(body, "epoch", name),
+        cluster_id=text(body, "cluster_id", name),
+        pinned=body.get("pinned") is True,
+        shard_id=whole(body, "shard_id", name),
+    )
+    if len(record.cluster_id) not in {0, 16} or not _DIGITS.issuperset(record.cluster_id):
+        raise Corrupt(name, 0, "the cluster id should be 16 hexadecimal digits", got=record.cluster_id[:80])
+    return record
+
+
+def write_node(files: Files, path: PurePath, record: NodeRecord) -> None:
+    """Durable when it returns."""
+    write_document(files, path / NODE, NODE, dict(record._asdict()), format_number=NODE_FORMAT)
+
+
+def begin(
+    files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random, first_epoch: int
+) -> NodeRecord:
+    """The node that lives here, in the epoch of this start, which is durable; the first time it is born.
+
+    `node` renames it; None keeps its name, or makes one from its uuid.
+
+    Raises:
+        UnsupportedFormat: it is of another cluster, or its document of a newer format.
+        Corrupt: the document is damaged.
+    """
+    known = read_node(files, path)
+    if known is None:
+        uuid = f"{random.getrandbits(128):032x}"
+        known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=max(0, first_epoch - 1))
+    elif known.cluster != cluster:
+        raise UnsupportedFormat(
+            f"{path}: belongs to cluster {known.cluster!r}, and this node is to join {cluster!r}; "
+            "set the same cluster, or give --data another directory",
+            {"file": str(path / NODE), "expected": known.cluster, "got": cluster},
+        )
+    record = known._replace(node=node or known.node, epoch=known.epoch + 1)
+    write_node(files, path, record)
+    return record
+
+
+def read_peers(files: Files, path: PurePath) -> list[Address]:
+    """Where members were last seen; nothing, if that cannot be read."""
+    with contextlib.suppress(OSError, GossipKVError, ValueError):
+        found = read_document(files, path / PEERS, PEERS, newest_format=PEERS_FORMAT).get("peers")
+        if isinstance(found, list):
+            return [parse_address(str(address)) for address in found[:MAX_PEERS]]
+    return []
+
+
+def write_peers(files: Files, path: PurePath, peers: Sequence[Address]) -> None:
+    """For the next start.  Raises OSError."""
+    body: Body = {"peers": [str(address) for address in peers[:MAX_PEERS]]}
+    write_document(files, path / PEERS, PEERS, body, format_number=PEERS_FORMAT)

@@ -1,0 +1,194 @@
+"""Where the files of a version go that a job writes: a directory, or a URL that fsspec opens.
+
+The invariant, for both: a name that is no attempt's holds a whole file or nothing, whatever is interrupted, retried or
+run twice at once.  In a directory a file is written and synced below a name of its own, then renamed.  In an object
+store an upload shows when it is whole.  Other file systems get an upload below a name of its own, then a rename.
+
+Names of attempts begin with `_attempt-`, which no reader takes for data; those of attempts that were killed stay until
+the version is finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import WRITE_NEW
+from gossipkv.errors import StorageError
+from gossipkv.storage.label import OpenFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gossipkv.environment.seam import Files
+    from gossipkv.settings.masking import Option
+    from gossipkv.storage.label import Readable
+
+ATTEMPT: Final = "_attempt-"
+
+
+class Destination(Protocol):
+    """A directory that attempts fill."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    def workspace(self) -> contextlib.AbstractContextManager[Path]:
+        """An empty directory on this machine for one attempt, removed at the end with what is left in it."""
+        ...
+
+    def publish(self, path: Path, name: str) -> None:
+        """Give a finished file of the workspace its name, in place of what had it."""
+        ...
+
+    def put(self, name: str, data: bytes) -> None:
+        """A small file, whole or not there."""
+        ...
+
+    def names(self) -> list[str]:
+        """What is there, sorted; nothing when the directory is not there."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Whether a name is taken."""
+        ...
+
+    def open(self, name: str) -> contextlib.AbstractContextManager[Readable]:
+        """One of the files, to look into it."""
+        ...
+
+    def remove_attempts(self) -> None:
+        """Remove what attempts left that were killed."""
+        ...
+
+
+def destination(
+    directory: str | os.PathLike[str],
+    storage_options: Mapping[str, Option] | None = None,
+    *,
+    files: Files | None = None,
+) -> Destination:
+    """The destination that a path or a URL names."""
+    place = os.fspath(directory)
+    scheme, separator, rest = place.partition("://")
+    if not separator:
+        return LocalDestination(place, RealFiles() if files is None else files)
+    if scheme in {"file", "local"}:
+        return LocalDestination(rest, RealFiles() if files is None else files)
+    from gossipkv.dataset.offline.remote_destination import RemoteDestination  # noqa: PLC0415  # Loads fsspec: only URLs pay.
+
+    return RemoteDestination(place, storage_options or {})
+
+
+class LocalDestination:
+    """A directory that every writer mounts."""
+
+    def __init__(self, directory: str | os.PathLike[str], files: Files) -> None:
+        self._directory = Path(directory).absolute()
+        self._files = files
+
+    @property
+    def name(self) -> str:
+        return str(self._directory)
+
+    @contextlib.contextmanager
+    def workspace(self) -> Iterator[Path]:
+        place = self._directory / attempt_name()
+        with self._refusals():
+            self._make(self._directory)
+            self._files.make_directory(place)
+        try:
+            yield place
+        finally:
+            # An interrupted attempt's directory is in nobody's way: `remove_attempts` comes by.
+            with contextlib.suppress(OSError):
+                self._remove(place)
+
+    def publish(self, path: Path, name: str) -> None:
+        with self._refusals():
+            self._files.rename(path, self._directory / name)
+            self._files.sync_directory(self._directory)
+
+    def put(self, name: str, data: bytes) -> None:
+        beside = self._directory / f"{attempt_name()}-{name}"
+        with self._refusals():
+            descriptor = self._files.open(beside, WRITE_NEW)
+            try:
+                self._files.pwrite(descriptor, data, 0)
+                self._files.sync(descriptor)
+            finally:
+                self._files.close(descriptor)
+            self._files.rename(beside, self._directory / name)
+            self._files.sync_directory(self._directory)
+
+    def names(self) -> list[str]:
+        with self._refusals():
+            try:
+                return [entry.name for entry in self._files.list_directory(self._directory)]
+            except FileNotFoundError:
+                return []
+
+    def exists(self, name: str) -> bool:
+        with self._refusals():
+            try:
+                self._files.stat(self._directory / name)
+            except FileNotFoundError:
+                return False
+            return True
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[Readable]:
+        path = str(self._directory / name)
+        with self._refusals():
+            descriptor = self._files.open(path)
+            try:
+                yield OpenFile(self._files, descriptor, path)
+            finally:
+                self._files.close(descriptor)
+
+    def remove_attempts(self) -> None:
+        with self._refusals():
+            for entry in self._files.list_directory(self._directory):
+                if entry.name.startswith(ATTEMPT):
+                    with contextlib.suppress(FileNotFoundError):  # Another driver, or its own task, was quicker.
+                        self._remove(self._directory / entry.name, directory=entry.kind == "directory")
+
+    def _remove(self, path: Path, *, directory: bool = True) -> None:
+        if not directory:
+            self._files.unlink(path)
+            return
+        for entry in self._files.list_directory(path):
+            self._files.unlink(path / entry.name)
+        self._files.remove_directory(path)
+
+    def _make(self, directory: Path) -> None:
+        try:
+            self._files.make_directory(directory)
+        except FileExistsError:
+            return  # Another task may have made it just now.
+        except FileNotFoundError:
+            self._make(directory.parent)
+            with contextlib.suppress(FileExistsError):
+                self._files.make_directory(directory)
+        self._files.sync_directory(directory.parent)
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            path = str(error.filename or self._directory)
+            raise StorageError(
+                f"{path}: cannot write a version: {error.strerror or error}", {"file": path, "errno": error.errno}
+            ) from error
+
+
+def attempt_name() -> str:
+    """A name that no other attempt has, on this machine or another."""
+    return f"{ATTEMPT}{uuid.uuid4().hex}"

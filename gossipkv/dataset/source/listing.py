@@ -1,0 +1,272 @@
+"""Where datasets come from: `<root>/<database>/<version>/<files>`, listed and read with suspicion.
+
+* Names of databases and versions match `[-_a-zA-Z0-9]+` and have at most 200 characters.  Names that begin with `_` or
+  `.` (`_temporary`, `_SUCCESS`, `.crc` files) are not data, on any level.  Other names are ignored and reported.
+* A version is complete when it has a data file and, if that is required, a file `_SUCCESS`.
+* A file `.NAME.crc` beside a data file is Hadoop's checksum file of it, and is remembered with it.
+* Links are followed while they stay below the root.  A link out of it, a socket, a fifo, a device or a directory
+  among the data files is an error of that version: skipping it in silence would lose records.
+
+The root is a path, or an fsspec URL (`remote`); below it all paths are texts, the root's with names appended.
+
+The source is somebody else's and may change, vanish or stall at any moment: everything here is a plain function that
+a worker thread runs, and every refusal is an error that names the path, after which what is served goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Protocol
+
+from gossipkv.dataset.source.hadoop_checksums import checksum_name
+from gossipkv.dataset.source.remote import RemoteRoot, files_of
+from gossipkv.environment.seam import READ
+from gossipkv.errors import SourceError
+from gossipkv.placement.identity import digest
+from gossipkv.settings.databases import NAMES, is_name
+from gossipkv.settings.masking import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.environment.seam import Entry, Files, Path
+    from gossipkv.settings.masking import Option
+
+# Each file of a version is one mapping; Linux allows a process 65,530 (vm.max_map_count), and during an upgrade a
+# database has three versions at most: retiring, active, and the one just built.
+MAX_FILES = 16_384
+
+# Of entries that are ignored, so many are told.
+MAX_IGNORED = 1_000
+
+SUCCESS_FILE = "_SUCCESS"
+# What the job says about its files (`declared`).
+DECLARED_FILE = "_PARTITIONS.json"
+
+
+class SourceFiles(Protocol):
+    """The file operations that a source is listed and read with: those of `Files`, or a remote store's."""
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        """See `Files`."""
+        ...
+
+    def stat(self, path: Path) -> Entry:
+        """See `Files`."""
+        ...
+
+    def resolve(self, path: Path) -> str:
+        """See `Files`."""
+        ...
+
+    def open(self, path: Path, flags: int = READ) -> int:
+        """See `Files`."""
+        ...
+
+    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
+        """See `Files`."""
+        ...
+
+    def close(self, descriptor: int) -> None:
+        """See `Files`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A data file as it was listed."""
+
+    name: str
+    path: str  # Without links; or a URL.
+    size_bytes: int
+    modified_ns: int
+    tag: str = ""  # What else changes with its content, where the store has such a thing.
+    checksums: SourceFile | None = None  # Hadoop's, beside it.
+
+    @classmethod
+    def of(cls, fields: Mapping[str, object]) -> SourceFile:
+        """Back from `dataclasses.asdict`."""
+        match fields:
+            case {
+                "name": str(name), "path": str(path), "size_bytes": int(size_bytes), "modified_ns": int(modified_ns),
+                "tag": str(tag), "checksums": dict() | None as checksums,
+            }:  # fmt: skip
+                return cls(name, path, size_bytes, modified_ns, tag, None if checksums is None else cls.of(checksums))
+        raise ValueError(f"not a source file: {fields!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceVersion:
+    """A version as it was listed; `files` are sorted by name as bytes, the order in which they are read."""
+
+    database: str
+    name: str
+    files: tuple[SourceFile, ...]
+    waiting_for: str | None = None  # Why it is not complete.
+    declaration: SourceFile | None = None  # The job's word on its files, where there is one.
+
+    @property
+    def size_bytes(self) -> int:
+        """What a build has to read."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the identity."""
+        return digest((file.name, file.size_bytes) for file in self.files)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever a file was touched; means nothing on another machine."""
+        listed = [(file.name, file) for file in self.files]
+        listed += [(f"{file.name} crc {file.checksums.size_bytes}", file.checksums)
+                   for file in self.files if file.checksums is not None]  # fmt: skip
+        if self.declaration is not None:
+            listed.append((f"{self.declaration.name} {self.declaration.size_bytes}", self.declaration))
+        times = digest((f"{name} {file.tag}", file.modified_ns) for name, file in listed)
+        return f"{self.digest} {times} {self.waiting_for}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The names found, sorted, and a line about each entry that was ignored."""
+
+    names: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+class Source:
+    """A source root in a file system."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        files: SourceFiles,
+        *,
+        require_success_file: bool = False,
+        remote: RemoteRoot | None = None,
+    ) -> None:
+        self.root = os.fspath(root)
+        self.remote = remote
+        self._files = files
+        self._require_success_file = require_success_file
+
+    @classmethod
+    def open(
+        cls, root: str, files: Files, options: Mapping[str, Option], *, require_success_file: bool = False
+    ) -> Source:
+        """The source at a path or URL; a store is first reached when it is listed."""
+        remote = RemoteRoot(root, dict(options)) if is_url(root) else None
+        name = root if remote is None else remote.name
+        return cls(name, files_of(remote, files), require_success_file=require_success_file, remote=remote)
+
+    def place(self, *names: str) -> str:
+        """The path of a database, a version or a file."""
+        return "/".join((self.root.rstrip("/"), *names)) if names else self.root
+
+    def databases(self) -> Listing:
+        """The databases.
+
+        Raises:
+            SourceError: the root cannot be read.
+        """
+        return self._directories(self.root, "a database")
+
+    def versions(self, database: str) -> Listing:
+        """The names of the versions of a database, oldest first.
+
+        Raises:
+            SourceError: the directory cannot be read.
+        """
+        return self._directories(self.place(database), "a version")
+
+    def version(self, database: str, name: str) -> SourceVersion:
+        """The files of a version.
+
+        Raises:
+            SourceError: the directory cannot be read, or holds what cannot be data.
+        """
+        return self.listed(self.place(database, name), database, name)
+
+    def listed(self, directory: str, database: str, name: str) -> SourceVersion:
+        """The files of a directory, to be called this version.  Raises as `version`."""
+        entries = {entry.name: entry for entry in self._list(directory)}
+        names = [each for each in entries if not each.startswith(("_", "."))]
+        if len(names) > MAX_FILES:
+            raise SourceError(
+                f"{directory}: more than {MAX_FILES:,} data files; each becomes a mapped partition, and a process "
+                "may map about 65,000: write fewer, larger files",
+                {"file": directory, "limit": MAX_FILES},
+            )
+        found = [self._data_file(directory, entries[each], entries.get(checksum_name(each))) for each in names]
+        waiting_for = None
+        if self._require_success_file and SUCCESS_FILE not in entries:
+            waiting_for = f"a file {SUCCESS_FILE}"
+        if not found:
+            waiting_for = "a data file"
+        said = entries.get(DECLARED_FILE)
+        declaration = None if said is None else self._data_file(directory, said, entries.get(checksum_name(said.name)))
+        return SourceVersion(database, name, tuple(found), waiting_for, declaration)
+
+    def _directories(self, path: str, what: str) -> Listing:
+        names = []
+        ignored: list[str] = []
+        for entry in self._list(path):
+            if entry.name.startswith(("_", ".")):
+                continue
+            inner = f"{path.rstrip('/')}/{entry.name}"
+            place = os.fsencode(inner).decode("utf-8", "backslashreplace")
+            if not is_name(entry.name):
+                ignored.append(f"{place}: not the name of {what}: {NAMES}")
+                continue
+            kind = entry.kind
+            if kind == "link":
+                try:
+                    kind = self._follow(inner).kind
+                except SourceError as error:
+                    ignored.append(str(error))
+                    continue
+            if kind == "directory":
+                names.append(entry.name)
+            else:
+                ignored.append(f"{place}: not {what}: it is not a directory")
+        return Listing(tuple(sorted(names)), tuple(ignored[:MAX_IGNORED]))
+
+    def _list(self, path: str) -> list[Entry]:
+        try:
+            return self._files.list_directory(path)
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read: {error.strerror}", {"file": path}) from error
+
+    def _data_file(self, directory: str, entry: Entry, checksums: Entry | None = None) -> SourceFile:
+        name = entry.name
+        path = resolved = f"{directory}/{name}"
+        if entry.kind == "link":
+            entry, resolved = self._follow(path), self._files.resolve(path)
+        if entry.kind != "file":
+            raise SourceError(
+                f"{path}: {_WHAT.get(entry.kind, entry.kind)} among the data files; only plain files are read, and "
+                "names that begin with _ or . are passed over",
+                {"file": path},
+            )
+        beside = None if checksums is None else self._data_file(directory, checksums)
+        return SourceFile(name, resolved, entry.size_bytes, entry.modified_ns, entry.tag, beside)
+
+    def _follow(self, path: str) -> Entry:
+        """What a link leads to.
+
+        Raises:
+            SourceError: out of the root, or nowhere.
+        """
+        try:
+            target = PurePath(self._files.resolve(path))
+            if not target.is_relative_to(self._files.resolve(self.root)):
+                raise SourceError(f"{path}: a link that leads out of the source, to {target}", {"file": path})
+            return self._files.stat(target)
+        except OSError as error:
+            raise SourceError(f"{path}: a link that leads nowhere: {error.strerror}", {"file": path}) from error
+
+
+_WHAT = {"directory": "a directory", "other": "a socket, fifo or device"}

@@ -1,0 +1,178 @@
+"""The bytes of one listed file of a source, read with suspicion.
+
+What a build reads must be what was listed: the file's size, time and tag are compared when it is opened and when all
+was read, so that a version is never built from two states of a file.  Where Hadoop left a checksum file beside the
+data (`hadoop_checksums`), every byte is checked before it is handed out.
+
+What comes out of here is bounded: a chunk, and the pieces that a checksum covers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Self, final
+
+from gossipkv.dataset.source.hadoop_checksums import HadoopChecksums
+from gossipkv.environment.seam import READ
+from gossipkv.errors import SourceChanged, SourceError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gossipkv.dataset.source.listing import SourceFile, SourceFiles
+
+# Small enough that the lines of one chunk, as objects, stay below 10 MiB however short they are.
+CHUNK_BYTES = 256 << 10
+
+# Never waits for a fifo's writer, never follows a link that was put there after the look.
+READ_SOURCE = READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+@final
+class SourceReader:
+    """One file, open from `with` on; leaving that in peace checks that it is still what was listed.
+
+    `pace` is called with the size of what was read before it is handed out, and may sleep.
+    """
+
+    def __init__(self, files: SourceFiles, file: SourceFile, *, pace: Callable[[int], None] = lambda _: None) -> None:
+        self.name = file.path
+        self.size_bytes = file.size_bytes
+        self.read_bytes = 0  # So far, and again what is read again.
+        self._files = files
+        self._file = file
+        self._pace = pace
+        self._descriptor = -1
+        self._checksums: HadoopChecksums | None = None
+
+    def __enter__(self) -> Self:
+        with self._refusals():
+            self._check_unchanged()
+            self._descriptor = self._files.open(self._file.path, READ_SOURCE)
+        try:
+            self._checksums = self._read_checksums()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._close()
+        # Of a file that changed meanwhile, that is the error, whatever its bytes looked like.
+        if error is None or (isinstance(error, SourceError) and not isinstance(error, SourceChanged)):
+            with self._refusals():
+                self._check_unchanged()
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        """Exactly `size_bytes` from `offset`.
+
+        Raises:
+            SourceChanged: the file is shorter than it was listed, or is another.
+            SourceError: its checksum file says that it is damaged; or so many bytes were never there.
+            StorageError: the system refused.
+        """
+        if offset + size_bytes > self.size_bytes:
+            reason = f"{size_bytes:,} bytes are wanted here, and the file ends at byte {self.size_bytes:,}"
+            raise SourceError(
+                f"{self.name}: byte {offset:,}: {reason}", {"file": self.name, "offset": offset, "reason": reason}
+            )
+        checksums = self._checksums
+        if checksums is None:
+            return self._read(offset, size_bytes)
+        begin, end = checksums.whole_pieces(offset, size_bytes)
+        data = self._read(begin, end - begin)
+        wrong = checksums.first_wrong(begin, data)
+        if wrong is not None:
+            with self._refusals():
+                self._check_unchanged()
+            raise wrong
+        return data if len(data) == size_bytes else data[offset - begin : offset - begin + size_bytes]
+
+    def chunks(self, start: int = 0) -> Iterator[bytes]:
+        """The bytes from `start` to the end, in order, `CHUNK_BYTES` at a time.
+
+        Raises:
+            SourceChanged, SourceError, StorageError: as `read_at`.
+        """
+        while start < self.size_bytes:
+            # On multiples of the size, so that pieces under one checksum are not read twice.
+            chunk = self.read_at(start, min(CHUNK_BYTES - start % CHUNK_BYTES, self.size_bytes - start))
+            start += len(chunk)
+            yield chunk
+
+    def _read(self, offset: int, size_bytes: int) -> bytes:
+        self._pace(size_bytes)
+        with self._refusals():
+            data = self._files.pread(self._descriptor, size_bytes, offset)
+            if len(data) < size_bytes:
+                raise _changed(self._file, f"it ends at byte {offset + len(data):,}")
+        self.read_bytes += size_bytes
+        return data
+
+    def _read_checksums(self) -> HadoopChecksums | None:
+        found = self._file.checksums
+        if found is None:
+            return None
+        file = found
+
+        def read(offset: int, size_bytes: int) -> bytes:
+            with self._refusals(file):
+                descriptor = self._files.open(file.path, READ_SOURCE)
+                try:
+                    return self._files.pread(descriptor, size_bytes, offset)
+                finally:
+                    self._files.close(descriptor)
+
+        try:
+            return HadoopChecksums(self._file, file, read)
+        except SourceError:
+            with self._refusals(file):
+                self._check_unchanged()
+            raise
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            self._files.close(descriptor)
+
+    def _check_unchanged(self) -> None:
+        _check_unchanged(self._files, self._file)
+        if self._file.checksums is not None:
+            _check_unchanged(self._files, self._file.checksums)
+
+    @contextlib.contextmanager
+    def _refusals(self, file: SourceFile | None = None) -> Iterator[None]:
+        """What the system refuses, as one error that names the file; a store may refuse because of a change."""
+        file = file or self._file
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise _changed(file, "it is gone") from error
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                _check_unchanged(self._files, file)
+            raise StorageError(f"{file.path}: cannot be read: {error.strerror}", {"file": file.path}) from error
+
+
+def _check_unchanged(files: SourceFiles, file: SourceFile) -> None:
+    try:
+        entry = files.stat(file.path)
+    except FileNotFoundError as error:
+        raise _changed(file, "it is gone") from error
+    if entry.kind != "file":
+        raise _changed(file, "it is no plain file any more")
+    if entry.size_bytes != file.size_bytes:
+        raise _changed(file, f"it has {entry.size_bytes:,} bytes")
+    if entry.modified_ns != file.modified_ns:
+        raise _changed(file, "its time of modification is another")
+    if entry.tag != file.tag:
+        raise _changed(file, "its tag is another")
+
+
+def _changed(file: SourceFile, how: str) -> SourceChanged:
+    return SourceChanged(
+        f"{file.path}: changed while the version was read: it was listed with {file.size_bytes:,} bytes, and now "
+        f"{how}; write a version under another name and rename it when it is whole, or require _SUCCESS",
+        {"file": file.path, "expected": file.size_bytes},
+    )

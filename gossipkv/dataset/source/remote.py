@@ -1,0 +1,283 @@
+"""Sources in remote stores: an fsspec file system as the file operations that a source is read with.
+
+fsspec's own synchronous interface is used, from worker threads that may be abandoned: what it runs inside (asyncio, a
+thread, plain sockets) is its own business, and Trio knows nothing of it.
+
+* Paths are the root's URL without users, passwords and queries, with names appended: what messages may show.
+* What fsspec remembers of directories is switched off and forgotten before every look: a new version must be seen.
+* A store's tag of an object (an ETag, a checksum, a generation) takes part in telling whether a file has changed;
+  times are then compared by the second, since a list and a look at one object differ below that.
+* Errors of a store's package become an `OSError` in words, without what is secret in URL or options.
+
+fsspec and a store's package are imported at the first use: most nodes need neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import errno
+import importlib
+import itertools
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.environment.seam import MOST_ENTRIES, READ, Entry, too_many_entries
+from gossipkv.settings.masking import Option, mask_url, scrub
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from gossipkv.dataset.source.listing import SourceFiles
+    from gossipkv.environment.seam import Files, Path
+
+# What is asked for at once while a file is read from end to end: some ten a second at 100 Mbit/s.
+BLOCK_BYTES: Final = 4 << 20
+# What a build that reads remotely holds for that: the block, the one before it, and what the network still has.
+REMOTE_BYTES: Final = 4 * BLOCK_BYTES
+
+# Of a store's own words in a message.
+MOST_SAID: Final = 300
+
+# Where stores have what changes with the content, and the time of the last change; the first that is there counts.
+_TAGS: Final = ("ETag", "etag", "checksum", "md5Hash", "content_md5", "generation", "version_id")
+_TIMES: Final = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Extras of this package; what others need is called by its own name.
+_EXTRAS: Final = {"s3": "gossipkv[s3]", "s3a": "gossipkv[s3]"}
+
+Info = Mapping[str, object]
+
+
+class _Reading(Protocol):
+    """An open file of fsspec."""
+
+    def seek(self, offset: int) -> int: ...
+
+    def read(self, size: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class _FileSystem(Protocol):
+    """What is used of fsspec."""
+
+    def ls(self, path: str, *, detail: bool) -> list[Info]: ...
+
+    def info(self, path: str) -> Info: ...
+
+    def open(self, path: str, mode: str, *, block_size: int) -> _Reading: ...
+
+    def invalidate_cache(self) -> None: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RemoteRoot:
+    """A source's URL and how its store is reached; both may hold secrets, so neither is ever shown."""
+
+    url: str = field(repr=False)
+    options: Mapping[str, Option] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The URL as it may be shown."""
+        return mask_url(self.url).rstrip("/")
+
+    @property
+    def protocol(self) -> str:
+        """`s3`; of a chain the first."""
+        return self.url.partition("://")[0].partition("::")[0]
+
+
+def files_of(remote: RemoteRoot | None, files: Files) -> SourceFiles:
+    """What a source is read with: this machine's files, or a store's."""
+    return files if remote is None else RemoteFiles(remote)
+
+
+@final
+class RemoteFiles:
+    """The files below a remote root; any thread may use it.  Every method raises `OSError` when the store refuses."""
+
+    def __init__(self, root: RemoteRoot) -> None:
+        self._root = root
+        self._opening = threading.Lock()
+        self._opened: tuple[_FileSystem, str] | None = None
+        self._reading: dict[int, _Reading] = {}
+        self._descriptors = itertools.count(3)
+
+    def connect(self) -> None:
+        """Does what the first use would do, and takes the memory that it takes."""
+        with self._refusals(self._root.name):
+            self._file_system()
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        """As `Files`."""
+        with self._refusals(path):
+            system, base = self._file_system()
+            system.invalidate_cache()
+            inner = self._inner(path, base)
+            infos = _first_of(system, inner) or system.ls(inner, detail=True)
+            if len(infos) > MOST_ENTRIES:
+                raise too_many_entries(path)
+            entries = []
+            for info in infos:
+                name = _name_of(info)
+                if name != inner:
+                    entries.append(_entry(name, info if info.get("size") is not None else system.info(name)))
+                elif info.get("type") == "file" and info.get("size"):  # Else it stands for the directory.
+                    raise NotADirectoryError(errno.ENOTDIR, "it is a file")
+        return sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogatepass"))
+
+    def stat(self, path: Path) -> Entry:
+        """As `Files`."""
+        with self._refusals(path):
+            system, base = self._file_system()
+            system.invalidate_cache()
+            inner = self._inner(path, base)
+            return _entry(inner, system.info(inner))
+
+    def resolve(self, path: Path) -> str:
+        """As `Files`; stores have no links that could be followed."""
+        return str(path)
+
+    def open(self, path: Path, flags: int = READ) -> int:
+        """As `Files`, to read."""
+        del flags
+        with self._refusals(path):
+            system, base = self._file_system()
+            reading = system.open(self._inner(path, base), "rb", block_size=BLOCK_BYTES)
+        descriptor = next(self._descriptors)
+        self._reading[descriptor] = reading
+        return descriptor
+
+    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
+        """As `Files`."""
+        reading = self._reading[descriptor]
+        with self._refusals(self._root.name):
+            reading.seek(offset)
+            parts = []
+            while size_bytes > 0:
+                part = reading.read(size_bytes)
+                if not part:
+                    break
+                parts.append(part)
+                size_bytes -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self, descriptor: int) -> None:
+        """As `Files`."""
+        with self._refusals(self._root.name):
+            self._reading.pop(descriptor).close()
+
+    def _file_system(self) -> tuple[_FileSystem, str]:
+        with self._opening:
+            if self._opened is None:
+                self._opened = _open(self._root)
+            return self._opened
+
+    def _inner(self, path: Path, base: str) -> str:
+        """A path of ours as one of the store's."""
+        return base + str(path).removeprefix(self._root.name)
+
+    @contextlib.contextmanager
+    def _refusals(self, path: Path) -> Iterator[None]:
+        """One kind of error for whatever a store's package raises; nothing of it is chained, since it may tell all."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self._refusal(errno.ENOENT, error, path) from None
+        except OSError as error:
+            raise self._refusal(error.errno or errno.EIO, error, path) from None
+        except Exception as error:  # noqa: BLE001  # Packages of stores raise classes of their own, of no common base.
+            self._opened = None  # A session may have ended; the next look begins another.
+            raise self._refusal(errno.EIO, error, path) from None
+
+    def _refusal(self, number: int, error: Exception, path: Path) -> OSError:
+        said = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        if number == errno.ENOENT and " " not in said:  # Many stores say no more than the path.
+            said = "no such file or directory"
+        line = " ".join(said.split())[:MOST_SAID]
+        return OSError(number, scrub(line, self._root.url, self._root.options), str(path))
+
+
+def _open(root: RemoteRoot) -> tuple[_FileSystem, str]:
+    core, registry = importlib.import_module("fsspec.core"), importlib.import_module("fsspec")
+    try:
+        registry.get_filesystem_class(root.protocol)
+    except ImportError as error:
+        missing = getattr(error.__cause__, "name", None) or root.protocol
+        package = _EXTRAS.get(root.protocol, missing.partition(".")[0])
+        raise OSError(
+            errno.EPROTONOSUPPORT,
+            f"{root.protocol}:// needs a package that is not installed: run `pip install '{package}'`",
+        ) from None
+    except ValueError:
+        near = difflib.get_close_matches(root.protocol, registry.available_protocols(), n=1, cutoff=0)[0]
+        raise OSError(
+            errno.EPROTONOSUPPORT, f"fsspec knows no {root.protocol}://; the nearest known one is {near}://"
+        ) from None
+    options = {**root.options, "use_listings_cache": False, "skip_instance_cache": True}
+    system, base = core.url_to_fs(root.url, **options)
+    return system, base.rstrip("/")
+
+
+def _first_of(system: _FileSystem, path: str) -> list[Info]:
+    """The entries of a directory in S3, one too many at most; none where its package has no such thing.
+
+    `ls` would hold all of a million, at 2 KiB each, before it could be told that there are too many.
+    """
+    pages = getattr(system, "_iterdir", None)
+    if pages is None or not hasattr(system, "split_path"):
+        return []
+    bucket, key, _ = system.split_path(path)
+    return _taken(system, pages(bucket, delimiter="/", prefix=f"{key}/" if key else "")) if bucket else []
+
+
+def _taken(system: _FileSystem, pages: AsyncIterator[Info]) -> list[Info]:
+    async def take() -> list[Info]:
+        found = []
+        async for info in pages:
+            found.append(info)
+            if len(found) > MOST_ENTRIES:
+                break
+        return found
+
+    asyn = importlib.import_module("fsspec.asyn")
+    found: list[Info] = asyn.sync(getattr(system, "loop", None), take)
+    return found
+
+
+def _name_of(info: Info) -> str:
+    return str(info["name"]).rstrip("/")
+
+
+def _entry(path: str, info: Info) -> Entry:
+    kind = {"file": "file", "directory": "directory"}.get(str(info.get("type")), "other")
+    size = info.get("size")
+    if kind == "file" and not isinstance(size, int):
+        raise OSError(errno.EIO, "the store does not tell its size")
+    tag = next((str(info[key]).strip('"') for key in _TAGS if info.get(key)), "")
+    modified_ns = next((_time_ns(info[key]) for key in _TIMES if info.get(key)), 0)
+    if tag:
+        modified_ns -= modified_ns % 1_000_000_000
+    size_bytes = size if isinstance(size, int) else 0
+    return Entry(path.rstrip("/").rpartition("/")[2], kind, size_bytes, modified_ns, tag)
+
+
+def _time_ns(value: object) -> int:
+    """A time as stores tell it; 0 when it cannot be read."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return 0
+    if isinstance(value, datetime):
+        whole = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return (whole - _EPOCH) // timedelta(microseconds=1) * 1_000
+    # A number of seconds; its microseconds are as a `datetime` would have them, since some stores tell either.
+    return round(value * 1_000_000) * 1_000 if isinstance(value, int | float) else 0

@@ -1,0 +1,172 @@
+"""From a version that the source lists to one that is built, published and open.
+
+The build itself runs in a child process (`build`); here stands what surrounds it: room on the disk, the directory, the
+second look at the source, the publication.  Whatever ends it before that, nothing is left of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.dataset.build.disk_space import NoRoom, after_refusal, is_full
+from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.build.parent import BuildError
+from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.local.version import Version, open_version
+from gossipkv.errors import SourceChanged, SourceError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.dataset.build.parent import Turn
+    from gossipkv.dataset.database import Shared
+    from gossipkv.dataset.source.listing import Source, SourceVersion
+    from gossipkv.settings.databases import DatabaseSettings
+
+
+# A child says ten times a second how far it is, unless its source hangs; or a disk, which holds up the others anyway.
+SILENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be built."""
+
+    source: Source
+    settings: DatabaseSettings
+    version: SourceVersion
+    needed_bytes: int  # on the disk, at least
+
+
+class Making:
+    """The builds of one database, one at a time."""
+
+    def __init__(self, database: str, shared: Shared, look_thread: trio.CapacityLimiter) -> None:
+        self.progress: Progress | None = None
+        self.began_ms = 0
+        self._database = database
+        self._shared = shared
+        self._look_thread = look_thread
+        self._scope = trio.CancelScope()
+        self._heard_s = trio.current_time()
+
+    async def give_way(self, turn: Turn) -> None:
+        """Gives the turn up when the build has been silent for long: it goes on, but no other has to wait for it."""
+        while True:
+            silent_s = trio.current_time() - self._heard_s
+            if silent_s >= SILENCE_S:
+                turn.give_up()
+                return
+            await trio.sleep(SILENCE_S - silent_s)
+
+    def stop(self) -> None:
+        """Breaks the build off; `make` returns None then."""
+        self._scope.cancel()
+
+    async def make(self, wanted: Wanted, removal: trio.Event | None) -> tuple[Version, int] | None:
+        """An open version, and the most memory that its build has had.
+
+        `removal` is the end of an earlier version of the same name.
+
+        Raises:
+            NoRoom: the disk has less, or less than the estimate, or was full in the middle.
+            SourceChanged: the source shows another version than it did.
+            BuildError, StorageError: what the child or the system said.
+            OSError: no child can be started.
+        """
+        self._heard_s = trio.current_time()
+        self.began_ms = int(self._heard_s * 1000)
+        with trio.CancelScope() as self._scope:
+            try:
+                if removal is not None:
+                    await removal.wait()
+                return await self._make(wanted)
+            finally:
+                self.progress = None
+        return None
+
+    async def free_bytes(self) -> int:
+        """What the disk has.
+
+        Raises:
+            StorageError: it does not tell.
+        """
+        directory = self._shared.directory
+        try:
+            return await self._shared.threads.run(directory.free_bytes)
+        except OSError as error:
+            raise StorageError(f"{directory.path}: {error.strerror}", {"file": str(directory.path)}) from error
+
+    async def _make(self, wanted: Wanted) -> tuple[Version, int]:
+        job = self._job(wanted)
+        needed_bytes = max(wanted.needed_bytes, space_needed_bytes(job))
+        with self._shared.loads.room.reserve(needed_bytes, await self.free_bytes()) as reservation:
+
+            def note(progress: Progress) -> None:
+                self.progress = reservation.progress = progress
+                self._heard_s = trio.current_time()
+
+            try:
+                return await self._build(job, wanted, note)
+            except (BuildError, StorageError) as error:
+                if not is_full(error.details):
+                    raise
+                raise NoRoom(after_refusal(error.details, reservation, await self.free_bytes())) from error
+
+    def _job(self, wanted: Wanted) -> BuildJob:
+        shared, settings = self._shared, wanted.settings
+        job = BuildJob.of(
+            wanted.version,
+            str(shared.directory.build_path(self._database, wanted.version.name)),
+            compression=shared.compression,
+            remote=wanted.source.remote,
+        )
+        return replace(
+            job,
+            format=settings.format,
+            reading=Reading(settings.key, settings.value),
+            presharded=settings.presharded or shared.presharded,
+        )
+
+    async def _build(self, job: BuildJob, wanted: Wanted, note: Callable[[Progress], None]) -> tuple[Version, int]:
+        shared, database, name = self._shared, self._database, wanted.version.name
+        directory = shared.directory
+        try:
+            await shared.threads.run(directory.begin_build, database, name)
+            peak_bytes = await shared.build(
+                job,
+                memory_bytes=shared.build_memory_bytes,
+                most_lanes=shared.build_lanes,
+                loads=shared.loads,
+                on_progress=note,
+            )
+            await self._check_source(wanted)
+            with trio.CancelScope(shield=True):  # What is published is opened, too.
+                place = await shared.threads.run(directory.publish, database, name)
+                version = await shared.threads.run(open_version, directory.files, place, database, name)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await shared.threads.run(directory.discard_build, database, name)
+            raise
+        return version, peak_bytes
+
+    async def _check_source(self, wanted: Wanted) -> None:
+        """A file that was added while the others were read is noticed here.
+
+        Raises:
+            SourceChanged: it shows another version now.
+        """
+        source, built = wanted.source, wanted.version
+        try:
+            now = await self._shared.looks.run(self._look_thread, partial(source.version, self._database, built.name))
+        except SourceError:
+            return  # It vanished after it was read whole, which is no reason to throw it away.
+        if now.fingerprint != built.fingerprint:
+            raise SourceChanged(
+                f"{source.place(self._database, built.name)}: changed while it was read: {len(built.files)} files, "
+                f"{built.size_bytes:,} bytes before, {len(now.files)} files, {now.size_bytes:,} bytes after"
+            )

@@ -1,0 +1,147 @@
+"""The real clock and the real files: all of the world that a process which only builds needs."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import stat as stat_bits
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from gossipkv.environment.seam import MOST_ENTRIES, READ, Entry, too_many_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import ReadableBuffer as Buffer
+
+    from gossipkv.environment.seam import Path
+
+
+class RealClock:
+    """The system's clocks."""
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+def _kind(mode: int) -> str:
+    if stat_bits.S_ISREG(mode):
+        return "file"
+    if stat_bits.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat_bits.S_ISLNK(mode) else "other"
+
+
+class RealFiles:
+    """The operating system's files."""
+
+    def open(self, path: Path, flags: int = READ, mode: int = 0o644) -> int:
+        return os.open(path, flags, mode)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def size(self, descriptor: int) -> int:
+        return os.fstat(descriptor).st_size
+
+    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
+        parts = []
+        while size_bytes > 0:
+            part = os.pread(descriptor, size_bytes, offset)
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+            size_bytes -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> None:
+        with memoryview(data).cast("B") as view:
+            done = 0
+            while done < view.nbytes:
+                done += os.pwrite(descriptor, view[done:], offset + done)
+
+    def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
+        if not hasattr(os, "copy_file_range"):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        return os.copy_file_range(source, target, size_bytes, offset, offset)
+
+    def sync(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+    def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        if _sync_file_range is not None:
+            _sync_file_range(descriptor, offset, size_bytes, _SYNC_FILE_RANGE_WRITE)
+
+    def map(self, descriptor: int, size_bytes: int) -> Buffer:
+        return mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_READ)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, READ | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        os.mkdir(path)
+
+    def remove_directory(self, path: Path) -> None:
+        os.rmdir(path)
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        entries: list[Entry] = []
+        with os.scandir(path) as found:
+            for item in found:
+                if len(entries) == MOST_ENTRIES:
+                    raise too_many_entries(path)
+                with contextlib.suppress(FileNotFoundError):  # Gone between the listing and the look.
+                    entries.append(self._entry(item.name, item.stat(follow_symlinks=False)))
+        return sorted(entries, key=lambda entry: os.fsencode(entry.name))
+
+    def stat(self, path: Path) -> Entry:
+        return self._entry(os.path.basename(os.fspath(path)), os.stat(path, follow_symlinks=False))
+
+    def resolve(self, path: Path) -> str:
+        return os.path.realpath(path, strict=True)
+
+    def free_bytes(self, path: Path) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def lock(self, descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    @staticmethod
+    def _entry(name: str, status: os.stat_result) -> Entry:
+        return Entry(name, _kind(status.st_mode), status.st_size, status.st_mtime_ns)
+
+
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Linux' early write-back; Python does not wrap it, and elsewhere there is none."""
+    if not sys.platform.startswith("linux"):
+        return None
+    function = ctypes.CDLL(None).sync_file_range
+    function.argtypes = [ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong, ctypes.c_uint]
+    return function
+
+
+_sync_file_range = _find_sync_file_range()

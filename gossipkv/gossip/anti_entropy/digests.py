@@ -1,0 +1,178 @@
+"""What two nodes tell each other of what they know, and what each lacks.
+
+A digest says all that its sender knows of a range of ids, so that what it leaves out is unknown there; ranges fit
+messages, and one that is lost costs only itself.  Who reads it finds what the sender lacks (told as records and deltas)
+and what it lacks itself (a want).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.gossip.member import GONE, ID_BYTES, State
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import MAX_PART_BYTES, PART_HEAD_BYTES, Digest, Known
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gossipkv.gossip.member import Member
+    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.packets.messages import Head
+    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.tree.tree import Tree
+
+FIRST: Final = bytes(ID_BYTES)
+LAST: Final = b"\xff" * ID_BYTES
+
+_RANGE_BYTES: Final = PART_HEAD_BYTES + 2 * ID_BYTES
+# Near its end a memory of the dead is not told: who has forgotten it just now would learn it anew.
+_NOT_TOLD_MS: Final = 60_000
+
+
+class Differences(NamedTuple):
+    """What a comparison found, by id."""
+
+    records: list[Member]  # The other lacks these.
+    branches: list[tuple[bytes, int, int]]  # And of these what is after an epoch and a version.
+    wanted: list[Known]  # What this node has of what it lacks.
+
+
+@final
+class Knowledge:
+    """What this node knows, as others are told it."""
+
+    def __init__(self, members: Members, tree: Tree, profile: Profile) -> None:
+        self._members = members
+        self._tree = tree
+        self._profile = profile
+
+    def known(self, id_: bytes, now_ms: int) -> Known:
+        """What is known of one member as far as others should care; epoch 0 for nothing."""
+        return self._known(id_, self._tree.claims(id_), now_ms)
+
+    def want(self, id_: bytes, now_ms: int) -> Known:
+        """What is here of one member, so that what comes goes on from there."""
+        return self._known(id_, self._tree.reach(id_), now_ms)
+
+    def _known(self, id_: bytes, head: Head, now_ms: int) -> Known:
+        member = self._members.get(id_)
+        if member is None:
+            return Known(id_, State.ALIVE, 0, 0, 0, 0)
+        version = head.version if head.epoch == member.epoch else 0
+        return Known(id_, member.state, member.incarnation, member.epoch, version, self._age_s(member, now_ms))
+
+    def digest(self, most_bytes: int, now_ms: int) -> list[bytes]:
+        """All of it, as parts of at most `most_bytes`."""
+        most = min(most_bytes, MAX_PART_BYTES) - _RANGE_BYTES
+        parts: list[bytes] = []
+        first, size = FIRST, 0
+        taken: list[bytes] = []
+        for id_ in self._told_ids(now_ms):
+            known = messages.known(self.known(id_, now_ms))
+            if taken and size + len(known) > most:
+                before = _before(id_)
+                parts.append(messages.digest(first, before, taken))
+                first, taken, size = id_, [], 0
+            taken.append(known)
+            size += len(known)
+        parts.append(messages.digest(first, LAST, taken))
+        return parts
+
+    def ages(self, members: Iterable[Member], now_ms: int) -> Iterator[bytes]:
+        """For how old what is said of these is: a digest of each alone."""
+        for member in members:
+            yield messages.digest(member.id, member.id, (messages.known(self.known(member.id, now_ms)),))
+
+    def compare(self, digests: Iterable[Digest], now_ms: int) -> Differences:
+        """What the sender of these lacks, and what this node does.
+
+        They are those of one message, in order: no id is compared twice, however often a message speaks of it.
+        """
+        found = Differences([], [], [])
+        ids = self._told_ids(now_ms)
+        end = b""
+        for digest in digests:
+            if not end < digest.first <= digest.last:
+                continue
+            end = digest.last
+            theirs = {known.id: known for known in digest.known if digest.first <= known.id <= end}
+            for id_ in ids[bisect_left(ids, digest.first) : bisect_right(ids, digest.last)]:
+                known = theirs.pop(id_, None) or Known(id_, State.ALIVE, 0, 0, 0, 0)
+                self._compare(known, found, now_ms)
+            for known in theirs.values():
+                if not (known.state in GONE and self._is_old(known.age_s * 1000)):
+                    self._compare(known, found, now_ms)
+        return found
+
+    def disbelieved(self, records: Iterable[Member]) -> Iterable[Member]:
+        """What this node says instead of these, each once.
+
+        Digests do not show who is meant: a node that lost its disk may be in the very epoch of its past, and must hear
+        of that.
+        """
+        found: dict[bytes, Member] = {}
+        for record in records:
+            mine = self._members.get(record.id)
+            if mine is not None and mine.uuid != record.uuid:
+                found[record.id] = mine
+        return found.values()
+
+    def newer(self, wanted: Iterable[Known], now_ms: int) -> Differences:
+        """What a sender of these wants lacks; of several wants of one id the last counts."""
+        found = Differences([], [], [])
+        for known in {known.id: known for known in wanted}.values():
+            self._compare(known, found, now_ms)
+        found.wanted.clear()  # It asked.
+        return found
+
+    def _compare(self, theirs: Known, found: Differences, now_ms: int) -> None:
+        member = self._members.get(theirs.id)
+        if member is None:
+            found.wanted.append(self.want(theirs.id, now_ms))
+            return
+        mine, other = _rank(member), _rank(theirs)
+        if mine > other:
+            found.records.append(member)
+        head = self._tree.head(theirs.id)
+        claims = self._tree.claims(theirs.id)
+        here, there = (claims.epoch, claims.version), (theirs.epoch, theirs.version)
+        # Of the dead with the record only: the shard id that one of them claimed is not free.
+        told = member.state not in GONE or not theirs.epoch
+        if told and head.version and (head.epoch, head.version) > there:
+            found.branches.append((theirs.id, theirs.epoch, theirs.version))
+        if other > mine or (theirs.state not in GONE and member.state not in GONE and there > here):
+            found.wanted.append(self.want(theirs.id, now_ms))
+
+    def _told_ids(self, now_ms: int) -> list[bytes]:
+        return sorted(
+            member.id
+            for member in self._members
+            if member.state not in GONE or not self._is_old(self._age_ms(member, now_ms))
+        )
+
+    def _is_old(self, age_ms: int) -> bool:
+        return age_ms >= self._profile.dead_retention_ms - _NOT_TOLD_MS
+
+    def _age_ms(self, member: Member, now_ms: int) -> int:
+        peer = self._members.peers.get(member.id)
+        if peer is None:
+            return 0
+        return max(0, now_ms - (peer.since_ms if member.state in GONE else peer.heard_ms))
+
+    def _age_s(self, member: Member, now_ms: int) -> int:
+        """Never told too young what lives, nor too old what is dead, however often it is told on."""
+        age_ms = self._age_ms(member, now_ms)
+        if member.id == self._members.own.id or member.state in GONE:
+            return age_ms // 1000
+        return age_ms // 1000 + 1
+
+
+def _rank(said: Member | Known) -> tuple[int, bool, int, bool]:
+    """What counts in an exchange: a suspicion does not."""
+    return said.epoch, said.state is State.LEFT, said.incarnation, said.state is State.DEAD
+
+
+def _before(id_: bytes) -> bytes:
+    return (int.from_bytes(id_, "big") - 1).to_bytes(ID_BYTES, "big")

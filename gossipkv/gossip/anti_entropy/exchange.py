@@ -1,0 +1,362 @@
+"""Anti-entropy: two nodes that know different things make each other equal.
+
+Rumours reach almost everybody; this reaches the rest.  A hash of all that a node knows rides on each ping and its
+answer (`state_hash.py`).  When two differ, and this node's own has been still for about as long as a rumour takes to
+everybody, they exchange digests (`digests.py`): in a few datagrams while they fit, else, or when that did not make them
+equal, over TCP.
+
+    asker                              asked
+    SYNC  DIGEST of all ranges  ->           compares
+                                <-     SYNC  REPLY  RECORD, DELTA: what the asker lacks; WANT: what the asked lacks
+    SYNC  REPLY  RECORD, DELTA  ->
+
+A SYNC without a part says only the hash, and who knows something else begins an exchange.  Datagrams of a reply are
+few; what does not fit is named by HEADs under the flag MORE, and who gets that asks over TCP.  Over TCP each arrow to
+the right is a request and the one below it the reply.
+
+What is learned is told on, as news of members and as HEADs of branches.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.gossip.anti_entropy.answers import DATAGRAMS, Answers, wants
+from gossipkv.gossip.anti_entropy.digests import Knowledge
+from gossipkv.gossip.anti_entropy.state_hash import StateHash
+from gossipkv.gossip.member import Member
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.compression import pack, unpack
+from gossipkv.gossip.packets.fields import Malformed
+from gossipkv.gossip.packets.messages import (
+    MAX_PART_BYTES,
+    MORE,
+    PACKED,
+    REPLY,
+    SYNC_BYTES,
+    Delta,
+    Digest,
+    Head,
+    Known,
+    Want,
+)
+from gossipkv.gossip.tree.branch import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.anti_entropy.digests import Differences
+    from gossipkv.gossip.chance import Random
+    from gossipkv.gossip.membership.members import Members
+    from gossipkv.gossip.membership.timers import Timers
+    from gossipkv.gossip.packets.messages import Part
+    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.tree.tree import Tree
+
+PAUSE_MS: Final = 1000  # Between two exchanges that this node begins.
+LONGEST_PAUSE_MS: Final = 8000  # When they change nothing here, as while a suspicion runs.
+LONGEST_WAIT_MS: Final = 5000  # For being still, where something always changes.
+MOST_ASKED: Final = 3  # Requests at once.
+KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule.
+
+
+class Hearer(Protocol):
+    """Membership: who believes what it hears in an exchange, or not."""
+
+    def on_record(self, record: Member, *, now_ms: int) -> None:
+        """A statement about a member, this node perhaps."""
+
+    def on_invented(self, epoch: int) -> None:
+        """This node's branch is somewhere at a version that it never had."""
+
+    def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
+        """For how long a member was not heard, or has been dead or gone; `first`: nothing was known of it before."""
+
+
+@final
+class Exchange:
+    """Finds differences, and ends them."""
+
+    def __init__(
+        self,
+        members: Members,
+        tree: Tree,
+        profile: Profile,
+        random: Random,
+        *,
+        timers: Timers,
+        hearer: Hearer,
+        room: int,
+        send: Callable[[Address, bytes], None],
+        ask: Callable[[Address, bytes], None],
+    ) -> None:
+        """`room`: bytes of a message in a datagram; `ask`: what comes of it is told to `answered`."""
+        self._members = members
+        self._tree = tree
+        self._profile = profile
+        self._random = random
+        self._timers = timers
+        self._hearer = hearer
+        self._room = room - SYNC_BYTES
+        self._send = send
+        self._ask = ask
+        self._own = members.own.id
+        self._knowledge = Knowledge(members, tree, profile)
+        self._answers = Answers(self._knowledge, tree, self._room)
+        self.hash = StateHash(members, tree)
+        self._seen = b""  # The hash when it was last looked at, and since when it is that.
+        self._still_since_ms = 0
+        self._last_ms: int | None = None
+        self._next_ms = 0
+        self._pause_ms = PAUSE_MS
+        self._was_answered = True  # What this node began last.
+        self._over_tcp: dict[Address, bool] = {}  # How the next one goes there, if not as the size of a digest says.
+        self._asked: set[Address] = set()
+        self._more: set[Address] = set()  # Who has more to tell, when it has answered the present request.
+        self._wanted_ms: dict[bytes, int] = {}
+        tree.on_step = self.hash.touch
+        self.hash.touch(self._own)
+
+    def start(self, *, now_ms: int) -> None:
+        """Begin to exchange now and then unasked."""
+        self._timers.at(now_ms + int(self._interval_ms() * self._random.random()), self._regularly)
+
+    # What rides on pings
+
+    @property
+    def state_hash(self) -> bytes:
+        """What this node knows, in eight bytes."""
+        return self.hash.value
+
+    def touch(self, id_: bytes, *, now_ms: int) -> None:
+        """Something is known of a member in another way, or it is forgotten."""
+        self.hash.pass_time(now_ms)
+        self.hash.touch(id_)
+
+    def differs(self, source: Address, *, now_ms: int) -> None:
+        """A ping or its answer had another hash."""
+        if self._last_ms is None:
+            self._last_ms = now_ms
+        self.hash.pass_time(now_ms)
+        if self.hash.value != self._seen:
+            self._seen = self.hash.value
+            self._still_since_ms = now_ms
+            self._pause_ms = PAUSE_MS
+            self._next_ms = min(self._next_ms, self._last_ms + PAUSE_MS)  # What was in vain before may not be now.
+        if now_ms < self._next_ms:
+            return
+        still_ms = now_ms - self._still_since_ms
+        if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:
+            self._begin(source, now_ms)
+
+    # Parts of any message
+
+    def on_delta(self, delta: Delta, teller: Address | None, *, now_ms: int) -> None:
+        """Changes of a branch, as a rumour; the teller's address, if it is a member, is where more can be asked for."""
+        if self._tree.apply(delta) is Outcome.GAP and teller is not None:
+            self._want(delta.owner, teller, now_ms)
+
+    def on_head(self, head: Head, teller: Address | None, *, now_ms: int) -> None:
+        """Where a branch is, likewise."""
+        claims = self._tree.claims(head.owner)
+        if head.owner == self._own:
+            self._look_at_own(head.epoch, head.version)
+        elif teller is not None and (head.epoch, head.version) > (claims.epoch, claims.version):
+            self._want(head.owner, teller, now_ms)
+
+    # SYNC as a datagram
+
+    def receive(self, message: bytes, source: Address, *, stranger: bool = False, now_ms: int) -> None:
+        """Part of an exchange; a stranger, who may have invented its address, is answered at length over TCP alone.
+
+        Raises:
+            Malformed: it is none.
+        """
+        state_hash, flags = messages.read_sync(message)
+        if flags & PACKED:
+            raise Malformed("a datagram is packed")
+        parts = list(messages.read_parts(message, SYNC_BYTES))
+        self._hear(parts, now_ms)
+        if stranger:
+            if not flags & MORE:
+                self._sync(source, REPLY | MORE, ([],))
+            return
+        if flags & MORE:
+            self._fetch(parts, source, now_ms)
+            return
+        digests = [part for part in parts if isinstance(part, Digest)]
+        if flags & REPLY:
+            self._was_answered = True
+            found = self._newer(parts, now_ms)
+        elif digests:
+            found = self._knowledge.compare(digests, now_ms)
+            self._last_ms, self._next_ms = now_ms, max(self._next_ms, now_ms + self._pause_ms)  # This is one.
+        else:
+            if state_hash != self.state_hash and now_ms >= self._next_ms:
+                self._begin(source, now_ms)
+            return
+        for reply_flags, body in self._answers.datagrams(found, now_ms):
+            self._sync(source, reply_flags, (body,))
+
+    # SYNC over TCP
+
+    def request(self, flags: int = 0, *, now_ms: int) -> bytes:
+        """All that I know: what do you know?"""
+        parts = [messages.record(self._members.own), *self._knowledge.digest(MAX_PART_BYTES, now_ms)]
+        return pack(self._own, self.state_hash, flags, b"".join(parts))
+
+    def reply(self, message: bytes, *, now_ms: int) -> bytes:
+        """The answer to a request of this kind.
+
+        Raises:
+            Malformed: it is none.
+        """
+        _, asked = messages.read_sync(message)
+        parts = list(messages.read_parts(unpack(message), 0))
+        self._hear(parts, now_ms)
+        if asked & REPLY:
+            found = self._newer(parts, now_ms)
+        else:
+            found = self._knowledge.compare((part for part in parts if isinstance(part, Digest)), now_ms)
+            found.records.extend(self._knowledge.disbelieved(part for part in parts if isinstance(part, Member)))
+        told, more = self._answers.told(found, now_ms)
+        told += wants(found.wanted, MAX_PART_BYTES)
+        return pack(self._own, self.state_hash, REPLY | (MORE if more else 0), b"".join(told))
+
+    def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
+        """What came of a request; None: nothing.
+
+        Raises:
+            Malformed: it is no reply.
+        """
+        self._asked.discard(source)
+        goes_on = source in self._more
+        self._more.discard(source)
+        if message is None:
+            self._over_tcp[source] = False
+            return
+        self._over_tcp.pop(source, None)
+        self._was_answered = True
+        _, flags = messages.read_sync(message)
+        parts = list(messages.read_parts(unpack(message), 0))
+        before = self.state_hash
+        reached = {part.owner: self._tree.reach(part.owner) for part in parts if isinstance(part, Delta)}
+        self._hear(parts, now_ms)
+        moved = self.state_hash != before or any(self._tree.reach(owner) != reached[owner] for owner in reached)
+        told, _ = self._answers.told(self._newer(parts, now_ms), now_ms)
+        partly = [owner for owner in reached if self._tree.reach(owner) != self._tree.head(owner)]
+        anew = any(self._tree.reach(owner) < self._tree.head(owner) for owner in partly)
+        # After a connection broke, what is here already comes again.  But only once, or it would go on for ever.
+        more = (bool(flags & MORE) or anew) and (moved or not goes_on)
+        if more:
+            told += wants([self._knowledge.want(owner, now_ms) for owner in partly], MAX_PART_BYTES)
+        if more or (told and goes_on):
+            self._more.add(source)
+        if told:
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(told)))
+        elif more or (goes_on and not flags & MORE):
+            self._request(source, self.request(now_ms=now_ms))
+
+    # Inside
+
+    def _begin(self, address: Address, now_ms: int) -> None:
+        """Compare everything with the node at an address."""
+        self._last_ms, self._next_ms = now_ms, now_ms + self._pause_ms
+        was_answered, self._was_answered = self._was_answered, False
+        if was_answered:  # And changed nothing. What was lost on the way is tried again as soon, and over TCP.
+            self._pause_ms = min(LONGEST_PAUSE_MS, 2 * self._pause_ms)
+        if self._over_tcp.get(address, self._is_large() or not was_answered):
+            self._request(address, self.request(now_ms=now_ms))
+            return
+        if len(self._over_tcp) >= len(self._members):
+            self._over_tcp.clear()
+        self._over_tcp[address] = True  # If they still differ after this.
+        self._sync(address, 0, ([part] for part in self._knowledge.digest(self._room, now_ms)))
+
+    def _regularly(self, now_ms: int) -> None:
+        self._timers.at(now_ms + int(self._interval_ms() * (0.75 + self._random.random() / 2)), self._regularly)
+        for peer in self._members.draw(self._random, 1):
+            self._sync(peer.member.address, 0, ([],))
+
+    def _hear(self, parts: Iterable[Part], now_ms: int) -> None:
+        """Believe what is new among the parts of an exchange: records before what hangs on them."""
+        parts = tuple(parts)
+        first: set[bytes] = set()
+        for part in parts:
+            if isinstance(part, Member):
+                known = self._members.get(part.id)
+                if known is None or known.epoch < part.epoch:
+                    first.add(part.id)
+                self._hearer.on_record(part, now_ms=now_ms)
+        for part in parts:
+            if isinstance(part, Digest):
+                self._hear_ages(part, first, now_ms)
+            elif isinstance(part, Delta):
+                self._tree.apply(part, fresh=False)
+
+    def _hear_ages(self, digest: Digest, first: set[bytes], now_ms: int) -> None:
+        for known in digest.known:
+            if known.id == self._own:
+                self._look_at_own(known.epoch, known.version)
+            elif self._members.get(known.id) is not None:
+                self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
+
+    def _look_at_own(self, epoch: int, version: int) -> None:
+        """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""
+        head = self._tree.head(self._own)
+        if epoch == head.epoch and version > head.version:
+            self._hearer.on_invented(epoch)
+
+    def _newer(self, parts: Iterable[Part], now_ms: int) -> Differences:
+        wanted = [known for part in parts if isinstance(part, Want) for known in part.known]
+        for known in wanted:
+            if known.id == self._own:
+                self._look_at_own(known.epoch, known.version)
+        return self._knowledge.newer(wanted, now_ms)
+
+    def _want(self, owner: bytes, source: Address, now_ms: int) -> None:
+        """Ask who spoke of a branch for what is missing here, unless somebody was just asked."""
+        pause_ms = 2 * self._profile.gossip_interval_ms
+        if now_ms - self._wanted_ms.get(owner, -pause_ms) < pause_ms:
+            return
+        if len(self._wanted_ms) > len(self._members):
+            self._wanted_ms = {id_: at for id_, at in self._wanted_ms.items() if now_ms - at < pause_ms}
+        self._wanted_ms[owner] = now_ms
+        wanted = self._knowledge.want(owner, now_ms)
+        self._sync(source, REPLY, ([messages.want((messages.known(wanted),))],))
+
+    def _fetch(self, parts: Iterable[Part], source: Address, now_ms: int) -> None:
+        """Ask over TCP for the branches named, or for everything."""
+        heads = [part for part in parts if isinstance(part, Head)]
+        if not heads:
+            self._request(source, self.request(now_ms=now_ms))
+            return
+        owners = dict.fromkeys(head.owner for head in heads if head > self._tree.claims(head.owner))
+        wanted = [self._knowledge.want(owner, now_ms) for owner in owners]
+        if wanted:
+            self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(wants(wanted, MAX_PART_BYTES))))
+
+    def _request(self, address: Address, message: bytes) -> None:
+        if len(self._asked) < MOST_ASKED and address not in self._asked:
+            self._asked.add(address)
+            self._ask(address, message)
+
+    def _sync(self, address: Address, flags: int, bodies: Iterable[Sequence[bytes]]) -> None:
+        head = messages.sync(self._own, self.state_hash, flags)
+        for body in bodies:
+            self._send(address, head + b"".join(body))
+
+    def _is_large(self) -> bool:
+        """Whether a digest is more than a few datagrams."""
+        return len(self._members) * KNOWN_BYTES > DATAGRAMS * self._room
+
+    def _spread_ms(self) -> float:
+        """How long a rumour takes to everybody."""
+        return (math.log2(self._members.reachable) / 2 + 2) * self._profile.gossip_interval_ms
+
+    def _interval_ms(self) -> int:
+        """Longer in large clusters, so that the whole of them exchanges no more."""
+        grown = max(0, math.ceil(math.log2(self._members.reachable)) - 5)
+        return self._profile.exchange_interval_ms * (grown + 1)

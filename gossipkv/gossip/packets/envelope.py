@@ -1,0 +1,169 @@
+"""Around each message: whose it is, and whether it arrived whole.
+
+    offset size field
+    0      1    0x47, the letter G
+    1      1    protocol version
+    2      1    form: 0 plain, 1 sealed
+    3      4    cluster name: the first bytes of its BLAKE2b
+    7      8    cluster id, zeros for none yet
+    15     4    CRC-32 (zlib's) of all other bytes          | plain form; `sealing.py` has the other
+    19     n    message                                     |
+
+What does not fit is dropped and counted under the reason that `Dropped` names.
+
+Both forms are opened and made here, so that a core sees one object.  Which of them goes out and which is let in is the
+*seal*: a cluster gets its keys while it runs in three rolling steps, `accept`, `send`, `require`.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.packets.sealing import Sealing
+
+MAGIC = 0x47
+PROTOCOL = 1
+PLAIN, SEALED = 0, 1
+CLUSTER_ID_BYTES = 8
+NO_CLUSTER = bytes(CLUSTER_ID_BYTES)
+MARK_BYTES = 4
+PREFIX_BYTES = 15
+HEADER_BYTES = 19
+
+_ID_AT: Final = 3 + MARK_BYTES
+_NOTHING: Final = b""  # The prefix of no packet.
+
+# Every reason, in the order in which they are looked for.
+REASONS: Final = (
+    "short",  # Fewer bytes than the form has before the message.
+    "foreign",  # Not of this protocol at all.
+    "protocol_version",  # Of another version of it.
+    "cluster_name",  # Of a cluster of another name.
+    "form",  # Neither plain nor sealed.
+    "cluster_id",  # Of another cluster of the same name.
+    "not_sealed",  # Plain, where only sealed packets are let in.
+    "no_keys",  # Sealed, and there is no key ring here.
+    "own",  # Sealed by this very session: somebody sends our packets back.
+    "unknown_key",  # Sealed with a key that the ring does not have.
+    "replayed",  # Sealed and heard before, or too long ago to tell.
+    "not_authentic",  # Sealed with another key of that id, or changed on the way.
+    "checksum",  # Plain and changed on the way.
+)
+
+
+class Dropped(Exception):  # It is no error of ours, and ends in a counter.
+    """A packet that is not for us; `reason` is the name of its counter."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Seal(enum.StrEnum):
+    """What a node with a key ring does with it."""
+
+    ACCEPT = "accept"  # Opens both forms, sends plain.
+    SEND = "send"  # Opens both forms, seals what it sends.
+    REQUIRE = "require"  # Only sealed packets, both ways.
+
+
+def cluster_mark(name: str) -> bytes:
+    """Four bytes that stand for a cluster's name."""
+    return blake2b(name.encode(), digest_size=MARK_BYTES).digest()
+
+
+def cluster_id_of(packet: bytes) -> bytes:
+    """The cluster id that a packet carries; true only of a packet that was unwrapped."""
+    return packet[_ID_AT:PREFIX_BYTES]
+
+
+@final
+class Envelope:
+    """Wraps and unwraps: plain without a `sealing`, else as `seal` says."""
+
+    __slots__ = ("_mark", "_opens", "_prefix", "_prefix_sum", "_seal", "_sealing", "_seals", "cluster_id", "overhead")
+
+    cluster_id: bytes
+    overhead: int  # What `wrap` adds to a message.
+
+    def __init__(
+        self,
+        cluster: str,
+        cluster_id: bytes = NO_CLUSTER,
+        sealing: Sealing | None = None,
+        seal: Seal = Seal.ACCEPT,
+    ) -> None:
+        self._mark = cluster_mark(cluster)
+        self._sealing = sealing
+        self._seal = seal
+        self._seals = sealing if seal is not Seal.ACCEPT else None
+        self.overhead = HEADER_BYTES if self._seals is None else self._seals.overhead
+        self.adopt(cluster_id)
+
+    def adopt(self, cluster_id: bytes) -> None:
+        """Go over to another cluster id."""
+        self.cluster_id = cluster_id
+        form = PLAIN if self._seals is None else SEALED
+        self._prefix = bytes((MAGIC, PROTOCOL, form)) + self._mark + cluster_id
+        # The one slice that is compared for a plain packet; with `require` there is none that fits.
+        plain = bytes((MAGIC, PROTOCOL, PLAIN)) + self._prefix[3:]
+        self._opens = _NOTHING if self._only_sealed else plain
+        self._prefix_sum = zlib.crc32(plain)
+
+    @property
+    def _only_sealed(self) -> bool:
+        return self._sealing is not None and self._seal is Seal.REQUIRE
+
+    def wrap(self, message: bytes) -> bytes:
+        """The packet of a message."""
+        if self._seals is not None:
+            return self._seals.seal(self._prefix, message)
+        return self._prefix + zlib.crc32(message, self._prefix_sum).to_bytes(4, "big") + message
+
+    def unwrap(self, packet: bytes, *, any_cluster: bool = False) -> bytes:
+        """The message of a packet of this very cluster; with `any_cluster`, of any cluster of this name.
+
+        Raises:
+            Dropped: it is not.
+        """
+        if packet[:PREFIX_BYTES] != self._opens:
+            return self._other(packet, any_cluster=any_cluster)
+        message = packet[HEADER_BYTES:]
+        if zlib.crc32(message, self._prefix_sum).to_bytes(4, "big") != packet[PREFIX_BYTES:HEADER_BYTES]:
+            raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")
+        return message
+
+    def _other(self, packet: bytes, *, any_cluster: bool) -> bytes:
+        """The message of a packet that is sealed or carries another id."""
+        why = self._foreign(packet)
+        if why is None and not any_cluster and packet[_ID_AT:PREFIX_BYTES] != self.cluster_id:
+            why = "cluster_id"
+        if why is not None:
+            raise Dropped(why)
+        if packet[2] == SEALED:
+            if self._sealing is None:
+                raise Dropped("no_keys")
+            return self._sealing.open(packet)
+        if self._only_sealed:
+            raise Dropped("not_sealed")
+        message = packet[HEADER_BYTES:]
+        check = zlib.crc32(message, zlib.crc32(packet[:PREFIX_BYTES]))
+        if check.to_bytes(4, "big") != packet[PREFIX_BYTES:HEADER_BYTES]:
+            raise Dropped("checksum")
+        return message
+
+    def _foreign(self, packet: bytes) -> str | None:
+        """Why a packet is of no cluster of this name and protocol."""
+        if len(packet) < HEADER_BYTES:
+            return "short"
+        if packet[0] != MAGIC:
+            return "foreign"
+        if packet[1] != PROTOCOL:
+            return "protocol_version"
+        if packet[3:_ID_AT] != self._mark:
+            return "cluster_name"
+        return None if packet[2] in {PLAIN, SEALED} else "form"

@@ -1,0 +1,442 @@
+"""The messages inside an envelope, byte by byte.
+
+A message is a head and then parts; whole numbers are big-endian, `number` is LEB128 (`fields.py`).
+
+    head        1 kind, 8 sender's id, then by kind
+    PING        4 sequence, 8 target's id, 8 state hash
+    ACK         4 sequence, 8 state hash
+    NACK        4 sequence
+    PING_REQUEST  4 sequence, 8 target's id, target's address
+    GOSSIP      nothing
+    SYNC        8 state hash, 1 flags (1: more than fits, come over TCP; 2: a reply, which asks for none; of the sender
+                where cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id, 32: it was
+                told to join the other; over TCP 16: the parts follow as 4 bytes size and an LZ4 block)
+    WHO         4 sequence, 16 uuid, number epoch, number uptime in ms: who is at your address?
+    ME          as WHO: I am
+    REFUSAL     text cluster's name: you are of another (over TCP; unlike all else, in an envelope that is not yours)
+
+    part        1 kind, 2 length, body
+    RECORD      a member: 1 state, 4 incarnation, 16 uuid, number epoch, address, name behind its length
+    VERDICT     what a member was found to be: 8 id, 1 state, 4 incarnation, number epoch, 8 id of who says so
+    DELTA       changes of a branch: 8 owner's id, 1 flags (1: a reset), numbers epoch, floor, since, reach, target,
+                then per change: number version minus `since`, 1 kind (1 put, 2 tombstone), path and value behind
+                their lengths (a tombstone has no value)
+    HEAD        where a branch is: 8 owner's id, numbers epoch and version
+    DIGEST      all that the sender knows of ids from 8 first to 8 last: per member 8 id, 1 state, 4 incarnation,
+                numbers epoch, branch's version, seconds since the owner was last heard, or found dead or gone (the
+                ranges of one message ascend; one that overlaps those before it is not compared)
+    WANT        as DIGEST without a range: the sender has this and wants what is newer (the last of a member counts)
+
+A state hash is the fold of what the sender knows (`exchange.py`): equal hashes, equal knowledge.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.gossip.member import ID_BYTES, MAX_EPOCH, MAX_NAME_BYTES, UUID_BYTES, Member, State, member_id
+from gossipkv.gossip.packets import fields
+from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES, Malformed, Reader, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from gossipkv.address import Address
+
+PING, ACK, NACK, PING_REQUEST, GOSSIP, SYNC, WHO, ME, REFUSAL = range(1, 10)
+RECORD, VERDICT, DELTA, HEAD, DIGEST, WANT = range(1, 7)
+
+HASH_BYTES = 8
+PART_HEAD_BYTES = 3
+MAX_PART_BYTES = 0xFFFF
+
+MORE, REPLY, LONE, PINNED, PACKED, TOLD = 1, 2, 4, 8, 16, 32  # Flags of SYNC.
+RESET = 1  # Flag of DELTA.
+PUT, TOMBSTONE = 1, 2
+
+_KEPT_PARTS = 8192  # Read RECORDs and VERDICTs that are remembered: 3 MiB of each kind at most.
+MAX_RECORD_BYTES = 1 + 4 + UUID_BYTES + MAX_VARINT_BYTES + 1 + 16 + 2 + 1 + MAX_NAME_BYTES
+MAX_VERDICT_BYTES = ID_BYTES + 1 + 4 + MAX_VARINT_BYTES + ID_BYTES
+MAX_CLUSTER_BYTES = 255  # Of a name in a refusal.
+MAX_PATH_BYTES = 1024
+MAX_VALUE_BYTES = 32 * 1024
+
+_PING = struct.Struct(f">B{ID_BYTES}sI{ID_BYTES}s{HASH_BYTES}s")
+_ACK = struct.Struct(f">B{ID_BYTES}sI{HASH_BYTES}s")
+_NACK = struct.Struct(f">B{ID_BYTES}sI")
+_SYNC = struct.Struct(f">B{ID_BYTES}s{HASH_BYTES}sB")
+
+PING_BYTES, ACK_BYTES, NACK_BYTES, SYNC_BYTES = _PING.size, _ACK.size, _NACK.size, _SYNC.size
+GOSSIP_BYTES = 1 + ID_BYTES
+
+# Where fields of PING and ACK stand, for the one path on which a call for each would be felt.
+KIND, SENDER, SEQUENCE = slice(0, 1), slice(1, 9), slice(9, 13)
+TARGET, PING_HASH, ACK_HASH = slice(13, 21), slice(21, 29), slice(13, 21)
+
+
+class Who(NamedTuple):
+    """Who a node is, told to one that may have the same name."""
+
+    sequence: int
+    uuid: bytes
+    epoch: int
+    uptime_ms: int
+
+
+class Verdict(NamedTuple):
+    """What a member was found to be, and by whom."""
+
+    id: bytes
+    state: State
+    incarnation: int
+    epoch: int
+    accuser: bytes
+
+
+class Change(NamedTuple):
+    """One change of a branch; `value` is None for a tombstone."""
+
+    version: int
+    path: str
+    value: bytes | None
+
+
+class Delta(NamedTuple):
+    """Changes of one branch after version `since` up to `reach`, on the way to the state at `target`.
+
+    The tombstones up to `floor` are no longer among them, so either `since >= floor`, or `reset` and `since` counts
+    from an empty branch.
+    """
+
+    owner: bytes
+    epoch: int
+    floor: int
+    since: int
+    reach: int
+    target: int
+    reset: bool
+    changes: tuple[Change, ...]
+
+
+class Head(NamedTuple):
+    """Where a branch is."""
+
+    owner: bytes
+    epoch: int
+    version: int
+
+
+class Known(NamedTuple):
+    """What a node knows of one member: its rank, how far its branch is here, when it was heard last."""
+
+    id: bytes
+    state: State
+    incarnation: int
+    epoch: int
+    version: int
+    age_s: int
+
+
+class Digest(NamedTuple):
+    """All that a node knows of the ids from `first` to `last`, both included; ordered by id."""
+
+    first: bytes
+    last: bytes
+    known: tuple[Known, ...]
+
+
+class Want(NamedTuple):
+    """What a node has, and wants newer."""
+
+    known: tuple[Known, ...]
+
+
+Part = Member | Verdict | Delta | Head | Digest | Want
+
+
+# Heads
+
+
+def ping(sender: bytes, sequence: int, target: bytes, state_hash: bytes) -> bytes:
+    """Are you there?"""
+    return _PING.pack(PING, sender, sequence, target, state_hash)
+
+
+def read_ping(message: bytes) -> tuple[int, bytes, bytes]:
+    """Sequence, target's id, state hash."""
+    _, _, sequence, target, state_hash = _PING.unpack_from(_whole(message, PING_BYTES))
+    return sequence, target, state_hash
+
+
+def ack(sender: bytes, sequence: int, state_hash: bytes) -> bytes:
+    """I am here."""
+    return _ACK.pack(ACK, sender, sequence, state_hash)
+
+
+def read_ack(message: bytes) -> tuple[int, bytes]:
+    """Sequence, state hash."""
+    _, _, sequence, state_hash = _ACK.unpack_from(_whole(message, ACK_BYTES))
+    return sequence, state_hash
+
+
+def nack(sender: bytes, sequence: int) -> bytes:
+    """I tried for you, and have not heard of it yet."""
+    return _NACK.pack(NACK, sender, sequence)
+
+
+def read_nack(message: bytes) -> int:
+    """Sequence."""
+    sequence: int = _NACK.unpack_from(_whole(message, NACK_BYTES))[2]
+    return sequence
+
+
+def ping_request(sender: bytes, sequence: int, target: bytes, address: Address) -> bytes:
+    """Try to reach `target` for me."""
+    return _NACK.pack(PING_REQUEST, sender, sequence) + target + fields.address(address)
+
+
+def read_ping_request(message: bytes) -> tuple[int, bytes, Address, int]:
+    """Sequence, target's id and address, where the parts begin."""
+    reader = Reader(message, NACK_BYTES)
+    target, address = reader.take(ID_BYTES), reader.address()
+    return read_nack(message), target, address, len(message) - reader.left
+
+
+def gossip(sender: bytes) -> bytes:
+    """Nothing but parts."""
+    return bytes((GOSSIP,)) + sender
+
+
+def sync(sender: bytes, state_hash: bytes, flags: int) -> bytes:
+    """Parts of an exchange."""
+    return _SYNC.pack(SYNC, sender, state_hash, flags)
+
+
+def read_sync(message: bytes) -> tuple[bytes, int]:
+    """State hash, flags."""
+    _, _, state_hash, flags = _SYNC.unpack_from(_whole(message, SYNC_BYTES))
+    return state_hash, flags
+
+
+def who(kind: int, sender: bytes, asked: Who) -> bytes:
+    """WHO or ME."""
+    return _NACK.pack(kind, sender, asked.sequence) + asked.uuid + varint(asked.epoch) + varint(asked.uptime_ms)
+
+
+def read_who(message: bytes) -> Who:
+    """What WHO and ME say."""
+    reader = Reader(message, NACK_BYTES)
+    return Who(read_nack(message), reader.take(UUID_BYTES), reader.varint(), reader.varint())
+
+
+def refusal(sender: bytes, cluster: str) -> bytes:
+    """You are of another cluster than I."""
+    return bytes((REFUSAL,)) + sender + fields.text(cluster.encode()[:MAX_CLUSTER_BYTES])
+
+
+def read_refusal(message: bytes) -> str:
+    """The cluster's name, for a person to read."""
+    reader = Reader(message, 1 + ID_BYTES)
+    return reader.text(MAX_CLUSTER_BYTES).decode(errors="replace")
+
+
+def _whole(message: bytes, size: int) -> bytes:
+    if len(message) < size:
+        raise Malformed(f"a message of kind {message[:1].hex()} has {len(message)} of {size} bytes")
+    return message
+
+
+# Parts
+
+
+def part(kind: int, body: bytes) -> bytes:
+    """A part as it stands in a message."""
+    assert len(body) <= MAX_PART_BYTES
+    return bytes((kind,)) + len(body).to_bytes(2, "big") + body
+
+
+@lru_cache(maxsize=_KEPT_PARTS)
+def record(member: Member) -> bytes:
+    """The part RECORD."""
+    return part(
+        RECORD,
+        bytes((member.state,))
+        + member.incarnation.to_bytes(4, "big")
+        + member.uuid
+        + varint(member.epoch)
+        + fields.address(member.address)
+        + fields.text(member.name.encode()),
+    )
+
+
+def verdict(said: Verdict) -> bytes:
+    """The part VERDICT."""
+    head = said.id + bytes((said.state,)) + said.incarnation.to_bytes(4, "big")
+    return part(VERDICT, head + varint(said.epoch) + said.accuser)
+
+
+def delta(sent: Delta) -> bytes:
+    """The part DELTA."""
+    numbers = (sent.epoch, sent.floor, sent.since, sent.reach, sent.target)
+    head = sent.owner + bytes((RESET if sent.reset else 0,)) + b"".join(map(varint, numbers))
+    return part(DELTA, head + b"".join(change(made, sent.since) for made in sent.changes))
+
+
+def change(made: Change, since: int) -> bytes:
+    """One change as it stands in a DELTA."""
+    version, path = varint(made.version - since), fields.text(made.path.encode())
+    if made.value is None:
+        return version + bytes((TOMBSTONE,)) + path
+    return version + bytes((PUT,)) + path + fields.text(made.value)
+
+
+def head(where: Head) -> bytes:
+    """The part HEAD."""
+    return part(HEAD, where.owner + varint(where.epoch) + varint(where.version))
+
+
+def known(one: Known) -> bytes:
+    """One member as it stands in a DIGEST or a WANT."""
+    fixed = one.id + bytes((one.state,)) + one.incarnation.to_bytes(4, "big")
+    return fixed + varint(one.epoch) + varint(one.version) + varint(one.age_s)
+
+
+def digest(first: bytes, last: bytes, members: Sequence[bytes]) -> bytes:
+    """The part DIGEST, of members as `known` writes them."""
+    return part(DIGEST, first + last + b"".join(members))
+
+
+def want(members: Sequence[bytes]) -> bytes:
+    """The part WANT, of members as `known` writes them."""
+    return part(WANT, b"".join(members))
+
+
+def read_parts(message: bytes, begin: int) -> Iterator[Part]:
+    """The parts of a message; those of kinds that this version does not know are passed by.
+
+    Raises:
+        Malformed: from there on nothing can be read.
+    """
+    end = len(message)
+    while begin < end:
+        if begin + PART_HEAD_BYTES > end:
+            raise Malformed("a part is cut short")
+        kind = message[begin]
+        body = begin + PART_HEAD_BYTES
+        begin = body + int.from_bytes(message[begin + 1 : body], "big")
+        if begin > end:
+            raise Malformed("a part is cut short")
+        reading = _READ.get(kind)
+        if reading is not None:
+            yield reading(message[body:begin])
+
+
+# A rumour comes a dozen times, from all sides, in the same bytes: what was read once is remembered.  A body may go on
+# behind what this version knows; one that is longer than any of this version's is read each time.
+
+
+def _read_record(body: bytes) -> Member:
+    return _record(body) if len(body) <= MAX_RECORD_BYTES else _record.__wrapped__(body)
+
+
+def _read_verdict(body: bytes) -> Verdict:
+    return _verdict(body) if len(body) <= MAX_VERDICT_BYTES else _verdict.__wrapped__(body)
+
+
+@lru_cache(maxsize=_KEPT_PARTS)
+def _record(body: bytes) -> Member:
+    reader = Reader(body)
+    state, incarnation, uuid = _read_state(reader), reader.number(4), reader.take(UUID_BYTES)
+    epoch, address, name = _read_epoch(reader), reader.address(), _read_text(reader, MAX_NAME_BYTES)
+    if not name:
+        raise Malformed("a member without a name")
+    return Member(member_id(name), name, uuid, address, epoch, incarnation, state)
+
+
+@lru_cache(maxsize=_KEPT_PARTS)
+def _verdict(body: bytes) -> Verdict:
+    reader = Reader(body)
+    id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
+    return Verdict(id_, state, incarnation, _read_epoch(reader), reader.take(ID_BYTES))
+
+
+def _read_delta(body: bytes) -> Delta:
+    reader = Reader(body)
+    owner, flags, epoch = reader.take(ID_BYTES), reader.byte(), _read_epoch(reader)
+    floor, since, reach, target = (reader.varint() for _ in range(4))
+    reset = bool(flags & RESET)
+    changes: list[Change] = []
+    version = since
+    while reader.left:
+        made = _read_change(reader, since)
+        if made.version <= version:
+            raise Malformed("changes of a branch are not in the order of their versions")
+        version = made.version
+        changes.append(made)
+    if not (since <= version <= reach <= target and floor <= target and (reset or floor <= since)):
+        raise Malformed("the versions of a delta contradict each other")
+    return Delta(owner, epoch, floor, since, reach, target, reset, tuple(changes))
+
+
+def _read_change(reader: Reader, since: int) -> Change:
+    version, kind, path = since + reader.varint(), reader.byte(), _read_text(reader, MAX_PATH_BYTES)
+    if kind == TOMBSTONE:
+        return Change(version, path, None)
+    if kind != PUT:
+        raise Malformed(f"a change of kind {kind}")
+    return Change(version, path, reader.text(MAX_VALUE_BYTES))
+
+
+def _read_head(body: bytes) -> Head:
+    reader = Reader(body)
+    return Head(reader.take(ID_BYTES), _read_epoch(reader), reader.varint())
+
+
+def _read_digest(body: bytes) -> Digest:
+    reader = Reader(body)
+    first, last = reader.take(ID_BYTES), reader.take(ID_BYTES)
+    return Digest(first, last, tuple(_read_known(reader)))
+
+
+def _read_want(body: bytes) -> Want:
+    reader = Reader(body)
+    return Want(tuple(_read_known(reader)))
+
+
+def _read_known(reader: Reader) -> Iterator[Known]:
+    while reader.left:
+        id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
+        yield Known(id_, state, incarnation, _read_epoch(reader), reader.varint(), reader.varint())
+
+
+def _read_state(reader: Reader) -> State:
+    try:
+        return State(reader.byte())
+    except ValueError as error:
+        raise Malformed(str(error)) from None
+
+
+def _read_epoch(reader: Reader) -> int:
+    epoch = reader.varint()
+    if epoch > MAX_EPOCH:
+        raise Malformed("an epoch is too large")
+    return epoch
+
+
+def _read_text(reader: Reader, most: int) -> str:
+    try:
+        return reader.text(most).decode()
+    except UnicodeDecodeError:
+        raise Malformed("text that is not UTF-8") from None
+
+
+_READ: Final[Mapping[int, Callable[[bytes], Part]]] = {
+    RECORD: _read_record,
+    VERDICT: _read_verdict,
+    DELTA: _read_delta,
+    HEAD: _read_head,
+    DIGEST: _read_digest,
+    WANT: _read_want,
+}

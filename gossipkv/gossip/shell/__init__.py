@@ -1,0 +1,8 @@
+"""The Trio shell of gossip: sockets, timers and a disk for a core that has none.
+
+    agent.py        datagrams and timers
+    tcp_request.py  one request to another node
+    persistence.py  what must survive the node, on its way to the disk
+    seeds.py        the names of the members to join
+    key_file.py     the file that a key ring stands in
+"""

@@ -1,0 +1,301 @@
+"""The Trio shell of gossip: a socket, a clock and a disk for a core that has none.
+
+One task waits until a datagram is there or the core wants to be woken.  It hands over everything that was waiting
+before it tells the core that a time has run out: after a stall the answers lie in the socket, and whoever looked at
+the clock first would take its own silence for that of the others.
+
+What the core leaves behind is done at once and in order: datagrams are sent (what the system refuses is counted, and
+was lost like any other), requests go over TCP in tasks of their own, a few at a time, and what must be durable goes
+through one task to a worker thread.  Nothing here decides anything about the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections import Counter
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
+from gossipkv.errors import GossipKVError
+from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
+from gossipkv.gossip.shell.persistence import Keeping
+from gossipkv.gossip.shell.seeds import Seeds
+from gossipkv.gossip.shell.tcp_request import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.environment.seam import Datagrams, Environment
+    from gossipkv.gossip.member import Member, State
+    from gossipkv.gossip.protocols import Core, Keeper, Place
+
+# Handed over before Trio's other tasks have a turn: about two milliseconds.
+BATCH: Final = 100
+
+# A receive buffer holds no more: so many later than the alarm, everything that was waiting then has been heard.
+MOST_WAITING: Final = 16_384
+
+# Requests over TCP at once, each with an answer of up to 2 MiB: so many that some dead machines, which are silent till
+# the time is over, do not hold up the one that a probe needs.
+MOST_ASKS: Final = 32
+
+# And so many wait for their turn; a further one has failed.
+MOST_ASKS_WAITING: Final = 256
+
+# Defects that peers' bytes meet and that are logged; further ones are only counted.
+MOST_DEFECTS_TOLD: Final = 20
+
+# Refusals by others that are told of, and characters of each; further ones are only counted.
+MOST_REFUSALS: Final = 100
+MOST_REFUSAL_CHARACTERS: Final = 200
+
+
+@final
+class Agent:
+    """Drives a core."""
+
+    def __init__(
+        self,
+        core: Core,
+        datagrams: Datagrams,
+        environment: Environment,
+        keeper: Keeper,
+        joins: Sequence[Address],
+        *,
+        place: Place | None = None,
+    ) -> None:
+        """`joins`: names or addresses of some members; without any this node is alone until others join it."""
+        self._core = core
+        self._place = place
+        self._seeds = Seeds(joins, environment.sockets, datagrams.reaches)
+        self._datagrams = datagrams
+        self._sockets = environment.sockets
+        self._clock = environment.clock
+        self._keeping = Keeping(keeper, environment.threads)
+        self._log = structlog.get_logger("gossipkv.gossip")
+        self._counters: Counter[str] = Counter()
+        self._refusals: set[tuple[Address, str]] = set()
+        self._asking = trio.CapacityLimiter(MOST_ASKS)
+        self._nursery: trio.Nursery | None = None
+        self._alarm = trio.CancelScope()
+        self._stop: GossipKVError | None = None
+        self._stopped = trio.Event()
+
+    def now_ms(self) -> int:
+        """The time that the core is told."""
+        return self._clock.monotonic_ns() // 1_000_000
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Gossip until cancelled.
+
+        Raises:
+            GossipKVError: this node must not go on under its name, or in its cluster.
+        """
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            remembered = await self._keeping.peers()
+            await self._seeds.look_up()
+            self._core.start(
+                joins=self._seeds.addresses,
+                remembered=remembered,
+                lone=not self._seeds.names,
+                now_ms=self.now_ms(),
+            )
+            if self._place is not None:
+                self._place.start(now_ms=self.now_ms())
+            nursery.start_soon(self._keeping.run, self._stored)
+            nursery.start_soon(self._serve)
+            nursery.start_soon(self._seeds.watch, self._join, self._has_joined)
+            self.act()
+            task_status.started()
+            await self._stopped.wait()
+            assert self._stop is not None
+            raise self._stop
+
+    # What others of this node ask
+
+    def reply(self, request: bytes) -> bytes | None:
+        """The answer to a request of another node; None when it is refused.  Raises what the core has to say of it."""
+        reply = self._core.reply(request, now_ms=self.now_ms())
+        self.act()
+        return reply
+
+    async def leave(self, wait_s: float) -> None:
+        """Tell the others that this node goes; returns when that had time to spread, at once if there are none."""
+        self._core.leave(now_ms=self.now_ms())
+        self.act()
+        if self._core.members.reachable > 1:
+            await trio.sleep(wait_s)
+
+    def counters(self) -> dict[str, int]:
+        """What was dropped, refused and lost, by reason, and what else the core counts."""
+        found = self._core.counters + self._counters
+        found["lost_by_system"] = self._datagrams.lost
+        return {f"gossip_{name}": found[name] for name in sorted(found)}
+
+    def close(self) -> None:
+        """Nothing is heard any more."""
+        self._datagrams.close()
+
+    def _join(self, addresses: Sequence[Address]) -> None:
+        self._core.join(addresses, now_ms=self.now_ms())
+        self.act()
+
+    def _has_joined(self) -> bool:
+        members = self._core.members
+        return any(one.address in self._seeds.addresses for one in members.live() if one is not members.own)
+
+    def _stored(self, token: int) -> None:
+        self._core.stored(token, now_ms=self.now_ms())
+        self.act()
+
+    # The task that hears
+
+    async def _serve(self) -> None:
+        core = self._core
+        while True:
+            with trio.CancelScope() as self._alarm:
+                self._set_alarm()
+                await self._sockets.wait_readable(self._datagrams)
+            await self._hear()
+            now_ms = self.now_ms()
+            if core.wakes_at_ms <= now_ms:
+                core.wake(now_ms=now_ms)
+                self.act()
+
+    async def _hear(self) -> None:
+        """Everything that waits in the socket."""
+        for _ in range(0, MOST_WAITING, BATCH):
+            with self._forgiving():
+                if not self._hear_some():
+                    break
+            self.act()
+            await trio.lowlevel.checkpoint()
+        self.act()
+
+    def _hear_some(self) -> bool:
+        """A batch of it; whether there may be more."""
+        receive, hear, now_ms = self._datagrams.receive, self._core.receive, self.now_ms()
+        try:
+            for _ in range(BATCH):
+                packet, source = receive()
+                if len(packet) < MOST_DATAGRAM_BYTES:
+                    hear(packet, source, now_ms=now_ms)
+                else:
+                    self._counters["dropped_oversized"] += 1
+        except BlockingIOError:
+            return False
+        except OSError as error:  # Of a datagram that was sent before; it says nothing about those that wait.
+            self._counters[f"receive_failed_{_name(error)}"] += 1
+        return True
+
+    def _set_alarm(self) -> None:
+        due_ms = self._core.wakes_at_ms
+        if self._place is not None and (place_ms := self._place.wakes_at_ms) is not None:
+            due_ms = min(due_ms, place_ms)
+        self._alarm.deadline = trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
+
+    # What the core leaves behind
+
+    def act(self) -> None:
+        """Do it, see to this node's place, and find out when there is more to do; after everything the core is told."""
+        self._perform()
+        if self._place is not None:
+            due_ms, now_ms = self._place.wakes_at_ms, self.now_ms()
+            if due_ms is not None and due_ms <= now_ms:
+                with self._forgiving():  # What others claim is bytes of peers.
+                    self._take_place(self._place.step(now_ms=now_ms))
+                self._perform()
+        self._set_alarm()
+
+    def _take_place(self, shard_id: int | None) -> None:
+        if shard_id is not None:
+            self._log.info("place", shard_id=shard_id)
+            self._keeping.put(shard_id)
+
+    def _perform(self) -> None:
+        for effect in self._core.take():
+            match effect:
+                case Send(to, packet):
+                    self._send(to, packet)
+                case Ask():
+                    assert self._nursery is not None
+                    self._nursery.start_soon(self._ask, effect)
+                case Store() | Remember():
+                    self._keeping.put(effect)
+                case Changed(member, before):
+                    self._say(member, before)
+                case Complain(error):
+                    self._log.warning("complaint", error=error.message)
+                case Stop(error):
+                    self._stop = self._stop or error
+                    self._stopped.set()
+
+    def _send(self, to: Address, packet: bytes) -> None:
+        try:
+            self._datagrams.send(packet, to)
+        except OSError as error:
+            self._counters[f"send_failed_{_name(error)}"] += 1
+
+    async def _ask(self, effect: Ask) -> None:
+        reply = None
+        if self._asking.statistics().tasks_waiting < MOST_ASKS_WAITING:
+            reply = await self._reply_of(effect)
+        else:
+            self._counters["asks_dropped"] += 1
+        with self._forgiving():
+            self._core.answered(effect.token, reply, now_ms=self.now_ms())
+        self.act()
+
+    @contextlib.contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        """A defect that a peer's bytes meet is counted and, at first, told with its traceback; the node goes on."""
+        try:
+            yield
+        except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.
+            self._counters["defects"] += 1
+            if self._counters["defects"] <= MOST_DEFECTS_TOLD:
+                self._log.error("defect", exc_info=defect)
+
+    async def _reply_of(self, effect: Ask) -> bytes | None:
+        with trio.move_on_after(effect.timeout_ms / 1000):
+            async with self._asking:
+                try:
+                    return await ask(self._sockets, effect.to, effect.request)
+                except GossipKVError as error:
+                    self._counters["asks_refused"] += 1
+                    self._tell(effect.to, error.message)
+                except OSError as error:
+                    self._counters[f"asks_failed_{_name(error)}"] += 1
+                return None
+        self._counters["asks_timed_out"] += 1
+        return None
+
+    def _tell(self, by: Address, message: str) -> None:
+        """Once: that another node refuses us is for an operator to mend, and every attempt hears it again."""
+        if len(message) > MOST_REFUSAL_CHARACTERS:  # A peer's words: as long as it likes, up to a frame.
+            message = f"{message[:MOST_REFUSAL_CHARACTERS]}..."
+        if (by, message) not in self._refusals and len(self._refusals) < MOST_REFUSALS:
+            self._refusals.add((by, message))
+            self._log.warning("refused", by=f"{by}: {message}")
+
+    def _say(self, member: Member, before: State | None) -> None:
+        self._log.info(
+            "member",
+            node=member.name,
+            address=str(member.address),
+            state=member.state.name.lower(),
+            before=None if before is None else before.name.lower(),
+            epoch=member.epoch,
+            incarnation=member.incarnation,
+        )
+
+
+def _name(error: OSError) -> str:
+    """Of a reason, for a counter."""
+    return errno.errorcode.get(error.errno or 0, "unknown").lower()

@@ -1,0 +1,92 @@
+"""The names of the members to join, and what they stand for: looked up at the start, and while nobody answers there.
+
+A name service may be late, and what a name stands for may change while a cluster moves; an address that is numeric
+stands for itself for ever.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.environment.seam import Sockets
+
+FIRST_PAUSE_S: Final = 1.0
+LAST_PAUSE_S: Final = 30.0
+RESOLVE_TIMEOUT_S: Final = 5.0
+
+# Addresses of all names together: a name that stands for a whole cluster needs a few of them only.
+MOST_ADDRESSES: Final = 64
+
+
+@final
+class Seeds:
+    """What was said with `join`."""
+
+    def __init__(self, names: Sequence[Address], sockets: Sockets, reaches: Callable[[Address], bool]) -> None:
+        """`reaches`: whether this node can speak with such an address; what else a name stands for is passed over."""
+        self._reaches = reaches
+        self.names = tuple(names)
+        self.addresses: tuple[Address, ...] = ()
+        self._sockets = sockets
+        self._log = structlog.get_logger("gossipkv.gossip")
+        self._found: dict[Address, list[Address]] = {}
+        self._unknown: set[Address] = set()
+
+    async def look_up(self) -> bool:
+        """All names at once; whether they stand for something new.  What cannot be looked up stands for what it did."""
+        found: dict[Address, list[Address]] = {}
+        async with trio.open_nursery() as nursery:
+            for name in self.names:
+                nursery.start_soon(self._resolve, name, found)
+        self._found |= {name: some for name, some in found.items() if some}
+        every = dict.fromkeys(one for name in self.names for one in self._found.get(name, ()))
+        addresses = tuple(every)[:MOST_ADDRESSES]
+        if not addresses or addresses == self.addresses:
+            return False
+        self.addresses = addresses
+        return True
+
+    async def watch(self, tell: Callable[[Sequence[Address]], None], is_reached: Callable[[], bool]) -> None:
+        """Look up again and again while nobody is reached there."""
+        pause_s = FIRST_PAUSE_S
+        while not self._are_fixed():
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+            if not is_reached() and await self.look_up():
+                tell(self.addresses)
+
+    def _are_fixed(self) -> bool:
+        return all(_is_numeric(name.host) for name in self.names)
+
+    async def _resolve(self, name: Address, found: dict[Address, list[Address]]) -> None:
+        reason = f"no answer within {RESOLVE_TIMEOUT_S:g} s"
+        with trio.move_on_after(RESOLVE_TIMEOUT_S):
+            try:
+                known = await self._sockets.resolve(name)
+            except OSError as error:
+                reason = error.strerror or str(error)
+            else:
+                others = ", ".join(one.host for one in known)
+                reason = f"only of the other address family: {others}" if known else "only link-local addresses"
+                found[name] = list(filter(self._reaches, known))
+        if found.get(name):
+            self._unknown.discard(name)
+        elif name not in self._unknown:
+            self._unknown.add(name)
+            self._log.warning("unknown_name", join=str(name), reason=reason)
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,345 @@
+"""`Cluster`: starts a cluster, waits until it is ready, tells and changes what it does, ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, final
+
+from gossipkv.client import blocking
+from gossipkv.errors import LocalError
+from gossipkv.launcher import control
+from gossipkv.launcher.control import NotUp
+from gossipkv.launcher.order import Order, Place
+from gossipkv.launcher.plan import load
+from gossipkv.launcher.status import NodeFailed, NodeStatus
+from gossipkv.processes.leash import Leash, braid, let_go
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+READY_TIMEOUT_S: Final = 60.0
+READY_TIMEOUT_PER_NODE_S: Final = 4.0  # 64 nodes on two busy cores were seen to take 80 s.
+GRACE_S: Final = 20.0  # For nodes to answer what is in flight.
+END_TIMEOUT_S: Final = 10.0  # What a supervisor may take besides.
+POLL_S: Final = 0.02
+
+
+@final
+class Cluster:
+    """A cluster of processes on this machine, whose files are in `directory`.
+
+    As a context manager it is up and ready inside, and down afterwards.  Should this process die, however, so do
+    the nodes.  A node that ended unasked meanwhile makes the exit raise `NodeFailed`.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        nodes: int | None = None,
+        source: Path | str | None = None,
+        replication: int | None = None,
+        base_port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        places: Sequence[Place] = (),
+        ready_timeout_s: float | None = None,
+    ) -> None:
+        """What is not given is as the directory remembers it, else 3 nodes, no source, ports from 7070 on.
+
+        `settings` are those of a node, as text by their names; `places` say where each is when it is not here.
+        """
+        self.directory = Path(directory).absolute()
+        self._order = Order(
+            nodes=nodes,
+            base_port=base_port,
+            source=None if source is None else os.fspath(source),
+            replication=replication,
+            settings=dict(settings or {}),
+            places=list(places),
+        )
+        self._ready_timeout_s = ready_timeout_s
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._leash: int | None = None
+        self._told: set[tuple[int, int]] = set()  # Ends of nodes that the caller has been told of.
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        nodes = []
+        try:
+            with contextlib.suppress(NotUp):  # It may have been ended inside.
+                nodes = self.status() if kind is None else []
+        finally:
+            self.down()
+        for node in nodes:
+            if node.failed and (node.index, node.log_from) not in self._told:
+                raise NodeFailed.of(node)
+
+    def up(self, *, detach: bool = False) -> list[NodeStatus]:
+        """Start it, and return when every node is ready; with `detach` it outlives this process.
+
+        Raises:
+            NodeFailed: a node did not get ready; nothing is left running.
+            LocalError: it is up already, a port is in use, a setting is unknown.
+        """
+        self.begin(detach=detach)
+        try:
+            return self.wait_ready()
+        except BaseException:
+            self.down(grace_s=0)
+            raise
+
+    def begin(self, *, detach: bool = False) -> None:
+        """Start it without waiting for the nodes.  Raises as `up`."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._order.plan(load(self.directory))  # What is wrong with it is better said here.
+        leash = None if detach else braid()
+        supervisor = None
+        try:
+            supervisor = self._spawn(leash)
+            self._give_order(supervisor, leash)
+            self._supervisor, self._leash = supervisor, None if leash is None else leash.held
+        except BaseException:
+            # Nobody knows whether it holds the directory: whoever answers there may be another's.
+            if supervisor is not None:
+                supervisor.kill()
+                with contextlib.suppress(BrokenPipeError), supervisor:  # Which closes the pipes, and waits.
+                    pass
+                self._supervisor = None
+            if leash is not None:
+                let_go(leash.held)
+                self._leash = None
+            raise
+
+    def _spawn(self, leash: Leash | None) -> subprocess.Popen[bytes]:
+        try:
+            with (self.directory / "supervisor.log").open("ab") as log:
+                return subprocess.Popen(  # noqa: S603  # Our own module.
+                    [sys.executable, "-m", "gossipkv.launcher.supervisor", os.fspath(self.directory)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    pass_fds=[] if leash is None else [leash.worn],
+                    start_new_session=True,
+                )
+        finally:
+            if leash is not None:
+                os.close(leash.worn)
+
+    def _give_order(self, supervisor: subprocess.Popen[bytes], leash: Leash | None) -> None:
+        order = self._order if leash is None else dataclasses.replace(self._order, leash=leash.worn)
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
+        with contextlib.suppress(BrokenPipeError), supervisor.stdin as orders:
+            orders.write(order.to_line())
+        with supervisor.stdout as answers:
+            line = answers.readline()
+        reply = json.loads(line) if line else {"error": f"it ended; see {self.directory / 'supervisor.log'}"}
+        if "error" in reply:
+            supervisor.wait()
+            raise LocalError(f"cannot start the cluster: {reply['error']}")
+
+    def wait_ready(self, *indexes: int) -> list[NodeStatus]:
+        """Return when these nodes, else all, are ready.
+
+        Raises:
+            NodeFailed: one has ended instead, or it took too long.
+        """
+        began_s = time.monotonic()
+        while True:
+            nodes = [node for node in self.status() if node.index in indexes or not indexes]
+            for node in nodes:
+                if node.state == "ended":
+                    self._told.add((node.index, node.log_from))
+                    raise NodeFailed.of(node)
+            waiting = [node for node in nodes if node.state == "starting"]
+            if not waiting:
+                return nodes
+            allowed_s = self._ready_timeout_s or READY_TIMEOUT_S + READY_TIMEOUT_PER_NODE_S * len(nodes)
+            if time.monotonic() - began_s > allowed_s:
+                names = ", ".join(node.name for node in waiting)
+                raise NodeFailed.of(waiting[0], f"not ready after {allowed_s:.0f} s: {names}")
+            time.sleep(POLL_S)
+
+    def wait_ended(self, index: int) -> NodeStatus:
+        """Return when a node has ended, by itself or not; after this it may have.
+
+        Raises:
+            LocalError: it took too long.
+        """
+        give_up_s = time.monotonic() + GRACE_S + END_TIMEOUT_S
+        while (node := self.node(index)).state != "ended":
+            if time.monotonic() > give_up_s:
+                raise LocalError(f"{node.name} (process {node.process}) does not end", {"node": index})
+            time.sleep(POLL_S)
+        self._told.add((index, node.log_from))
+        return node
+
+    def status(self) -> list[NodeStatus]:
+        """Every node.
+
+        Raises:
+            NotUp: the cluster is not up; `remembered` tells what it would be.
+            LocalError: its supervisor has failed, or does not answer.
+        """
+        try:
+            return control.ask(self.directory, {"do": "status"})
+        except NotUp:
+            if self._supervisor is not None and self._supervisor.wait() != 0:
+                log = self.directory / "supervisor.log"
+                raise LocalError(f"the cluster's supervisor failed, and its nodes ended with it; see {log}") from None
+            raise
+
+    def remembered(self) -> list[NodeStatus]:
+        """The nodes of a cluster that is not up; none: there is no cluster in the directory."""
+        plan = load(self.directory)
+        return [
+            NodeStatus(
+                node.index,
+                node.name,
+                str(node.address),
+                "ended",
+                data=str(self.directory / node.name / "data"),
+                log=str(self.directory / node.name / "log"),
+            )
+            for node in (() if plan is None else plan.nodes)
+        ]
+
+    @property
+    def name(self) -> str | None:
+        """The cluster's, as its nodes are told; None: they go by their environment."""
+        plan = load(self.directory)
+        return None if plan is None else plan.settings.get("cluster")
+
+    @property
+    def supervisor(self) -> int:
+        """The process that the nodes are children of.
+
+        Raises:
+            NotUp: there is none.
+        """
+        with control.connect(self.directory) as connection:
+            return control.peer(connection)
+
+    def node(self, index: int) -> NodeStatus:
+        """The node of that number, from 1."""
+        for node in self.status():
+            if node.index == index:
+                return node
+        raise LocalError(f"there is no node {index}", {"node": index})
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of all nodes, in their order."""
+        return [node.address for node in self.status()]
+
+    def connect(self, *indexes: int, timeout_ms: int = 1000) -> blocking.Client:
+        """A client for these nodes, else all."""
+        asked = [node.address for node in self.status() if node.index in indexes or not indexes]
+        return blocking.connect(*asked, timeout_ms=timeout_ms)
+
+    def log(self, index: int) -> str:
+        """All that a node has logged."""
+        return Path(self.node(index).log).read_text(errors="replace")
+
+    def send(self, index: int, number: int) -> NodeStatus:
+        """A signal to a node that runs."""
+        return self._one(index, {"do": "kill", "node": index, "signal": int(number)})
+
+    def kill(self, index: int) -> NodeStatus:
+        """SIGKILL, and wait for the end."""
+        self.send(index, signal.SIGKILL)
+        return self.wait_ended(index)
+
+    def stop(self, index: int) -> NodeStatus:
+        """SIGTERM, and wait for the end."""
+        self.send(index, signal.SIGTERM)
+        return self.wait_ended(index)
+
+    def start(
+        self,
+        index: int,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        wait: bool = True,
+    ) -> NodeStatus:
+        """Start a node that has ended; from now on with other settings or another port (0: any free one).
+
+        Raises:
+            LocalError: it runs, there is no such node, or the port is in use.
+            NodeFailed: it did not get ready.
+        """
+        node = self._one(index, {"do": "start", "node": index, "settings": dict(settings or {}), "port": port})
+        return self.wait_ready(index)[0] if wait else node
+
+    def add(
+        self, *, port: int = 0, settings: Mapping[str, str] | None = None, called: str = "", wait: bool = True
+    ) -> NodeStatus:
+        """Start a node more; `called` is the name that it tells the others, when that is not its own.
+
+        Raises: as `start`.
+        """
+        request = {"do": "add", "settings": dict(settings or {}), "port": port, "called": called}
+        node = control.ask(self.directory, request)[-1]
+        return self.wait_ready(node.index)[0] if wait else node
+
+    def down(self, *, grace_s: float = GRACE_S) -> bool:
+        """End all nodes: SIGTERM, and SIGKILL for those that are there after `grace_s`; False if it was not up.
+
+        A cluster that was begun here and has ended was not up, also if somebody has begun anew in its directory.
+        """
+        try:
+            with control.connect(self.directory) as connection:
+                if self._supervisor is not None and control.peer(connection) != self._supervisor.pid:
+                    return False
+                self._await_end(connection, grace_s)
+        except NotUp:
+            return False
+        except BaseException:
+            if self._supervisor is not None and self._leash is None:
+                self._supervisor.kill()  # No leash ends it, and maybe nobody has told it to.
+            raise
+        finally:
+            self._let_go()
+            if self._supervisor is not None:
+                self._supervisor.wait()
+                self._supervisor = None
+        return True
+
+    def _await_end(self, connection: socket.socket, grace_s: float) -> None:
+        connection.settimeout(grace_s + END_TIMEOUT_S)
+        try:
+            control.send(connection, {"do": "down", "grace_s": grace_s})
+            control.receive(connection)
+        except ConnectionError:
+            pass  # It is ending already.
+        except TimeoutError:  # It is stopped, or hangs; its nodes die with it.
+            os.kill(control.peer(connection), signal.SIGKILL)
+            connection.settimeout(None)
+            with contextlib.suppress(ConnectionError):
+                control.receive(connection)
+
+    def _let_go(self) -> None:
+        if self._leash is not None:
+            let_go(self._leash)
+            self._leash = None
+
+    def _one(self, index: int, request: control.Message) -> NodeStatus:
+        return next(node for node in control.ask(self.directory, request) if node.index == index)

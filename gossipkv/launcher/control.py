@@ -1,0 +1,151 @@
+"""How a supervisor is told what to do: one JSON object each way over a Unix socket in the cluster's directory.
+
+    request   {"do": "status"} | {"do": "start", "node": 2} | {"do": "kill", "node": 2, "signal": 9}
+              {"do": "add", "settings": {...}} | {"do": "down", "grace_s": 20}
+    reply     {"nodes": [...], ...} as for `status`, or {"error": "..."}; to `down` none but the supervisor's end
+
+A supervisor answers at once and waits for nothing: whoever wants to see a node ready asks again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import struct
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.errors import LocalError
+from gossipkv.launcher.status import NodeStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gossipkv.errors import Detail
+
+SOCKET: Final = "control"
+ANSWER_TIMEOUT_S: Final = 10.0  # A supervisor that is only slow answers in milliseconds.
+
+Message = dict[str, object]
+
+
+class NotUp(LocalError):
+    """No supervisor runs for this directory."""
+
+
+def command(word: str, directory: Path) -> str:
+    """What to type to have that done to the cluster of this directory."""
+    return f"`gossipkv cluster {word} --data {shlex.quote(os.fspath(directory))}`"
+
+
+@contextlib.contextmanager
+def _name(directory: Path) -> Iterator[str]:
+    """The socket's path in a form that is always short enough for a socket's address (107 bytes)."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)
+
+
+def listen(directory: Path) -> socket.socket:
+    """The supervisor's end; what an earlier one left is replaced.  Requires: the directory's lock is held."""
+    (directory / SOCKET).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    with _name(directory) as name:
+        listener.bind(name)
+    (directory / SOCKET).chmod(0o600)
+    listener.listen()
+    listener.settimeout(0)
+    return listener
+
+
+def connect(directory: Path) -> socket.socket:
+    """A connection to the supervisor.
+
+    Raises:
+        NotUp: there is none.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(ANSWER_TIMEOUT_S)
+        with _name(directory) as name:
+            connection.connect(name)
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        words = f"the cluster in {directory} is not up; {command('up', directory)} starts it"
+        raise NotUp(words, {"directory": os.fspath(directory)}) from None
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def peer(connection: socket.socket) -> int:
+    """The process at the other end: the one that listens, so the number cannot be another's."""
+    size = struct.calcsize("3i")
+    process, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    assert isinstance(process, int)
+    return process
+
+
+def send(connection: socket.socket, message: Message) -> None:
+    """One message."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive(connection: socket.socket) -> Message | None:
+    """One message; None: the other end closed without.
+
+    Raises:
+        ValueError: it is none.
+    """
+    received = b""
+    while not received.endswith(b"\n"):
+        part = connection.recv(1 << 16)
+        if not part:
+            return None
+        received += part
+    with contextlib.suppress(RecursionError):  # Lists in lists in lists.
+        message = json.loads(received)
+        if isinstance(message, dict):
+            return message
+    raise ValueError("not an object of JSON")
+
+
+def ask(directory: Path, request: Message) -> list[NodeStatus]:
+    """What the supervisor answers: its nodes.
+
+    Raises:
+        NotUp: no supervisor runs, or it ended meanwhile.
+        LocalError: it refused, or does not answer, or as no supervisor of this version does.
+    """
+    details: dict[str, Detail] = {"directory": os.fspath(directory)}
+    with connect(directory) as connection:
+        answerer = f"the supervisor of {directory} (process {peer(connection)})"
+        try:
+            send(connection, request)
+            reply = receive(connection)
+            nodes = [] if reply is None or "error" in reply else _nodes(reply)
+        except TimeoutError:
+            raise LocalError(f"{answerer} does not answer", details) from None
+        except ConnectionError:
+            reply = None
+        except (ValueError, TypeError, KeyError):
+            words = f"is of another version: its answer makes no sense; end it with {command('down', directory)}"
+            raise LocalError(f"{answerer} {words}", details) from None
+    if reply is None:
+        raise NotUp(f"the cluster in {directory} has just ended", details)
+    if "error" in reply:
+        raise LocalError(str(reply["error"]))
+    return nodes
+
+
+def _nodes(reply: Message) -> list[NodeStatus]:
+    nodes = reply["nodes"]
+    if not isinstance(nodes, list):
+        raise TypeError(f"expected a list, not {nodes!r}")
+    return [NodeStatus(**node) for node in nodes]

@@ -1,0 +1,195 @@
+"""The nodes of one cluster: their plan, their ports, their processes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING, final
+
+from gossipkv.errors import LocalError
+from gossipkv.launcher import ports
+from gossipkv.launcher.child import ENDED, STARTING, Child
+from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
+from gossipkv.launcher.status import reason
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from gossipkv.launcher.control import Message
+
+
+@final
+class Fleet:
+    """Starts and signals them; waits for nothing.  Requires: the directory's lock is held."""
+
+    def __init__(self, directory: Path, plan: Plan, *, base_port: int | None) -> None:
+        self._directory = directory
+        self._plan = plan
+        self._reservations: dict[int, socket.socket] = {}
+        self._children: dict[int, Child] = {}
+        self._failures: dict[int, str] = {}  # Why a node of the plan could not be started.
+        self._choose_ports(base_port)
+        self._waiting = [node.index for node in self._plan.nodes]
+        self._plan.save(directory)
+
+    @property
+    def runs(self) -> bool:
+        """Whether any has not ended yet."""
+        return any(child.runs for child in self._children.values())
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a node of the plan has not been started yet."""
+        return bool(self._waiting)
+
+    def start_next(self) -> Child | None:
+        """The next node of the plan: one at a time, since each takes a busy machine a fraction of a second.
+
+        None: it could not be started, as its status tells; the others go on.
+        """
+        node = self._plan.node(self._waiting.pop(0))
+        try:
+            return self._start(node)
+        except OSError as error:
+            self._failures[node.index] = reason(error, self._directory / node.name)
+            return None
+
+    def start(self, index: int, *, settings: Mapping[str, str], port: int | None) -> Child:
+        """A node that has ended; with other settings or another port (0: any free one) from now on.
+
+        Raises:
+            LocalError: it runs, there is no such node, or the port is in use.
+        """
+        node = self._plan.node(index)
+        if index in self._waiting:
+            raise LocalError(f"{node.name} is about to start")
+        if index in self._children and self._children[index].runs:
+            raise LocalError(f"{node.name} runs already (process {self._children[index].process})")
+        check_settings(settings)
+        if port is not None:
+            self._move(node, port)
+        self._replace(dataclasses.replace(self._plan.node(index), settings=merge(node.settings, settings)))
+        return self._start(self._plan.node(index))
+
+    def add(self, *, settings: Mapping[str, str], port: int, called: str) -> Child:
+        """A node more.
+
+        Raises:
+            LocalError: there are as many as one machine carries, or the port is in use.
+        """
+        index = len(self._plan.nodes) + 1
+        if index > MAX_NODES:
+            raise LocalError(f"a cluster on one machine has at most {MAX_NODES} nodes")
+        check_settings(settings)
+        node = NodePlan(index, 0, called=called, settings=merge({}, settings))
+        self._move(node, port)
+        return self._start(self._plan.node(index))
+
+    def send(self, index: int, number: int) -> None:
+        """A signal to a node; nothing if it has ended.
+
+        Raises:
+            LocalError: there is no such node.
+        """
+        self._plan.node(index)
+        if index in self._children:
+            self._children[index].send(number)
+
+    def send_all(self, number: int) -> None:
+        """A signal to every node; those that have not been started are not."""
+        self._waiting.clear()
+        for child in self._children.values():
+            child.send(number)
+
+    def look(self) -> None:
+        """See who is ready and who has ended."""
+        for child in self._children.values():
+            child.reap()
+        first = self._plan.nodes[0].index
+        if not self._plan.formed and first in self._children and self._children[first].is_ready:
+            self._plan = dataclasses.replace(self._plan, formed=True)
+            with contextlib.suppress(OSError):  # A full disk is no reason to end; the next start joins the first node.
+                self._plan.save(self._directory)
+
+    def status(self) -> list[Message]:
+        """Of every node, for `gossipkv.launcher.control`."""
+        return [self._status(node) for node in self._plan.nodes]
+
+    def _status(self, node: NodePlan) -> Message:
+        child = self._children.get(node.index)
+        runs = child is not None and child.runs
+        absent = STARTING if node.index in self._waiting else ENDED
+        return {
+            "index": node.index,
+            "name": node.name,
+            "address": str(node.address),
+            "state": absent if child is None else child.state,
+            "process": child.process if child is not None and runs else None,
+            "uptime_s": round(child.uptime_s, 3) if child is not None and runs else None,
+            "exit_status": None if child is None else child.ended,
+            "error": self._failures.get(node.index),
+            "asked": node.index not in self._failures if child is None else child.is_asked,
+            "data": str(self._directory / node.name / "data"),
+            "log": str(self._directory / node.name / "log"),
+            "log_from": 0 if child is None else child.log_from,
+        }
+
+    def _start(self, node: NodePlan) -> Child:
+        place = self._directory / node.name
+        place.mkdir(exist_ok=True)
+        child = Child(self._plan.command(self._directory, node.index), place / "log")
+        self._children[node.index] = child
+        self._failures.pop(node.index, None)
+        return child
+
+    def _choose_ports(self, base_port: int | None) -> None:
+        """Those that were remembered, as far as nobody has taken them; others for the rest.
+
+        Behind a wrapper may be another network, of which nothing can be said here.
+        """
+        here = [node for node in self._plan.nodes if not node.wrapper]
+        if base_port is not None:
+            chosen = ports.choose(HOST, len(here), base_port=base_port, taken=set())
+            for node, (port, held) in zip(here, chosen.items(), strict=True):
+                self._take(node, port, held)
+            return
+        for node in here:
+            is_free = node.port and self._sibling(node, node.port, among=here[: here.index(node)]) is None
+            reservation = ports.reserve(node.host, node.port, again=True) if is_free else None
+            self._take(node, 0 if reservation is None else node.port, reservation)
+        for node in here:
+            if not self._plan.node(node.index).port:
+                self._move(node, 0)
+
+    def _move(self, node: NodePlan, port: int) -> None:
+        """Another port for a node, and remember that; 0: any free one."""
+        others = [other for other in self._plan.nodes if other.index != node.index]
+        # Only the kernel says what is free, and it takes the reservation of a sibling that is down for our own.
+        if port and (sibling := self._sibling(node, port, among=others)) is not None:
+            raise LocalError(f"{sibling.address} is the port of {sibling.name}; choose another --port", {"port": port})
+        taken = {other.port for other in self._plan.nodes}
+        chosen = ports.choose(node.host, 1, base_port=port or None, taken=set() if port else taken, flag="--port")
+        for number, reservation in chosen.items():
+            self._take(node, number, reservation)
+        self._plan.save(self._directory)
+
+    @staticmethod
+    def _sibling(node: NodePlan, port: int, *, among: Sequence[NodePlan]) -> NodePlan | None:
+        """The one of these that has that port of the same host; behind a wrapper it is another host's."""
+        for other in among:
+            if (other.host, other.port, other.wrapper) == (node.host, port, node.wrapper):
+                return other
+        return None
+
+    def _take(self, node: NodePlan, port: int, reservation: socket.socket | None) -> None:
+        if (old := self._reservations.pop(node.index, None)) is not None:
+            old.close()
+        if reservation is not None:
+            self._reservations[node.index] = reservation
+        self._plan = self._plan.with_node(dataclasses.replace(node, port=port))
+
+    def _replace(self, node: NodePlan) -> None:
+        self._plan = self._plan.with_node(node)
+        self._plan.save(self._directory)

@@ -1,0 +1,94 @@
+"""What a launcher asks a new supervisor for, and what follows for the plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from typing import Final, final
+
+from gossipkv.errors import LocalError
+from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
+from gossipkv.settings import config
+
+DEFAULT_NODES: Final = 3
+
+
+def _name() -> dict[str, str]:
+    """The setting `cluster` of a new cluster: what nodes are told anyway, else a name that no other here has.
+
+    Ports of one cluster become another's: a node that looks where it lost a member must not take that one's for it.
+    The name is remembered either way, since a data directory belongs to it and the next environment may not say it.
+
+    Raises:
+        ConfigError: the environment says what nodes would refuse.
+    """
+    told = config.load(environ=os.environ)
+    return {"cluster": told.cluster if "cluster" in told.origins else f"{told.cluster}-{secrets.token_hex(4)}"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node is, when that is not any free port of 127.0.0.1."""
+
+    host: str = HOST
+    port: int = 0  # Any free one.
+    wrapper: list[str] = field(default_factory=list)  # A command that becomes the node's, as `nsenter` does.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the launcher asks for; what it leaves open is as remembered, else as usual."""
+
+    nodes: int | None = None
+    base_port: int | None = None
+    source: str | None = None
+    replication: int | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
+    leash: int | None = None  # A descriptor; None: the nodes stay when the launcher goes.
+
+    def to_line(self) -> bytes:
+        """One line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Order:
+        """Back from `to_line`."""
+        order = json.loads(line)
+        return cls(**{**order, "places": [Place(**place) for place in order["places"]]})
+
+    def plan(self, remembered: Plan | None) -> Plan:
+        """What is to run; a port of 0 is still to be chosen.
+
+        Raises:
+            LocalError: fewer nodes than there are, or too many.
+            ConfigError: a setting that nodes do not have, or refuse, or that the launcher chooses.
+        """
+        before = Plan([], settings=_name()) if remembered is None else remembered
+        known = len(before.nodes)
+        nodes = before.nodes + [NodePlan(index, 0) for index in range(known + 1, self._count(known) + 1)]
+        for at, place in enumerate(self.places[: len(nodes)]):
+            nodes[at] = dataclasses.replace(nodes[at], **asdict(place))
+        check_settings(self.settings)
+        return Plan(
+            nodes,
+            source=before.source if self.source is None else self.source,
+            replication=before.replication if self.replication is None else self.replication,
+            settings=merge(before.settings, self.settings),
+            formed=before.formed,
+        )
+
+    def _count(self, known: int) -> int:
+        count = self.nodes or max(len(self.places), known) or DEFAULT_NODES
+        if not 1 <= count <= MAX_NODES:
+            raise LocalError(f"a cluster on one machine has 1 to {MAX_NODES} nodes, not {count}")
+        if count < known:
+            raise LocalError(
+                f"the cluster has {known} nodes and does not shrink to {count}: begin anew in another --data"
+            )
+        return count

@@ -1,0 +1,210 @@
+"""What a cluster's directory remembers: its nodes, their addresses, and what they are started with.
+
+    DIR/cluster.json   this, for whoever starts the cluster again
+    DIR/lock           held while a supervisor runs: the truth about whether the cluster is up
+    DIR/control        the socket that the supervisor is told what to do at
+    DIR/supervisor.log
+    DIR/n1/log         standard error of the node, all its starts
+    DIR/n1/data        its data directory
+
+No process ids stand here: a number that is remembered may be another's by the time it is used.  Only the supervisor,
+whose children the nodes are, knows them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.address import Address, parse_address
+from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
+from gossipkv.settings import config
+from gossipkv.settings.databases import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+DOCUMENT: Final = "cluster.json"
+FORMAT: Final = 1
+MAX_NODES: Final = 64  # About what one machine carries: a node takes some 50 MB.
+HOST: Final = "127.0.0.1"
+SEEDS: Final = 3  # A restarted node finds the others although two of them are down.
+
+# Said by the launcher; no setting of a node may say otherwise.
+_BY_NODE: Final = "is chosen by the launcher for each node"
+CHOSEN: Final = {
+    "data": _BY_NODE,
+    "listen": _BY_NODE,
+    "join": _BY_NODE,
+    "node": _BY_NODE,
+    "source": "is the whole cluster's: use --source",
+    "replication": "is the whole cluster's: use --replication",
+}
+# Nothing here is far away; and an address that the environment says is that of one node at most.
+_USUAL: Final = {"profile": "local", "advertise": "as listen"}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One node."""
+
+    index: int  # From 1.
+    port: int
+    host: str = HOST
+    settings: dict[str, str] = field(default_factory=dict)  # Besides those of the cluster, and before them.
+    wrapper: list[str] = field(default_factory=list)  # A command that becomes the node's, as `nsenter` does.
+
+    called: str = ""  # By the other nodes, when that is not its own name.
+
+    @property
+    def name(self) -> str:
+        """Its own: `n1`."""
+        return f"n{self.index}"
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return Address(self.host, self.port)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole cluster."""
+
+    nodes: list[NodePlan]
+    source: str | None = None
+    replication: int | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    formed: bool = False  # Whether the first node has been ready once.
+
+    def node(self, index: int) -> NodePlan:
+        """The node of that number.
+
+        Raises:
+            LocalError: there is none.
+        """
+        for node in self.nodes:
+            if node.index == index:
+                return node
+        raise LocalError(f"there is no node {index}: the cluster has 1 to {len(self.nodes)}", {"node": index})
+
+    def with_node(self, node: NodePlan) -> Plan:
+        """The plan in which that node is as given, or new."""
+        others = [other for other in self.nodes if other.index != node.index]
+        return replace(self, nodes=sorted([*others, node], key=lambda one: one.index))
+
+    def command(self, directory: Path, index: int) -> list[str]:
+        """The command line that runs a node."""
+        node = self.node(index)
+        settings = {**_USUAL, **self.settings, **node.settings}
+        if self.source is not None:
+            settings["source"] = self.source
+        if self.replication is not None and known("replication"):
+            settings["replication"] = str(self.replication)
+        settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
+        settings["node"] = node.called or node.name
+        # Also when it is nobody: else the environment could name strangers.
+        settings["join"] = ",".join(str(seed.address) for seed in self._seeds(index)) or "none"
+        flags = [part for name, value in settings.items() for part in (_FLAGS[name], value)]
+        return [*node.wrapper, sys.executable, "-m", "gossipkv", "serve", *flags]
+
+    def _seeds(self, index: int) -> list[NodePlan]:
+        """Whom a node joins: at first all the first one, which forms the cluster; later any of a few."""
+        if not self.formed:
+            return self.nodes[: min(1, index - 1)]
+        return [node for node in self.nodes if node.index != index][:SEEDS]
+
+    def save(self, directory: Path) -> None:
+        """Write it, whole or not at all."""
+        beside = directory / f"{DOCUMENT}.new"
+        beside.write_text(json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n")
+        beside.replace(directory / DOCUMENT)
+
+
+_FLAGS: Final = {setting.name: setting.flag for setting in config.SETTINGS}
+_KINDS: Final = {setting.name: setting.kind for setting in config.SETTINGS}
+
+
+def known(name: str) -> bool:
+    """Whether nodes have that setting."""
+    return name in _FLAGS
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Refuse what nodes would refuse.  An empty value is none.
+
+    Raises:
+        ConfigError: naming the setting.
+    """
+    for name, value in settings.items():
+        if name in CHOSEN:
+            raise ConfigError(f"{name} {CHOSEN[name]}", {"setting": name})
+        if not known(name):
+            raise ConfigError(_unknown(name), {"setting": name})
+        if value:
+            config.load(None, {}, {name: value})
+
+
+def _unknown(name: str) -> str:
+    return f"unknown setting {name}; the nearest known one is {nearest(name, _FLAGS)}"
+
+
+def is_path(name: str) -> bool:
+    """Whether that setting is a path of this machine."""
+    return known(name) and _KINDS[name] == "path"
+
+
+def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """The settings, the newer ones winning; an empty value forgets one."""
+    return {name: value for name, value in {**old, **new}.items() if value}
+
+
+def _check(plan: Plan) -> None:
+    """Refuse what `save` never writes.
+
+    Raises:
+        ValueError, TypeError, AttributeError: saying what.
+    """
+    if [node.index for node in plan.nodes] != [*range(1, len(plan.nodes) + 1)]:
+        raise ValueError("the nodes are not numbered from 1")
+    words = ["" if plan.source is None else plan.source, *plan.settings.values()]
+    for node in plan.nodes:
+        if parse_address(str(node.address)) != node.address:
+            raise ValueError(f"{node.address!r} is no address")
+        words += [node.called, *node.wrapper, *node.settings.values()]
+    for word in words:
+        word.encode("utf-8", "surrogateescape")  # Which only text can.
+
+
+def load(directory: Path) -> Plan | None:
+    """What the directory remembers; None: nothing.
+
+    Raises:
+        Corrupt: the document is not what `save` writes.
+        UnsupportedFormat: it is of another program, newer or with other settings.
+    """
+    file = directory / DOCUMENT
+    try:
+        body = json.loads(file.read_text(encoding="utf-8"))
+        number = body.pop("format")
+        if number != FORMAT:
+            raise UnsupportedFormat(
+                f"{file}: format {number!r}; this program reads {FORMAT}", {"file": os.fspath(file)}
+            )
+        plan = Plan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
+        _check(plan)
+        for settings in (plan.settings, *(node.settings for node in plan.nodes)):
+            for name in {**settings}.keys() - _FLAGS.keys():
+                words = f"{file}: {_unknown(name)}; remove it from there, or use the program that wrote it"
+                raise UnsupportedFormat(words, {"file": os.fspath(file), "setting": name})
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Corrupt(os.fspath(file), 0, f"not the plan of a cluster ({error}); remove it to begin anew") from error
+    return plan

@@ -1,0 +1,232 @@
+"""The process that the nodes of a cluster belong to: `python -m gossipkv.launcher.supervisor DIR`.
+
+It starts them, tells who is ready, obeys `gossipkv.launcher.control`, and ends with them.  It is a process of its own
+(and a session of its own, so that Ctrl-C in a terminal reaches only the launcher), so that a cluster can stay when its
+launcher has gone (`--detach`) and `start` works from another shell.
+
+    standard input    one line of JSON: the order (`gossipkv.launcher.order`)
+    standard output   one line of JSON: {} when it obeys, else {"error": "..."}
+    its leash         a descriptor named in the order: when the launcher is gone, however, all nodes are killed
+    the nodes' leash  each node is killed by the kernel when this process is gone, however that ended
+
+One thread, one loop: bytes and signals come in, nothing waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import DirectoryInUse, GossipKVError
+from gossipkv.launcher import control
+from gossipkv.launcher.fleet import Fleet
+from gossipkv.launcher.order import Order
+from gossipkv.launcher.plan import load
+from gossipkv.launcher.status import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gossipkv.launcher.child import Child
+
+LOCK: Final = "lock"
+GRACE_S: Final = 20.0  # For nodes to answer what is in flight, when a signal and no request ends the cluster.
+REQUEST_TIMEOUT_S: Final = 1.0  # Whoever connects is of this user, and says at once what it wants.
+ACCEPT_PAUSE_S: Final = 0.1
+LOOK_PERIOD_S: Final = 5.0  # How often to look whether the directory is still there.
+ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@final
+class Supervisor:
+    """The loop: what is asked, what is signalled, what the nodes say."""
+
+    def __init__(self, directory: Path, fleet: Fleet, *, lock: int, leash: int | None) -> None:
+        self._directory = directory
+        self._lock = lock
+        self._fleet = fleet
+        self._leash = leash
+        self._selector = selectors.DefaultSelector()
+        self._listener = control.listen(directory)
+        self._signals, self._signalled = socket.socketpair()
+        self._waiting: list[socket.socket] = []  # For the end: it is their answer.
+        self._ends = False
+        self._kill_at_s = math.inf
+
+    def prepare(self) -> None:
+        """From now on signals and requests are heard."""
+        self._signals.settimeout(0)
+        self._signalled.settimeout(0)
+        signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)
+        # Also those that a shell has its background jobs ignore: the nodes would inherit that.
+        for number in (*ENDING, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        self._watch(self._signals, self._heed)
+        self._watch(self._listener, self._accept)
+        if self._leash is not None:
+            self._watch(self._leash, self._let_go)
+
+    def run(self) -> None:
+        """Start the nodes, and go on until they are to end and have."""
+        while not self._ends or self._fleet.runs:
+            if self._fleet.has_waiting and (child := self._fleet.start_next()) is not None:
+                self._attend(child)
+            for key, _ in self._selector.select(self._wait_s()):
+                key.data()
+            self._fleet.look()
+            if not self._ends and os.fstat(self._lock).st_nlink == 0:
+                self._end(GRACE_S)  # The directory is gone: nobody finds us any more.
+            if time.monotonic() >= self._kill_at_s:
+                self._kill_at_s = math.inf
+                self._fleet.send_all(signal.SIGKILL)
+
+    def _wait_s(self) -> float:
+        if self._fleet.has_waiting:
+            return 0.0
+        return min(LOOK_PERIOD_S, max(0.0, self._kill_at_s - time.monotonic()))
+
+    def close(self) -> None:
+        """Answer those who wait for the end."""
+        for connection in self._waiting:
+            connection.close()
+
+    def _watch(self, source: socket.socket | int, act: Callable[[], None]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, act)
+
+    def _attend(self, child: Child) -> None:
+        """Hear what a node says, until it says no more."""
+
+        def hear() -> None:
+            if not child.hear():
+                self._selector.unregister(child.output)
+                child.output.close()
+
+        self._selector.register(child.output, selectors.EVENT_READ, hear)
+
+    def _heed(self) -> None:
+        for number in self._signals.recv(1 << 12):
+            if number in ENDING:
+                self._end(0.0 if self._ends else GRACE_S)
+
+    def _let_go(self) -> None:
+        """The launcher is gone: nobody waits for a good end."""
+        assert self._leash is not None
+        self._selector.unregister(self._leash)
+        self._end(0.0)
+
+    def _end(self, grace_s: float) -> None:
+        self._ends = True
+        self._kill_at_s = time.monotonic() + grace_s
+        self._fleet.send_all(signal.SIGTERM)
+
+    def _accept(self) -> None:
+        """One request, and its answer."""
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # No descriptor is left for it: it will be tried again, and not in a busy loop.
+            time.sleep(ACCEPT_PAUSE_S)
+            return
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(connection)
+            connection.settimeout(REQUEST_TIMEOUT_S)
+            try:
+                request = control.receive(connection)
+                if request is None:
+                    return
+                if request["do"] == "down":
+                    grace_s = float(str(request["grace_s"]))
+                    if not grace_s >= 0:
+                        return
+                    self._end(grace_s)
+                    self._waiting.append(connection)
+                    stack.pop_all()
+                    return
+                control.send(connection, self._answer(request))
+            except (OSError, ValueError, KeyError):
+                return  # It went away, or is none of ours.
+
+    def _answer(self, request: control.Message) -> control.Message:
+        try:
+            match request:
+                case {"do": "start" | "add"} if self._ends:  # Nobody would tell it to end.
+                    return {"error": f"the cluster in {self._directory} is ending: nothing starts any more"}
+                case {"do": "start", "node": int(index), "settings": dict(settings), "port": int() | None as port}:
+                    self._attend(self._fleet.start(index, settings=settings, port=port))
+                case {"do": "add", "settings": dict(settings), "port": int(port), "called": str(called)}:
+                    self._attend(self._fleet.add(settings=settings, port=port, called=called))
+                case {"do": "kill", "node": int(index), "signal": int(number)}:
+                    self._fleet.send(index, number)
+                case {"do": "status"}:
+                    pass
+                case _:
+                    return {"error": f"the supervisor does not understand {request}"}
+        except GossipKVError as error:
+            return {"error": str(error)}
+        except OSError as error:
+            return {"error": reason(error, self._directory)}
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            return {"error": f"the supervisor does not understand {request}: {error}"}
+        return {"process": os.getpid(), "nodes": self._fleet.status()}
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[int]:
+    """Hold the directory, by a descriptor of its lock; whoever is killed lets go of it.
+
+    Raises:
+        DirectoryInUse: another does.
+    """
+    with (directory / LOCK).open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            words = f"the cluster in {directory} is up already; end it with {control.command('down', directory)}"
+            raise DirectoryInUse(words, {"directory": os.fspath(directory)}) from None
+        yield lock.fileno()
+
+
+def main() -> int:
+    """Run the cluster that standard input orders; 0 when it has ended as it was told, 1 when it could not begin."""
+    directory = Path(sys.argv[1])
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 1  # The launcher was interrupted.
+    order = Order.from_line(line)
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(locked(directory))
+            fleet = Fleet(directory, order.plan(load(directory)), base_port=order.base_port)
+            supervisor = Supervisor(directory, fleet, lock=lock, leash=order.leash)
+            supervisor.prepare()
+        except (GossipKVError, OSError) as error:
+            _say({"error": reason(error, directory) if isinstance(error, OSError) else str(error)})
+            return 1
+        is_held = _say({}) or order.leash is not None
+        if is_held:
+            supervisor.run()
+        (directory / control.SOCKET).unlink(missing_ok=True)
+    supervisor.close()  # Not before the lock is free: who waits for the end may begin anew at once.
+    return 0 if is_held else 1
+
+
+def _say(reply: control.Message) -> bool:
+    """Whether the launcher was there to hear it."""
+    try:
+        os.write(sys.stdout.fileno(), json.dumps(reply).encode() + b"\n")
+    except BrokenPipeError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

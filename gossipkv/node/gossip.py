@@ -1,0 +1,272 @@
+"""What a node has of gossip: the core with its agent, its place in the ring, and the answers that come from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import ConfigError, Unavailable
+from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.member import State
+from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope, Seal
+from gossipkv.gossip.packets.key_ring import SESSION_BYTES
+from gossipkv.gossip.profile import PROFILES
+from gossipkv.gossip.shell import key_file
+from gossipkv.gossip.shell.agent import Agent
+from gossipkv.gossip.tree.claim import NODES, Claim, Standing
+from gossipkv.gossip.tree.limits import TreeLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.dataset.local.store import DataDirectory
+    from gossipkv.environment.seam import Datagrams, Environment
+    from gossipkv.errors import Detail
+    from gossipkv.gossip.packets.sealing import Sealing
+    from gossipkv.gossip.tree.watch import Watch
+    from gossipkv.settings.config import Config
+
+    Key = tuple[str, bytes]  # A name, and one owner's id.
+
+# Entries listed before others have a turn: a few milliseconds.
+PORTION: Final = 250
+
+# Who says that it leaves tells a few at once and goes on telling for so many rounds; the others tell on.
+LEAVE_ROUNDS: Final = 3
+LEAVE_MOST_MS: Final = 1000
+
+# Who joins looks around before it claims a place: what it would take blindly, everybody else has.  And who hears from
+# nobody looks so often whether that is over, for its claim has to stand before those who might object.
+LOOK_MS: Final = 1000
+
+
+@final
+class Gossiping:
+    """One node's part in the cluster."""
+
+    def __init__(
+        self,
+        config: Config,
+        environment: Environment,
+        directory: DataDirectory,
+        *,
+        datagrams: Datagrams,
+        address: Address,
+        sealing: Sealing | None,
+    ) -> None:
+        record = directory.record
+        uuid = bytes.fromhex(record.uuid)
+        cluster_id = bytes.fromhex(record.cluster_id) or NO_CLUSTER
+        self.address = address
+        self._profile = PROFILES[config.profile]
+        self._directory = directory
+        self._sealing = sealing
+        self._key_ring = config.key_ring
+        self._readings = self._newest_reading = 0  # Of the key ring: begun, and whose keys are in use.
+        self._core = Gossip(
+            Me(record.node, uuid, record.epoch, address, config.cluster, cluster_id, record.pinned),
+            self._profile,
+            environment.random,
+            limits=Limits(
+                max_members=config.max_members,
+                tree=TreeLimits(
+                    max_branch_keys=config.max_branch_keys,
+                    max_entry_bytes=config.max_entry,
+                    max_tree_bytes=config.max_tree,
+                ),
+            ),
+            envelope=Envelope(config.cluster, cluster_id, sealing, Seal(config.seal)),
+        )
+        self._tree = self._core.tree
+        claim = Claim(
+            self._tree,
+            uuid=uuid,
+            address=address,
+            configured=str(config.shard_id) if config.shard_id else None,
+            remembered=str(record.shard_id) if record.shard_id else None,
+            settle_ms=config.time_to_converge,
+        )
+        self._place = Place(self._core, claim, waits=bool(config.join))
+        self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=self._place)
+
+    async def leave(self) -> None:
+        """Say good-bye, for at most a second."""
+        wait_ms = min(LEAVE_MOST_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
+        await self.agent.leave(wait_ms / 1000)
+
+    async def read_keys(self, environment: Environment) -> None:
+        """Seal with what stands in the key ring now.
+
+        Raises:
+            ConfigError: it cannot be read; the keys stay as they were.
+        """
+        if self._sealing is None or self._key_ring is None:
+            return
+        self._readings += 1
+        reading = self._readings
+        keys = await environment.threads.run(key_file.read, self._key_ring, abandon_on_cancel=True)
+        if reading > self._newest_reading:  # Else one that began later was faster, and what this one saw is old.
+            self._newest_reading = reading
+            self._sealing.use(keys)
+
+    # What this node says
+
+    def publish(self, path: str, value: bytes = b"") -> None:
+        """Show a key under this node's name.
+
+        Raises:
+            BadRequest: no path.
+            TooLarge: over a limit of the tree.
+        """
+        self._tree.publish(path, value)
+        self.agent.act()
+
+    def withdraw(self, path: str) -> bool:
+        """Take a key back; false: there was none."""
+        was_there = self._tree.withdraw(path)
+        self.agent.act()
+        return was_there
+
+    def watch(self, path: str, wake: Callable[[], None]) -> Watch:
+        """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
+        return self._tree.watch(path, wake)
+
+    # What others ask
+
+    @property
+    def epoch(self) -> int:
+        """Of this start; higher than all before."""
+        return self._directory.record.epoch
+
+    @property
+    def shard_id(self) -> str | None:
+        """This node's place in the ring, once it has claimed one."""
+        return self._place.shard_id
+
+    def isolated(self) -> bool:
+        """Whether this node has heard from nobody for so long that what it knows of others is stale."""
+        return self._core.isolated(now_ms=self.agent.now_ms())
+
+    def counters(self) -> dict[str, int]:
+        """By name."""
+        return self.agent.counters() | {f"gossip_{name}": count for name, count in self._tree.counters.items()}
+
+    def reply(self, request: bytes) -> bytes:
+        """To another node.
+
+        Raises:
+            Unavailable: it is no request that this node answers; why is counted.
+        """
+        reply = self.agent.reply(request)
+        if reply is None:
+            raise Unavailable(
+                "this is no request that the node answers: of another cluster, sealed otherwise, or damaged"
+            )
+        return reply
+
+    def members(self) -> list[Detail]:
+        """All that are known, by name."""
+        return [
+            {
+                "node": member.name,
+                "address": str(member.address),
+                "state": member.state.name.lower(),
+                "epoch": member.epoch,
+                "incarnation": member.incarnation,
+            }
+            for member in self._core.members.list()
+        ]
+
+    def children(self, path: str, *, everything: bool) -> list[Detail]:
+        """The names below a path."""
+        return [*self._tree.children(path, all=everything)]
+
+    def keys(self, path: str, *, everything: bool) -> list[Key]:
+        """What stands directly below a path: for `entries`."""
+        return self._tree.keys(path, everything=everything)
+
+    def entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
+        """Of these keys, those that still are there; without `everything`, those whose owners still live."""
+        now_ms = self.agent.now_ms()
+        found = (self._tree.entry(path, name, owner, now_ms=now_ms) for name, owner in keys)
+        return [
+            {
+                "name": entry.name,
+                "owner": entry.owner,
+                "value": entry.value,
+                "age_s": round(entry.age_ms / 1000, 3),
+                "state": entry.state.name.lower(),
+            }
+            for entry in found
+            if entry is not None and (everything or entry.state is State.ALIVE)
+        ]
+
+    async def many_entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
+        """The same, a portion at a time: others have their turns in between."""
+        found: list[Detail] = []
+        for begin in range(0, len(keys), PORTION):
+            found += self.entries(path, keys[begin : begin + PORTION], everything=everything)
+            await trio.lowlevel.checkpoint()
+        return found
+
+
+@final
+class Place:
+    """This node's claim of a place in the ring, as a timer of the agent: due when others claim, and in its own time."""
+
+    def __init__(self, core: Gossip, claim: Claim, *, waits: bool) -> None:
+        self._core = core
+        self._claim = claim
+        self._watch = core.tree.watch(NODES)
+        self._waits = waits
+        self._begins_ms: int | None = None
+        self._looked_ms = 0
+
+    @property
+    def shard_id(self) -> str | None:
+        """What it claims."""
+        return self._claim.shard_id
+
+    def start(self, *, now_ms: int) -> None:
+        """From here on."""
+        self._begins_ms = now_ms + LOOK_MS * self._waits
+
+    @property
+    def wakes_at_ms(self) -> int | None:
+        """When to call `step`; None: when something has happened."""
+        due_ms = self._claim.wakes_at_ms
+        if self._claim.shard_id is None:
+            return self._begins_ms if due_ms is None else due_ms
+        if self._watch.changed:
+            return 0
+        if due_ms is None and self._claim.standing is Standing.PROVISIONAL:
+            return self._looked_ms + LOOK_MS
+        return due_ms
+
+    def step(self, *, now_ms: int) -> int | None:
+        """Claim, make way or confirm; a place to be remembered."""
+        self._watch.look()
+        self._looked_ms = now_ms
+        shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))
+        return None if shard_id is None else int(shard_id)
+
+
+def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
+    """What seals, if there is a key ring.  It blocks.
+
+    Raises:
+        ConfigError: the key ring cannot be read, or is none, or none is named and seals were asked for.
+        LocalError: the extra `secure` is not installed.
+    """
+    if config.key_ring is None:
+        where = config.origin("seal")
+        if where != "default":  # Whoever asks for seals must not get plain packets.
+            raise ConfigError(
+                f"{where}: seal = {config.seal!r}: there is no key ring to seal with; see key_ring",
+                {"setting": "seal", "where": where},
+            )
+        return None
+    session = environment.random.getrandbits(8 * SESSION_BYTES).to_bytes(SESSION_BYTES, "big")
+    return key_file.sealing(key_file.read(config.key_ring), session)

@@ -1,0 +1,4 @@
+"""Which nodes hold a partition?  Pure functions, and what they are told apart by.
+
+    identity.py     what makes two copies of a version the same version
+"""

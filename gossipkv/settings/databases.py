@@ -1,0 +1,190 @@
+"""What can be said of one database: the tables `[databases.NAME]` of the settings file.
+
+They stand in the file alone: a database's name is data, and names of data make no good flags or variables.  What a
+table leaves out is told from the data, or is the node's setting of that name.
+
+`hold` pins a version: the way back from a bad one, since versions never go back by themselves.  The tables are read
+again on SIGHUP.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gossipkv.settings.masking import Option
+
+FORMATS: Final = ("sequence", "tsv", "json", "parquet", "sorted")
+PRESHARDED: Final = ("probe", "declared", "never")
+
+# Room for a suffix below the 255 bytes that file systems allow.
+MAX_NAME_CHARACTERS: Final = 200
+# Of a column or a field; longer is a mistake.
+MAX_FIELD_CHARACTERS: Final = 1_000
+
+_NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")
+# What messages say of names.
+NAMES: Final = f"those match [-_a-zA-Z0-9]+ and have at most {MAX_NAME_CHARACTERS} characters"
+
+
+def is_name(name: str) -> bool:
+    """Whether a database or version may be called that."""
+    return _NAME.fullmatch(name) is not None and len(name) <= MAX_NAME_CHARACTERS
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSettings:
+    """The settings of one database."""
+
+    format: str | None = None  # None: told from the data
+    key: str = "key"
+    value: str = "value"
+    hold: str | None = None
+    presharded: str | None = None  # None: the node's
+    storage_options: Mapping[str, Option] | None = field(default=None, repr=False)  # None: the root's
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DatabaseSetting:
+    """One of them as people see it."""
+
+    name: str
+    default: str
+    allowed: str
+    meaning: str
+    why: str
+
+
+DATABASE_SETTINGS: Final = (
+    DatabaseSetting(
+        "format", "told from the data", " or ".join(FORMATS), "what the files are", "files say themselves what they are"
+    ),
+    DatabaseSetting(
+        "key", "key", "a name", "field of the key in JSON lines and Parquet", "what most call it"
+    ),
+    DatabaseSetting(
+        "value", "value", "a name", "field of the value in JSON lines and Parquet", "what most call it"
+    ),
+    DatabaseSetting(
+        "hold", "none", "a version", "serve this version, whatever newer ones there are", "the newest is what is wanted"
+    ),
+    DatabaseSetting(
+        "presharded", "the node's", " or ".join(PRESHARDED),
+        "whether files of partitions that are not wanted here may be skipped", "one rule for all is what most need",
+    ),
+    DatabaseSetting(
+        "storage_options", "the root's", "a table", "how the store of this database is reached", "one store holds most",
+    ),
+)  # fmt: skip
+_NAMES: Final = tuple(setting.name for setting in DATABASE_SETTINGS)
+_ALLOWED: Final = {setting.name: setting.allowed for setting in DATABASE_SETTINGS}
+
+
+class Where(Protocol):
+    """Says where a name stands: `where("geo", "format")` is `FILE:12`."""
+
+    def __call__(self, *names: str) -> str: ...
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant."""
+    return difflib.get_close_matches(name, list(known), n=1, cutoff=0)[0]
+
+
+def read_databases(table: object, where: Where) -> Mapping[str, DatabaseSettings]:
+    """The settings in the TOML table `databases`; `where("geo", "format")` says where a part of it stands.
+
+    Raises:
+        ConfigError: names what is wrong, where, and what is allowed.
+    """
+    if not isinstance(table, dict):
+        raise _wrong("databases", where(), "expected tables [databases.NAME]")
+    found = {}
+    for name, settings in table.items():
+        if not is_name(name):
+            raise _wrong(
+                f"databases.{name}",
+                where(name),
+                f"not the name of a database: {NAMES}",
+            )
+        if not isinstance(settings, dict):
+            raise _wrong(f"databases.{name}", where(name), f"expected a table [databases.{name}]")
+        found[name] = _read(name, settings, where)
+    return MappingProxyType(found)
+
+
+def read_options(table: object, name: str, where: Where) -> Mapping[str, Option]:
+    """The table of a store's options called `name`; messages show no value of it.
+
+    Raises:
+        ConfigError: something that is no string, number, true, false or table of those.
+    """
+    if not isinstance(table, dict):
+        raise _wrong(name, where(), "expected a table of the store's options")
+    read: dict[str, Option] = {}
+    for key, value in table.items():
+
+        def inner(*rest: str, key: str = key) -> str:
+            return where(key, *rest)
+
+        if isinstance(value, dict):
+            read[key] = read_options(value, f"{name}.{key}", inner)
+        elif isinstance(value, str | bool | int | float):
+            read[key] = value
+        else:
+            raise _wrong(f"{name}.{key}", inner(), "expected a string, a number, true, false, or a table of those")
+    return read
+
+
+def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings:
+    texts: dict[str, str | None] = {}
+    options = None
+    for key, value in table.items():
+        path = f"databases.{name}.{key}"
+        if key not in _ALLOWED:
+            raise ConfigError(
+                f"{where(name, key)}: databases.{name}: unknown setting {key}; the nearest known one is "
+                f"{nearest(key, _NAMES)} (`gossipkv config` lists all)",
+                {"setting": path, "where": where(name, key)},
+            )
+        if key == "storage_options":
+            options = read_options(value, path, lambda *rest, key=key: where(name, key, *rest))
+        else:
+            texts[key] = _read_text(key, value, path, where(name, key))
+    return DatabaseSettings(
+        format=texts.get("format"),
+        key=texts.get("key") or "key",
+        value=texts.get("value") or "value",
+        hold=texts.get("hold"),
+        presharded=texts.get("presharded"),
+        storage_options=options,
+    )
+
+
+def _read_text(key: str, value: object, path: str, place: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(path, place, f"{value!r}: expected a string; allowed: {_ALLOWED[key]}")
+    words = {"format": FORMATS, "presharded": PRESHARDED}.get(key)
+    if words is not None and value not in words:
+        raise _wrong(
+            path, place, f"{value!r}: the nearest known one is {nearest(value, words)}; allowed: {_ALLOWED[key]}"
+        )
+    if key == "hold" and not is_name(value):
+        raise _wrong(path, place, f"{value!r}: not the name of a version: {NAMES}")
+    if not 0 < len(value) <= MAX_FIELD_CHARACTERS:
+        raise _wrong(path, place, f"expected 1 to {MAX_FIELD_CHARACTERS:,} characters")
+    return value
+
+
+def _wrong(path: str, place: str, what: str) -> ConfigError:
+    return ConfigError(f"{place}: {path}: {what}", {"setting": path, "where": place})

@@ -1,0 +1,210 @@
+"""One setting as people see it, and how its text becomes what the program sees.
+
+A function for each kind (`duration`, `size`, `count`, …) makes a field of `config.Config`, whose metadata is its
+`Setting`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.address import Address, parse_address
+from gossipkv.settings.masking import is_url, mask_url
+from gossipkv.settings.quantity import DURATION, RATE, SIZE, parse, show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Value = bool | int | str | Path | Address | tuple[Address, ...] | None
+
+PREFIX: Final = "GOSSIPKV_"
+
+_UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
+_NO_WORDS: Final[Mapping[str, int]] = MappingProxyType({})
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+_NAME: Final = re.compile(r"[-_.a-zA-Z0-9]{1,64}")
+
+NAME_FORM: Final = "1 to 64 of the characters - _ . a-z A-Z 0-9"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as people see it; the list gives each the name of its field."""
+
+    name: str
+    kind: str
+    default: str
+    allowed: str
+    meaning: str
+    why: str
+    parse: Callable[[str], Value] = field(repr=False)
+    show: Callable[[Value], str] = field(repr=False)
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return "GOSSIPKV_NODE_NAME" if self.name == "node" else PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+
+def say(value: Value) -> str:
+    """A value as people write it; nothing for none."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple) and not isinstance(value, Address):
+        return ",".join(map(str, value)) or "none"
+    return "" if value is None else str(value)
+
+
+def plain(
+    kind: str, default: str, allowed: str, read: Callable[[str], Value], *, meaning: str, why: str
+) -> dict[str, Setting]:
+    """The metadata of a field whose values are text with a rule."""
+    return {"setting": Setting("", kind, default, allowed, meaning, why, read, lambda value: mask_url(say(value)))}
+
+
+def _quantity(kind: str, default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
+    units = _UNITS[kind]
+    least, most = parse(low, units), parse(high, units)
+
+    def read(text: str) -> int:
+        value = 0 if zero and text.strip() in {"0", zero} else parse(text, units)
+        if not least <= value <= most and not (zero and value == 0):
+            raise ValueError("out of range")
+        return value
+
+    def spell(value: Value) -> str:
+        assert isinstance(value, int)
+        return zero if zero and value == 0 else show(value, units)
+
+    allowed = f"{low} to {high}, or {zero}" if zero else f"{low} to {high}"
+    setting = Setting("", kind, default, allowed, meaning, why, read, spell)
+    return field(default=read(default), metadata={"setting": setting})
+
+
+def duration(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
+    """A setting in milliseconds; `zero` is the word for 0 where that is allowed."""
+    return _quantity("duration", default, low, high, meaning=meaning, why=why, zero=zero)
+
+
+def size(default: str, low: str, high: str, *, meaning: str, why: str) -> int:
+    """A setting in bytes."""
+    return _quantity("size", default, low, high, meaning=meaning, why=why)
+
+
+def rate(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
+    """A setting in bytes per second."""
+    return _quantity("rate", default, low, high, meaning=meaning, why=why, zero=zero)
+
+
+def count(default: int, low: int, high: int, *, meaning: str, why: str, words: Mapping[str, int] = _NO_WORDS) -> int:
+    """A setting that is a plain number; `words` say what no number does."""
+
+    def read(text: str) -> int:
+        digits = text.strip()
+        if digits in words:
+            return words[digits]
+        if digits == "0" and 0 in words.values():
+            return 0
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))):
+            raise ValueError("expected a whole number without a unit")
+        if not low <= int(digits) <= high:
+            raise ValueError("out of range")
+        return int(digits)
+
+    def spell(value: Value) -> str:
+        return next((word for word, number in words.items() if number == value), str(value))
+
+    allowed = ", or ".join([f"{low} to {high}", *words])
+    setting = Setting("", "count", spell(default), allowed, meaning, why, read, spell)
+    return field(default=default, metadata={"setting": setting})
+
+
+def switch(*, default: bool, meaning: str, why: str) -> bool:
+    """A setting that is on or off."""
+
+    def read(text: str) -> bool:
+        word = text.strip().lower()
+        if word not in _TRUE | _FALSE:
+            raise ValueError("expected true or false")
+        return word in _TRUE
+
+    return field(default=default, metadata=plain("bool", say(default), "true or false", read, meaning=meaning, why=why))
+
+
+def choice(default: str, options: tuple[str, ...], *, meaning: str, why: str) -> str:
+    """A setting that is one of a few words."""
+
+    def read(text: str) -> str:
+        if text.strip() not in options:
+            raise ValueError("not one of the words")
+        return text.strip()
+
+    return field(
+        default=default, metadata=plain("choice", default, " or ".join(options), read, meaning=meaning, why=why)
+    )
+
+
+def read_name(text: str) -> str:
+    """A name of a node or a cluster."""
+    if _NAME.fullmatch(text) is None:
+        raise ValueError("not a name")
+    return text
+
+
+def read_path(text: str) -> Path:
+    """A path, its `~` expanded."""
+    if not text or "\0" in text:
+        raise ValueError("expected a path")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # Python's word for a `~name` whose home is not known.
+        raise ValueError(str(error)) from None
+
+
+def read_source(text: str) -> str:
+    """A URL as it is; a path with its home."""
+    local = text.removeprefix("file://").removeprefix("local://")
+    if not is_url(local):
+        return str(read_path(local))
+    if not text.isprintable():
+        raise ValueError("expected a URL")
+    return text
+
+
+def read_addresses(text: str) -> tuple[Address, ...]:
+    """Addresses with commas between them."""
+    if text.strip() in {"", "none"}:
+        return ()
+    found = tuple(parse_address(part) for part in text.split(",") if part.strip())
+    if any(address.port == 0 for address in found):
+        raise ValueError("expected a port other than 0")
+    return tuple(dict.fromkeys(found))
+
+
+def read_advertised(text: str) -> Address | None:
+    """An address that others can reach, so not a wildcard."""
+    if text.strip() == "as listen":
+        return None
+    address = parse_address(text)
+    if address.host == "*" or _is_wildcard(address.host):
+        raise ValueError("expected an address that others can reach")
+    return address
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,318 @@
+"""Taking over sorted files: what fits is copied and checked, and everything else is told apart."""
+
+import contextlib
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.dataset import partition_of, write_partition
+from gossipkv.dataset.build.adopt import NotAdoptable, Stray, adopt, plan_adoption
+from gossipkv.dataset.local.manifest import look
+from gossipkv.dataset.source.listing import SourceFile
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
+from gossipkv.storage.builder import build
+from gossipkv.storage.label import OpenFile
+from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.oracle import sorted_file as oracle
+
+MEMORY_BYTES = 8 << 20
+RECORDS = [(b"key %05d" % n, b"value %d" % n * 5) for n in range(3000)]
+
+
+class Place:
+    """A version at a source, and a directory to build in."""
+
+    def __init__(self, root):
+        self.source = root / "source"
+        self.directory = root / "build"
+        self.files = RealFiles()
+        self.source.mkdir()
+        self.directory.mkdir()
+        self.remote = ""
+
+    def write(self, *partitions, of=3, function="sequins", records=RECORDS, **options):
+        """Writes these partitions of so many."""
+        for partition in partitions:
+            held = [record for record in records if partition_of(record[0], of, function) == partition]
+            write_partition(self.source, partition, of, held, function=function, memory_bytes=MEMORY_BYTES, **options)
+
+    def path(self, number):
+        """Of a file at the source."""
+        return self.source / f"part-{number:05d}.gkv"
+
+    def lie(self, number, records, **claim):
+        """A file that was not made by `write_partition`."""
+        metadata = {"function": "sequins", "partition": number, "partitions": 3} | claim
+        build(self.path(number), records, metadata=json.dumps(metadata).encode())
+
+    @property
+    def listed(self):
+        """The source's files, as they are listed."""
+        return [
+            SourceFile(path.name, self.remote + str(path), path.stat().st_size, path.stat().st_mtime_ns)
+            for path in sorted(self.source.glob("*.gkv"))
+        ]
+
+    @contextlib.contextmanager
+    def opened(self, file):
+        """A reader."""
+        descriptor = RealFiles().open(file.path.removeprefix(self.remote))
+        try:
+            yield OpenFile(RealFiles(), descriptor, file.path)
+        finally:
+            RealFiles().close(descriptor)
+
+    def adopt(self, **options):
+        """All of it."""
+        return adopt(plan_adoption(self.listed, self.opened), self.opened, self.files, self.directory, **options)
+
+    def records(self):
+        """Everything that was taken over."""
+        found = {}
+        for path in sorted(self.directory.iterdir()):
+            with SortedFile(path) as file:
+                file.verify()
+                found |= dict(file.scan())
+        return found
+
+
+@pytest.fixture
+def place(tmp_path):
+    """One of each test."""
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("remote", ["", "memory://"])
+def test_files_that_fit_together_are_taken_over(place, compression, remote):
+    """Byte for byte, in the order of their partitions, whatever they are called; with their counts and seals."""
+    place.remote = remote
+    place.write(0, 1, 2, compression=compression, records=[*RECORDS, *RECORDS[:9]])
+    for old, new in ((0, 7), (1, 0), (7, 1)):
+        os.rename(place.path(old), place.path(new))
+    adopted = place.adopt()
+    assert (adopted.function, adopted.partitions, adopted.compression) == ("sequins", 3, compression)
+    assert place.records() == dict(RECORDS)
+    for partition, file in enumerate(adopted.files):
+        taken = place.directory / file.name
+        with SortedFile(taken) as opened:
+            assert {partition_of(key, 3) for key, _ in opened.scan()} == {partition}
+            assert (file.records, file.duplicates) == (len(opened), opened.describe()["duplicates"])
+        assert (file.size_bytes, file.seal) == look(place.files, taken)
+        assert taken.stat().st_nlink == 1
+    originals = sorted(path.read_bytes() for path in place.source.iterdir())
+    assert sorted(path.read_bytes() for path in place.directory.iterdir()) == originals
+
+
+def test_only_what_is_wanted_is_copied(place):
+    """The other files are not read beyond their labels."""
+    place.write(0, 1, 2)
+    damaged = bytearray(place.path(1).read_bytes())
+    damaged[100] ^= 1
+    place.path(1).write_bytes(damaged)
+    adopted = place.adopt(wanted={0, 2})
+    assert [file is not None for file in adopted.files] == [True, False, True]
+    assert sorted(os.listdir(place.directory)) == sorted(file.name for file in adopted.files if file)
+
+
+@pytest.mark.parametrize("remote", ["", "memory://"])
+def test_progress_and_pace_cover_every_byte_and_record(place, remote):
+    """Forward only, to the end; what the system copies is paced before it is copied."""
+    place.remote = remote
+    place.write(0, 1, 2)
+    told, paced = [], []
+    place.adopt(on_progress=lambda *state: told.append(state), pace=paced.append)
+    total = sum(path.stat().st_size for path in place.source.iterdir())
+    assert told == sorted(told)
+    assert told[-1] == (total, total, 3000, 3000)
+    assert sum(paced) == (0 if remote else total)
+
+
+def test_a_system_that_cannot_copy_is_no_hindrance(place):
+    """Another file system, an old kernel: the bytes are read and written."""
+
+    class Old(RealFiles):
+        def copy_range(self, source, target, offset, size_bytes):
+            """As between two file systems of an old kernel."""
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    place.files = Old()
+    place.write(0, 1, 2)
+    place.adopt()
+    assert place.records() == dict(RECORDS)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize("at", [0.0, 0.5, 1.0])
+def test_a_stray_is_named_and_the_files_are_left_to_be_read(place, compression, at):
+    """Key, file, offset; the first of them, wherever it stands; nothing stays in the directory."""
+    place.write(0, 1, 2)
+    held = [record for record in RECORDS if partition_of(record[0], 3) == 1]
+    strays = [record for record in RECORDS if partition_of(record[0], 3) == 2]
+    stray = strays[round(at * (len(strays) - 1))]
+    metadata = json.dumps({"function": "sequins", "partition": 1, "partitions": 3}).encode()
+    build(place.path(1), [*held, stray], compression=compression, metadata=metadata)
+    with pytest.raises(NotAdoptable, match="belongs to partition 2 of 3 by 'sequins', and the file says") as caught:
+        place.adopt()
+    file = oracle.File(place.path(1).read_bytes())
+    position = next(position for position, key, _ in file.positions() if key == stray[0])
+    offset = 64 + position if compression == "none" else file.table[position // 4096] & ~oracle.STORED_AS_IS
+    assert caught.value.stray == Stray(stray[0], str(place.path(1)), offset)
+    assert os.listdir(place.directory) == []
+
+
+def test_a_key_without_a_partition_is_a_stray(place):
+    """A function over text, and a key that is none."""
+    place.lie(0, [(b"a", b""), (b"\xff", b"")], function="string", partitions=1)
+    with pytest.raises(NotAdoptable, match="has no partition by 'string', which hashes UTF-8 text") as caught:
+        place.adopt()
+    assert caught.value.stray == Stray(b"\xff", str(place.path(0)), 72)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (lambda place: place.write(*range(4), of=4), "of several ways to partition"),
+        (
+            lambda place: os.link(place.path(1), place.path(9)),
+            r"part-00001.* and .*part-00009.* hold the same partition",
+        ),
+        (lambda place: build(place.path(5), RECORDS), r"part-00005\.gkv: does not say which partition it is"),
+    ],
+)
+def test_sound_files_that_do_not_fit_are_left_to_be_read(place, spoil, what):
+    """No record is lost by that."""
+    place.write(0, 1, 2)
+    if "several" in what:
+        for number in range(3):
+            os.rename(place.path(number), place.path(number + 10))
+    spoil(place)
+    with pytest.raises(NotAdoptable, match=what) as caught:
+        place.adopt()
+    assert caught.value.stray is None
+
+
+@pytest.mark.parametrize(("missing", "words"), [({1}, "1 is missing"), ({0, 2}, "0, 2 are missing")])
+def test_a_missing_partition_is_an_error(place, missing, words):
+    """To read what there is would serve a version without a part of its keys."""
+    place.write(*{0, 1, 2} - missing)
+    with pytest.raises(SourceError, match=f"is one of 3 partitions by 'sequins', of which {words} beside it"):
+        place.adopt()
+    place.write(*range(10), of=10)
+    place.path(9).unlink()
+    with pytest.raises(SourceError, match=r"of 10 partitions by 'sequins', of which 9 is missing"):
+        place.adopt()
+
+
+def test_many_missing_partitions_are_counted(place):
+    """Not listed."""
+    place.write(0, of=100)
+    with pytest.raises(SourceError, match=r"of which 1, 2, 3, 4, 5 and 94 more are missing"):
+        place.adopt()
+
+
+def test_every_page_is_checked(place):
+    """Records, index, anchors, metadata, the checksums themselves: one changed byte anywhere is found and named."""
+    place.write(0, of=1)
+    whole = place.path(0).read_bytes()
+    for at in [*range(0, len(whole), 1013), len(whole) - 1]:
+        damaged = bytearray(whole)
+        damaged[at] ^= 4
+        place.path(0).write_bytes(damaged)
+        with pytest.raises((Corrupt, UnsupportedFormat), match=str(place.path(0))):
+            place.adopt()
+        assert os.listdir(place.directory) == []
+
+
+def test_a_file_that_is_valid_and_out_of_order_is_damaged(place):
+    """Its checksums hold; a lookup or a scan would not."""
+    data = bytearray(oracle.write([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")], metadata=json.dumps(
+        {"function": "sequins", "partition": 0, "partitions": 1}).encode()))  # fmt: skip
+    footer = oracle.File(bytes(data)).footer
+    data[64:72], data[72:80] = data[72:80], data[64:72]
+    place.path(0).write_bytes(oracle.seal(bytes(data[: footer.body_bytes]), footer))
+    with pytest.raises(Corrupt, match="damaged at byte 72: keys do not ascend: 'a' is not above"):
+        place.adopt()
+
+
+def test_a_newer_format_is_named(place):
+    """Not taken for damage."""
+    place.write(0, of=1)
+    data = bytearray(place.path(0).read_bytes())
+    data[-252] = 2
+    data[-256:-252] = oracle.crc32c(bytes(data[-252:])).to_bytes(4, "little")
+    place.path(0).write_bytes(data)
+    with pytest.raises(UnsupportedFormat, match=rf"{place.path(0)}: sorted file of format 2"):
+        place.adopt()
+
+
+def test_a_file_that_changes_under_the_copy_is_found(place):
+    """Between its label and its copy: another file of the same size."""
+    place.write(0, of=1)
+    plan = plan_adoption(place.listed, place.opened)
+    place.lie(0, [(RECORDS[0][0], RECORDS[0][1].upper()), *RECORDS[1:]], partitions=1)
+    with pytest.raises(Corrupt, match="another footer than a moment before"):
+        adopt(plan, place.opened, place.files, place.directory)
+    assert os.listdir(place.directory) == []
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_every_operation_that_fails_leaves_the_directory_empty(place, error):
+    """And the same adoption succeeds afterwards."""
+    place.write(0, 1, of=2)
+    plan = plan_adoption(place.listed, place.opened)
+    calm = FaultyFiles(RealFiles())
+    adopt(plan, place.opened, calm, place.directory)
+    assert calm.counts["copy_range"] == 2
+    harmless = 0
+    for at in range(sum(calm.counts.values())):
+        directory = Path(f"{place.directory}-{at}")
+        directory.mkdir()
+        faulty = FaultyFiles(RealFiles(), Fault(at, Action.FAIL_HALFWAY, error=error))
+        try:
+            adopt(plan, place.opened, faulty, directory)
+            harmless += 1
+        except (OSError, SourceError, Corrupt, LookupError) as caught:
+            assert os.strerror(error) in str(caught)
+            assert os.listdir(directory) == []
+            adopt(plan, place.opened, RealFiles(), directory)
+        assert faulty.struck
+        assert len(os.listdir(directory)) == 2
+    assert harmless <= calm.counts["start_writeback"]
+
+
+def test_files_are_synced_before_they_are_checked_and_names_at_the_end(place):
+    """Whoever writes the manifest may rely on it."""
+    place.write(0, 1, of=2)
+    place.files = FaultyFiles(RealFiles())
+    place.adopt()
+    kinds = [line.split()[0] for line in place.files.trace]
+    assert kinds == ["create", "copy_range", "sync", "create", "copy_range", "sync", "sync_directory"]
+
+
+@given(
+    st.dictionaries(st.binary(max_size=6), st.binary(max_size=9), max_size=60),
+    st.integers(1, 5),
+    st.sampled_from(["sequins", "text"]),
+    st.sampled_from(["none", "lz4"]),
+)
+def test_what_is_taken_over_answers_as_a_dict_does(tmp_path_factory, records, partitions, function, compression):
+    """Every key, in the partition that a node asks; and what was never there is not."""
+    place = Place(tmp_path_factory.mktemp("version"))
+    place.write(*range(partitions), of=partitions, function=function, records=records.items(), compression=compression)
+    adopted = place.adopt()
+    assert adopted.function == function
+    files = [SortedFile(place.directory / file.name) for file in adopted.files]
+    for key, value in records.items():
+        assert files[partition_of(key, partitions, function)].get(key) == value
+        missing = key + b"!!!!!!!"
+        assert files[partition_of(missing, partitions, function)].get(missing) is None
+    for file in files:
+        file.close()

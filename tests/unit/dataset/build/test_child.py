@@ -1,0 +1,216 @@
+"""The child process by itself: its order, its pace, its memory, its leash."""
+
+import contextlib
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gossipkv.dataset.build.child import Order, Pace
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.local.version import open_version
+from gossipkv.environment.real_files import RealFiles
+
+COMMAND = [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"]
+
+
+@pytest.fixture
+def start():
+    """`start(job, ...)`: a child with its order given; returns the process and the held end of its leash."""
+    started = []
+
+    def start(job, memory_bytes=64 << 20, bytes_per_second=0):
+        leash, held = os.pipe()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        child = subprocess.Popen(
+            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, pass_fds=[leash]
+        )
+        os.close(leash)
+        child.stdin.write(Order(job, memory_bytes, bytes_per_second, leash).to_line())
+        child.stdin.flush()
+        started.append((child, held))
+        return child, held
+
+    yield start
+    for child, held in started:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+        with contextlib.suppress(OSError):  # A test has closed it.
+            os.close(held)
+
+
+def last_word(child):
+    """The last line that the child says."""
+    return json.loads(child.stdout.read().splitlines()[-1])
+
+
+def test_an_order_is_one_line():
+    """And reads back."""
+    order = Order(BuildJob("db", "v", "d", (), "/x", 1), 1, 2, 3)
+    assert order.to_line().count(b"\n") == 1
+    assert Order.from_line(order.to_line()) == order
+
+
+def test_it_builds_and_tells_how_much_memory_that_took(job, start):
+    """Exit status 0, a version that opens."""
+    one = job([b"a\t1\n", b"b\t2\n"])
+    child, _ = start(one)
+    assert last_word(child)["done"] > 1 << 20
+    assert child.wait() == 0
+    version = open_version(RealFiles(), Path(one.directory), "db", "v1")
+    assert version.records == 2
+    version.close()
+
+
+def test_an_error_is_its_last_word(job, start):
+    """With the details, and status 1."""
+    child, _ = start(job([b"a\t1\nwrong\n"]))
+    kind, message, details = last_word(child)["error"]
+    assert (kind, details["line"], details["offset"]) == ("SourceError", 2, 4)
+    assert "line 2" in message
+    assert child.wait() == 1
+
+
+def test_the_whole_process_stays_within_its_memory(job, start):
+    """VmHWM, with several times more data than memory."""
+    rng = random.Random(1)
+    keys = [rng.randbytes(8).hex().encode() for _ in range(400_000)]
+    data = b"".join(b"%s\t%s\n" % (key, key * 20) for key in keys)
+    one = job([data[: data.index(b"\n", len(data) // 2) + 1], data[data.index(b"\n", len(data) // 2) + 1 :]])
+    assert one.source_bytes > 130_000_000
+    child, _ = start(one, memory_bytes=64 << 20)
+    peak = last_word(child)["done"]
+    assert peak <= 64 << 20
+    version = open_version(RealFiles(), Path(one.directory), "db", "v1")
+    assert version.records == len(set(keys))
+    version.close()
+
+
+def test_too_little_memory_is_refused_with_the_least_that_would_do(job, start):
+    """Before anything is read."""
+    child, _ = start(job([b"a\t1\n"]), memory_bytes=8 << 20)
+    kind, message, details = last_word(child)["error"]
+    assert kind == "ConfigError"
+    assert "build_memory of 8,388,608 bytes is too little" in message
+    assert details["needed_bytes"] > 16 << 20
+
+
+def test_the_pace_is_kept_over_any_history():
+    """Never more than rate times time plus one chunk; and no idling beyond that."""
+    rng = random.Random(3)
+    pace, now, taken = Pace(1000), 50.0, 0
+    for _ in range(500):
+        size = rng.randrange(1, 400)
+        now += pace.take(size, now)
+        taken += size
+        assert taken <= (now - 50.0) * 1000 + 400
+    assert now - 50.0 <= taken / 1000
+    now += 100
+    assert pace.take(1, now) == 0.0
+    pace.bytes_per_second = 0
+    assert [pace.take(10**9, now), pace.take(10**9, now)] == [0.0, 0.0]
+
+
+def test_the_pace_is_told_and_can_be_changed(job, start):
+    """A child that would take an hour is done at once when it may."""
+    one = job([b"a\t1\n" * 500_000])
+    child, _ = start(one, bytes_per_second=500)
+    assert "progress" in json.loads(child.stdout.readline())
+    assert not select.select([child.stdout], [], [], 0.3)[0]
+    # It sleeps for the chunk that it has taken, so this child is not waited for: another one is told in time.
+    child.kill()
+    for name in os.listdir(one.directory):
+        (Path(one.directory) / name).unlink()
+    child, _ = start(one, bytes_per_second=1_000_000)
+    assert "progress" in json.loads(child.stdout.readline())
+    child.stdin.write(b"1000000000\n")
+    child.stdin.flush()
+    assert "done" in last_word(child)
+
+
+def test_the_child_dies_with_its_node(job, start):
+    """At once, whatever it is doing: here it sleeps for an hour."""
+    child, held = start(job([b"a\t1\n" * 500_000]), bytes_per_second=100)
+    assert "progress" in json.loads(child.stdout.readline())
+    assert child.poll() is None
+    os.close(held)
+    assert child.wait(timeout=30) == -signal.SIGIO
+
+
+def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
+    """The leash is looked at after the kernel was told."""
+    one = job([b"a\t1\n" * 500_000])
+    leash, held = os.pipe()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, pass_fds=[leash]
+    ) as child:
+        os.close(leash)
+        os.close(held)
+        child.stdin.write(Order(one, 64 << 20, 100, leash).to_line())
+        child.stdin.flush()
+        assert child.wait(timeout=30) in (-signal.SIGKILL, -signal.SIGIO)
+
+
+def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path):
+    """A real parent, a real SIGKILL; the pipe is what tells."""
+    one = job([b"a\t1\n" * 500_000])
+    (tmp_path / "job").write_text(one.to_json())
+    script = (
+        "import sys, trio\n"
+        "from gossipkv.dataset.build.parent import Loads, build_in_child\n"
+        "from gossipkv.dataset.build.job import BuildJob\n"
+        "async def main():\n"
+        "    job = BuildJob.from_json(open(sys.argv[1]).read())\n"
+        "    loads = Loads(1, 100)\n"
+        "    async with loads.turn():\n"
+        "        await build_in_child(job, memory_bytes=64 << 20, loads=loads,\n"
+        "                             on_progress=lambda _: print('on', flush=True))\n"
+        "trio.run(main)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script, tmp_path / "job"], stdout=subprocess.PIPE, env=environment
+    ) as node:
+        assert node.stdout.readline() == b"on\n"
+        children = Path(f"/proc/{node.pid}/task")
+        (child,) = {
+            int(pid) for task in children.iterdir() for pid in (task / "children").read_text().split()
+        }  # fmt: skip
+        node.kill()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("own_session", [True, False])
+def test_it_gives_way_to_others(own_session):
+    """By its own niceness, and by that of its session if nobody else is in there and the kernel knows one."""
+    script = (
+        "import os; from pathlib import Path; from gossipkv.dataset.build.child import NICENESS, give_way\n"
+        "group = Path('/proc/self/autogroup')\n"
+        "def session(): return group.read_text().split()[-1:] if group.exists() else []\n"
+        "before = session(); give_way(os.getpid())\n"
+        "assert os.nice(0) == NICENESS\n"
+        f"assert session() == ([str(NICENESS)] if before and {own_session} else before), (before, session())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, start_new_session=own_session)
+
+
+def test_it_runs_without_trio():
+    """It starts quickly and small."""
+    script = "import sys, gossipkv.dataset.build.child; print([n for n in sys.modules if n.startswith('trio')])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
+    assert told.stdout == b"[]\n"

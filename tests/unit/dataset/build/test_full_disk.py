@@ -1,0 +1,164 @@
+"""A disk that is really full: a small tmpfs."""
+
+import random
+import subprocess
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.trio_world import RealThreads
+from gossipkv.errors import StorageError
+from tests.unit.dataset.sources import MEMORY_BYTES
+from tests.unit.dataset.world import active, get, until
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 6 MiB; `grow(size)` makes it larger."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", path], capture_output=True, check=False
+    )  # fmt: skip
+    if mount.returncode != 0:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield path, lambda size: subprocess.run(["mount", "-o", f"remount,size={size}", path], check=True)
+    subprocess.run(["umount", path], check=True)
+
+
+def records(count, size):
+    """Records with values that say nothing to a compressor."""
+    rng = random.Random(count)
+    return b"".join(b"%d\t%s\n" % (number, rng.randbytes(size // 2).hex().encode()) for number in range(count))
+
+
+def fill(path, disk, leave_bytes):
+    """Somebody else's file, which takes all the room but a little."""
+    with path.open("wb") as file:
+        while (free_bytes := RealFiles().free_bytes(disk)) > leave_bytes:
+            file.write(bytes(min(1 << 20, free_bytes - leave_bytes)))
+            file.flush()
+
+
+@asynccontextmanager
+async def node(tmp_path, disk, files=None, **settings):
+    """A running library on the small disk."""
+    chosen = {"source": str(tmp_path / "source"), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
+    with DataDirectory.open(disk / "data", files or RealFiles(), cluster="test", random=random.Random(1)) as directory:
+        library = Library(directory, LibrarySettings(**chosen), threads=RealThreads())
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(library.run)
+                yield library
+                nursery.cancel_scope.cancel()
+        finally:
+            library.close()
+
+
+def told(library, name):
+    """What the status tells of a version."""
+    return library.status()["db"]["versions"].get(name, {})
+
+
+async def test_a_node_says_what_it_needs_and_goes_on_when_there_is_room(put, tmp_path, small_disk, monkeypatch):
+    """It waits in SEEN, without an attempt, whatever is free meanwhile; the old version answers."""
+    disk, grow = small_disk
+    put("v1", [records(100, 1000)])
+    monkeypatch.setattr("gossipkv.dataset.database.POLL_MS", 20)
+    with capture_logs() as logs:
+        async with node(tmp_path, disk) as library:
+            await active(library, "v1")
+            put("v2", [records(4000, 1000)])
+            await library.rescan()
+            await until(lambda: "needed_bytes" in told(library, "v2"))
+            version = told(library, "v2")
+            assert version["state"] == "SEEN"
+            assert "error" not in version
+            assert version["needed_bytes"] > version["free_bytes"] > 0
+            needed, free = version["needed_bytes"], version["free_bytes"]
+            assert version["waiting_for"] == f"room on the disk: about {needed:,} bytes are needed, {free:,} are free"
+            assert get(library, b"7") is not None
+            grow("8m")
+            await until(lambda: told(library, "v2")["free_bytes"] > version["free_bytes"])
+            await library.rescan()
+            assert told(library, "v2")["state"] == "SEEN"
+            grow("64m")
+            await active(library, "v2")
+            assert "needed_bytes" not in told(library, "v2")
+    events = [line["event"] for line in logs]
+    assert (events.count("no_room"), events.count("build_failed")) == (1, 0)
+
+
+@pytest.mark.parametrize("count", [16_000, 40_000], ids=["one lane", "lanes"])
+async def test_a_disk_that_somebody_fills_up_in_the_middle_is_waited_for(put, tmp_path, small_disk, monkeypatch, count):
+    """What was written is removed; the build begins again by itself when the room is back, and not before."""
+    disk, grow = small_disk
+    grow(f"{count // 250}m")
+    monkeypatch.setattr("gossipkv.dataset.database.POLL_MS", 20)
+    put("v1", [records(100, 1000)])
+    hog = disk / "hog"
+    with capture_logs() as logs:
+        async with node(tmp_path, disk, throttle_loads=count << 9) as library:
+            await active(library, "v1")
+            put("v2", [records(count // 2, 1000), records(count // 2 + 1, 1000)])
+            await library.rescan()
+            await until(lambda: told(library, "v2").get("progress", {}).get("read_bytes"))
+            fill(hog, disk, leave_bytes=1 << 20)
+            await until(lambda: told(library, "v2")["state"] == "SEEN")
+            version = told(library, "v2")
+            assert "No space left on device" in version["waiting_for"]
+            assert version["needed_bytes"] > version["free_bytes"]
+            assert list((disk / "data/building/db").iterdir()) == []
+            assert get(library, b"7") is not None
+            await trio.sleep(0.2)
+            assert told(library, "v2")["state"] == "SEEN"
+            hog.unlink()
+            await active(library, "v2")
+            assert library.active("db").records == count // 2 + 1
+    assert [line["version"] for line in logs if line["event"] == "building"] == ["v1", "v2", "v2"]
+
+
+async def test_builds_do_not_count_on_the_same_room(put, tmp_path, small_disk, monkeypatch):
+    """Two that fit only one after the other are built one after the other, and neither is refused halfway."""
+    disk, grow = small_disk
+    grow("16m")
+    monkeypatch.setattr("gossipkv.dataset.database.POLL_MS", 20)
+    for database in ("db", "other"):
+        put("v1", [records(4000, 1000)], database)
+    with capture_logs() as logs:
+        async with node(tmp_path, disk) as library:
+            waiting = set()
+            while library.active("db") is None or library.active("other") is None:
+                for name, entry in library.status().items():
+                    if "needed_bytes" in entry["versions"].get("v1", {}):
+                        waiting.add(name)
+                await trio.sleep(0.005)
+            assert len(waiting) == 1
+    assert [line["event"] for line in logs].count("no_room") == 1
+    assert "No space left" not in str(logs)
+
+
+def test_a_disk_that_fills_up_in_the_middle_is_one_clear_error(put, small_disk):
+    """Though there seemed to be room at first; what was written is removed, so that others have room."""
+
+    class Optimist(RealFiles):
+        def free_bytes(self, path):
+            """Somebody else will take it meanwhile."""
+            return 1 << 40
+
+    disk, grow = small_disk
+    directory = disk / "build"
+    directory.mkdir()
+    one = BuildJob.of(put("v1", [records(20_000, 1000)]), str(directory))
+    with pytest.raises(StorageError, match="No space left on device"):
+        perform(one, Optimist(), Means(MEMORY_BYTES))
+    assert list(directory.iterdir()) == []
+    grow("128m")
+    assert perform(one, RealFiles(), Means(MEMORY_BYTES)).records == 20_000

@@ -1,0 +1,33 @@
+"""What a build is told, and how far it says that it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.source.listing import SourceFile
+
+
+def test_progress_of_nothing_is_no_division():
+    """An empty source is read at once."""
+    assert Progress(0, 0, 0, 0).done == pytest.approx(2 / 3)
+
+
+def test_a_job_survives_its_trip_to_the_child(job):
+    """As one line of JSON, names that are no UTF-8 included."""
+    one = job([b""])
+    again = BuildJob.from_json(one.to_json())
+    assert again == one
+    assert "\n" not in one.to_json()
+
+
+def test_the_room_that_a_build_needs():
+    """Sorted files are copied; of all others the sorted runs lie beside the sorted files for a while."""
+
+    def needed(*names, **options):
+        files = tuple(SourceFile(name, f"/x/{name}", 10**6, 0) for name in names)
+        return space_needed_bytes(BuildJob("db", "v", "", files, "/d", len(files), **options)) // 10**6
+
+    assert needed("part-0", "part-1") == 4
+    assert needed("part-0.gkv", "part-1.gkv") == needed("part-0", "part-1", format="sorted") == 2
+    assert needed("part-0.gkv", "part-1") == needed("part-0.gkv", "part-1.gkv", format="tsv") == 4

@@ -1,0 +1,78 @@
+"""How a build's memory is divided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.build.memory import MIN_MEMORY_BYTES, limits, reader_bytes, share_of_lanes, share_of_one
+from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
+from gossipkv.errors import ConfigError
+
+MIB = 1 << 20
+_NUMBERS = count(100)
+
+
+def large(job, size_bytes):
+    """A job whose two files have that size."""
+    one = job([b"a\tb\n", b"c\td\n"], name=f"v{next(_NUMBERS)}")
+    return BuildJob.from_json(one.to_json().replace('"size_bytes": 4', f'"size_bytes": {size_bytes}'))
+
+
+def test_what_reading_takes_grows_with_the_largest_block_that_can_be(job):
+    """Twice the largest block or value, of which the compressed form is no longer than its file."""
+    reading = Reading(max_value_bytes=MAX_VALUE_BYTES, max_block_bytes=1000)
+    assert reader_bytes(job([b"a\tb\n"]), reading) == 4 * MIB + MAX_VALUE_BYTES + 4
+    assert reader_bytes(large(job, 10**11), reading) == 4 * MIB + 2 * MAX_VALUE_BYTES
+    assert reader_bytes(large(job, 10**11), Reading(max_value_bytes=100, max_block_bytes=200)) == 4 * MIB + 2 * 200
+
+
+def test_the_limits_follow_the_memory_and_the_files(job):
+    """A twelfth of the memory; of a small file no more than a thousandfold, but always the longest value."""
+    assert limits(large(job, 10**9), 384 * MIB).max_block_bytes == 32 * MIB
+    assert limits(large(job, 10**9), 256 * MIB).max_value_bytes == MAX_VALUE_BYTES
+    assert limits(large(job, 10**9), 96 * MIB).max_value_bytes == 8 * MIB
+    assert limits(large(job, 20_000), 256 * MIB).max_block_bytes == 20_000_000
+    assert limits(large(job, 100), 256 * MIB).max_block_bytes == 17 * MIB
+    assert limits(large(job, 100), 256 * MIB).max_value_bytes == MAX_VALUE_BYTES
+
+
+def test_the_least_memory_that_is_named_is_exact(job):
+    """That much is enough, a byte less is not."""
+    for one in (job([b"a\t1\n"]), large(job, 20 * MIB)):
+        with pytest.raises(ConfigError) as caught:
+            share_of_one(one, 0, process_bytes=20 * MIB)
+        least = caught.value.details["needed_bytes"]
+        assert share_of_one(one, least, process_bytes=20 * MIB).builders_bytes >= MIN_MEMORY_BYTES
+        with pytest.raises(ConfigError):
+            share_of_one(one, least - 1, process_bytes=20 * MIB)
+    assert least < 64 * MIB
+
+
+@pytest.mark.parametrize("memory_mib", [96, 128, 192, 256, 512, 1024])
+def test_all_processes_together_stay_within_the_memory(job, memory_mib):
+    """Director, lanes, what each reads and what each sorts in; as many lanes as fit and are of use."""
+    one = large(job, 10**9)
+    share = share_of_lanes(one, memory_mib * MIB, process_bytes=28 * MIB, most_lanes=8)
+    if share is None:
+        assert memory_mib <= 128
+        return
+    each = 28 * MIB + reader_bytes(one, share.reading)
+    assert 28 * MIB + share.lanes * each + share.builders_bytes <= memory_mib * MIB
+    assert share.builders_bytes >= share.lanes * MIN_MEMORY_BYTES
+    assert share.lanes == 2, "two files are of use to two lanes"
+
+
+def test_a_small_source_is_built_by_one_process(job):
+    """Starting others takes longer than the work."""
+    assert share_of_lanes(job([b"a\t1\n", b"b\t1\n"]), 1 << 30, process_bytes=20 * MIB, most_lanes=8) is None
+
+
+def test_parquet_takes_more(job):
+    """What its reader keeps for itself."""
+    one = large(job, 10**9)
+    reading = limits(one, 256 * MIB)
+    assert reader_bytes(replace(one, format="parquet"), reading) > reader_bytes(one, reading) + 40 * MIB

@@ -1,0 +1,312 @@
+"""One build, from source files to sorted files and a manifest."""
+
+import dataclasses
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gossipkv.dataset.build.job import Progress, space_needed_bytes
+from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.local.manifest import read_manifest
+from gossipkv.dataset.local.version import open_version
+from gossipkv.dataset.source.listing import Source
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import SourceChanged, SourceError, StorageError
+from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.oracle import hashing as oracle
+from tests.unit.dataset.sources import MEMORY_BYTES, lines
+
+
+def build(job, files=None, **options):
+    """Performs the job."""
+    return perform(job, files or RealFiles(), Means(MEMORY_BYTES, **options))
+
+
+def opened(job):
+    """The version that the job has built."""
+    return open_version(RealFiles(), Path(job.directory), job.database, job.version)
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_every_record_is_in_its_partition(job, compression):
+    """By Sequins' function, computed by the oracle; nothing is lost and nothing is made up."""
+    contents = [b"".join(b"k%d\t%d\n" % (n, n * n) for n in range(1000 * at, 1000 * at + 1000)) for at in range(3)]
+    one = job(contents, compression=compression)
+    manifest = build(one)
+    version = opened(one)
+    expected = {b"k%d" % n: b"%d" % (n * n) for n in range(3000)}
+    found = {}
+    for partition, file in enumerate(version.files):
+        for key, value in file.scan():
+            assert (oracle.sequins(key) & 0x7FFFFFFF) % 3 == partition
+            found[key] = value
+    assert found == expected
+    assert manifest == version.manifest == read_manifest(RealFiles(), Path(one.directory))
+    assert (version.records, version.duplicates, version.partitions) == (3000, 0, 3)
+    assert version.function == "sequins"
+    assert version.manifest.compression == compression
+    assert version.size_bytes == sum(path.stat().st_size for path in Path(one.directory).glob("*.gkv"))
+    assert json.loads(version.files[0].metadata)["digest"] == one.digest
+    version.close()
+
+
+def test_of_duplicates_the_last_in_file_order_is_served_and_the_others_are_counted(job):
+    """Files in the order of their names as bytes, lines in their order."""
+    one = job([lines(a=1, b=1) + lines(a=2), lines(c=1, a=3), lines(b=2)], partitions=1)
+    manifest = build(one)
+    version = opened(one)
+    assert list(version.files[0].scan()) == [(b"a", b"3"), (b"b", b"2"), (b"c", b"1")]
+    assert (manifest.records, manifest.duplicates) == (3, 3)
+    assert manifest.source_files == 3
+    version.close()
+
+
+def test_empty_files_make_empty_partitions(job):
+    """No record is a possible number of records."""
+    one = job([b"", b"\n", b""])
+    assert build(one).records == 0
+    version = opened(one)
+    assert [len(file) for file in version.files] == [0, 0, 0]
+    version.close()
+
+
+def test_progress_goes_from_nothing_to_all(job):
+    """Forward only, and to the end."""
+    told = []
+    one = job([b"".join(b"k%d\t%s\n" % (n, b"x" * 90) for n in range(10_000))] * 2)
+    build(one, on_progress=told.append)
+    done = [progress.done for progress in told]
+    assert done == sorted(done)
+    assert done[-1] == 1.0
+    assert told[-1] == Progress(one.source_bytes, one.source_bytes, 20_000, 20_000)
+
+
+def test_telling_progress_takes_no_longer_for_many_files(job, monkeypatch):
+    """The sizes are summed up a few times a build, and not at every step of each file."""
+    sums = []
+    one = job([lines(**{f"k{n}": n}) for n in range(100)])
+    size_bytes = one.source_bytes
+
+    def source_bytes(_job):
+        sums.append(1)
+        return size_bytes
+
+    monkeypatch.setattr(type(one), "source_bytes", property(source_bytes))
+    build(one)
+    assert len(sums) < 10
+
+
+def test_each_chunk_is_paced_before_it_is_used(job):
+    """All bytes, none twice."""
+    one = job([b"a\t1\n" * 100_000, b"b\t1\n"])
+    sizes = []
+    build(one, pace=sizes.append)
+    assert sum(sizes) == one.source_bytes
+    assert max(sizes) == 256 << 10
+
+
+def test_a_wrong_line_leaves_no_manifest_and_no_files(job):
+    """The error names file and line."""
+    one = job([lines(a=1), b"wrong\n"])
+    with pytest.raises(SourceError) as caught:
+        build(one)
+    assert caught.value.details["file"].endswith("part-1")
+    assert caught.value.details["line"] == 1
+    assert os.listdir(one.directory) == []
+
+
+def test_a_source_that_changed_is_no_storage_error(job, tmp_path):
+    """The node begins anew, with what is there now."""
+    one = job([lines(a=1)])
+    (tmp_path / "source/db/v1/part-0").write_bytes(b"a\t12\n")
+    with pytest.raises(SourceChanged):
+        build(one)
+
+
+def test_a_full_disk_is_told_before_anything_is_written(job):
+    """How much is needed, how much is free, where."""
+
+    class Full(RealFiles):
+        def free_bytes(self, path):
+            """Next to nothing."""
+            return 1000
+
+    one = job([b"k\t" + b"v" * 1_000_000])
+    with pytest.raises(StorageError, match="2,265,540 bytes are needed while it is built, 1,000 are free") as caught:
+        build(one, Full())
+    assert caught.value.details == {
+        "file": one.directory, "needed_bytes": space_needed_bytes(one), "free_bytes": 1000,
+    }  # fmt: skip
+    assert os.listdir(one.directory) == []
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_every_operation_that_fails_is_one_clear_error(job, error):
+    """No manifest is left, the error names a path, and the same job succeeds afterwards."""
+    calm = FaultyFiles(RealFiles())
+    build(job([lines(a=1, b=2), lines(c=3)], name="calm"), calm)
+    total = sum(calm.counts.values())
+    struck = set()
+    optional = 0  # Operations whose failure does no harm, such as asking for early write-back.
+    for at in range(total):
+        one = job([lines(a=1, b=2), lines(c=3)], name=f"v{at}")
+        faulty = FaultyFiles(RealFiles(), Fault(at, Action.FAIL_HALFWAY, error=error))
+        try:
+            build(one, faulty)
+        except StorageError as caught:
+            assert os.strerror(error) in caught.message
+            assert one.directory in caught.message or "source" in caught.message
+            assert "_MANIFEST" not in os.listdir(one.directory) or faulty.struck[0].startswith("sync_directory")
+            for name in os.listdir(one.directory):
+                (Path(one.directory) / name).unlink()
+            build(one)
+        else:
+            optional += 1
+        assert len(faulty.struck) == 1
+        struck.add(faulty.struck[0].split()[0])
+        opened(one).close()
+    assert struck == set(calm.counts)
+    assert optional <= calm.counts["start_writeback"] + calm.counts["unlink"]
+
+
+# Which function made the files
+
+
+def partitioned(function, count, keys):
+    """The text of each file, as a job with that function writes it."""
+    found = [[] for _ in range(count)]
+    for key in keys:
+        found[oracle.partition(function, key, count)].append(b"%s\tv%s\n" % (key, key))
+    return [b"".join(one) for one in found]
+
+
+KEYS = [f"{n * 7919:x}é{'x' * (n % 5)}".encode() for n in range(3000)]
+
+
+@pytest.mark.parametrize("function", ["sequins", "text", "string", "spark", "cascading"])
+def test_a_version_is_built_by_the_function_that_made_it(job, function):
+    """Every key is found under it, or under one that has the same files by other numbers; none strays."""
+    contents = partitioned(function, 5, KEYS)
+    one = job(contents)
+    manifest = build(one)
+    found = manifest.identity.function
+    assert found == manifest.alike[0] == ("string" if function == "cascading" else function)
+    assert function in manifest.alike
+    assert (manifest.strays, manifest.voided, manifest.first_stray) == (0, None, None)
+    assert sorted(file.records for file in manifest.files) == sorted(content.count(b"\n") for content in contents)
+    version = opened(one)
+    for key in KEYS:
+        assert version.files[oracle.partition(found, key, 5)].get(key) == b"v" + key
+    version.close()
+
+
+def test_functions_that_differ_in_one_late_key_are_told_apart(job):
+    """The samples fit both; the key that decides makes the next function the one, and it is no stray."""
+    positive = [key for key in (b"%d" % n for n in range(5000)) if oracle.string(key) >= 0]
+    negative = next(key for key in (b"zzzzzz%d" % n for n in range(5000)) if oracle.string(key) < 0)
+    contents = partitioned("spark", 5, [*positive, negative])
+    manifest = build(job(contents))
+    assert (manifest.identity.function, manifest.alike, manifest.strays) == ("spark", ("spark",), 0)
+
+
+@pytest.mark.parametrize("function", ["sequins", "text", "spark"])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_stray_key_is_no_error_but_is_named_and_everything_is_grouped_anew(job, function, late):
+    """Among the first keys, or far behind them: records are all there, and the first stray has key, file, offset."""
+    contents = partitioned(function, 5, KEYS)
+    stray = f"stray{'é' if late else ''}".encode()
+    home = oracle.partition(function, stray, 5)
+    wrong = (home + 2) % 5
+    lines_before = contents[wrong].split(b"\n")
+    at = len(lines_before) - 2 if late else 3
+    lines_before.insert(at, stray + b"\tlost")
+    contents[wrong] = b"\n".join(lines_before)
+    one = job(contents)
+    manifest = build(one)
+    assert manifest.identity.function == "sequins"
+    assert (manifest.voided, manifest.strays, manifest.alike) == (function, 1, ("sequins",))
+    assert manifest.first_stray.key == stray
+    assert manifest.first_stray.file == one.files[wrong].path
+    assert manifest.first_stray.offset == contents[wrong].index(stray)
+    version = opened(one)
+    for key in KEYS:
+        assert version.files[oracle.partition("sequins", key, 5)].get(key) == b"v" + key
+    assert version.files[oracle.partition("sequins", stray, 5)].get(stray) == b"lost"
+    version.close()
+
+
+def test_files_of_no_function_are_grouped_by_our_own(job):
+    """Contiguous slices, as a sort writes them."""
+    ordered = sorted(KEYS)
+    contents = [b"".join(b"%s\tv\n" % key for key in ordered[at : at + 1000]) for at in range(0, 3000, 1000)]
+    manifest = build(job(contents))
+    assert (manifest.identity.function, manifest.alike, manifest.voided) == ("sequins", ("sequins",), None)
+    assert manifest.records == 3000
+
+
+def test_only_the_wanted_partitions_are_built(job):
+    """The others' files are skipped after their first keys, or read to the end, as is set; either way none is lost."""
+    contents = partitioned("text", 4, [b"%d" % n for n in range(40_000)])
+    for presharded, most in (("probe", 5), ("never", 100)):
+        one = dataclasses.replace(job(contents, name=presharded), wanted=(2,), presharded=presharded)
+        read = []
+        manifest = build(one, pace=read.append)
+        assert [file is not None for file in manifest.files] == [False, False, True, False]
+        assert manifest.records == contents[2].count(b"\n")
+        assert sum(read) <= sum(map(len, contents)) * most
+        version = opened(one)
+        assert version.files[0] is None
+        assert version.files[2].get(b"7") == (b"v7" if oracle.partition("text", b"7", 4) == 2 else None)
+        version.close()
+
+
+def test_a_function_over_text_refuses_a_key_that_is_none(job):
+    """When it was asked for by name; the key is named with its place."""
+    one = dataclasses.replace(job([b"a\t1\n\xff\t2\n"], partitions=3), function="string")
+    with pytest.raises(SourceError, match=r"byte 4: key b'\\xff' is not UTF-8, so it has no partition under 'string'"):
+        build(one)
+
+
+def declare(one, function, held):
+    """A job's own word on its files, put beside them."""
+    place = Path(one.files[0].path).parent
+    (place / "_PARTITIONS.json").write_text(json.dumps({"function": function, "partitions": len(held), "files": held}))
+    version = Source(place.parent.parent, RealFiles()).version(one.database, one.version)
+    return dataclasses.replace(one, declaration=version.declaration)
+
+
+def test_declared_files_of_unwanted_partitions_are_not_read(job):
+    """Only with `declared`: what the job says is trusted for skipping, and nothing else."""
+    contents = partitioned("text", 4, [b"%d" % n for n in range(40_000)])
+    one = job(contents, name="v1")
+    one = declare(one, "text", {file.name: place for place, file in enumerate(one.files)})
+    one = dataclasses.replace(one, wanted=(1,))
+    for presharded, read_files in (("declared", {1}), ("never", {0, 1, 2, 3})):
+        files = FaultyFiles(RealFiles())
+        wanted = dataclasses.replace(one, presharded=presharded)
+        shutil.rmtree(wanted.directory)
+        os.mkdir(wanted.directory)
+        read = []
+        manifest = build(wanted, files, pace=read.append)
+        assert manifest.records == contents[1].count(b"\n")
+        assert sum(read) == sum(len(contents[place]) for place in read_files)
+
+
+def test_a_wrong_declaration_is_found_out_by_the_keys(job):
+    """What it says of the function counts only if the keys say so, too."""
+    contents = partitioned("text", 5, KEYS)
+    one = job(contents)
+    manifest = build(declare(one, "spark", {file.name: place for place, file in enumerate(one.files)}))
+    assert (manifest.identity.function, manifest.records) == ("text", len(KEYS))
+
+
+def test_a_declared_function_is_the_one_among_those_that_fit(job):
+    """Where keys do not tell them apart."""
+    contents = partitioned("spark", 8, KEYS)
+    one = job(contents)
+    manifest = build(declare(one, "spark", {file.name: place for place, file in enumerate(one.files)}))
+    assert (manifest.identity.function, manifest.alike[:2]) == ("spark", ("spark", "string"))

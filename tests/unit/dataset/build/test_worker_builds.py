@@ -1,0 +1,195 @@
+"""Whole builds in several processes: the version that one process makes, from the real formats."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gossipkv.dataset.build import workers
+from gossipkv.dataset.build.child import Order
+from gossipkv.dataset.build.job import Progress
+from gossipkv.dataset.build.memory import share_of_lanes
+from gossipkv.dataset.build.reading_in import Strayed, Taken
+from gossipkv.dataset.build.steps import Lanes, Means, perform
+from gossipkv.dataset.build.worker_reading import counters_of, taken_from
+from gossipkv.dataset.build.workers import error_from_json, error_to_json
+from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.local.manifest import Stray
+from gossipkv.dataset.local.version import open_version
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import SourceChanged, SourceError
+from gossipkv.keyspace.partitioner import partition
+from gossipkv.storage.builder import MIN_MEMORY_BYTES
+
+MEMORY_BYTES = 3 * MIN_MEMORY_BYTES
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Lanes for the smallest source."""
+    monkeypatch.setattr(workers, "SMALL_SOURCE_BYTES", 0)
+
+
+def partitioned(count, files, function="sequins"):
+    """The bytes of files whose keys are where the function puts them."""
+    contents = [[] for _ in range(files)]
+    for number in range(count):
+        key = b"key %d" % number
+        contents[partition(function, key, files)].append(b"%s\t%d\n" % (key, number))
+    return [b"".join(lines) for lines in contents]
+
+
+def scattered(count, files):
+    """The same keys anywhere; each twice."""
+    contents = [[] for _ in range(files)]
+    for number in range(2 * count):
+        contents[number % files].append(b"key %d\t%d\n" % (number * 7 % count, number))
+    return [b"".join(lines) for lines in contents]
+
+
+def strayed(count, files):
+    """All in place, but for the last key of the last file."""
+    contents = partitioned(count, files)
+    key = next(key for key in (b"stray %d" % n for n in range(99)) if partition("sequins", key, files) == 0)
+    return [*contents[:-1], contents[-1] + key + b"\there\n"]
+
+
+def built(job, count, **options):
+    """The manifest of a build in so many lanes."""
+    shared = Lanes(count, MEMORY_BYTES, job.reading)
+    return perform(job, RealFiles(), Means(MEMORY_BYTES, **{"lanes": shared} | options))
+
+
+def outcome(job, count):
+    """The manifest and the bytes of all files, built in so many lanes."""
+    manifest = built(job, count)
+    names = sorted(os.listdir(job.directory))
+    return replace(manifest, files=()), {
+        name: (Path(job.directory) / name).read_bytes() for name in names if name.endswith(".gkv")
+    }
+
+
+@pytest.mark.parametrize("make", [partitioned, scattered, strayed])
+def test_the_same_version_as_one_process_makes(job, eager, make):
+    """Whether lanes exchange, find what was recognised to hold, or read again since a key has strayed."""
+    contents = make(3000, 5)
+    one, several = (job(contents, name=name) for name in ("v1", "v2"))
+    several = replace(several, version=one.version, digest=one.digest)
+    expected, found = outcome(one, 1), outcome(several, 3)
+    assert len(found[1]) == 5
+    assert found[1] == expected[1]
+    stray = expected[0].first_stray
+    if stray is not None:
+        expected = (replace(expected[0], first_stray=replace(stray, file=stray.file.replace("/v1/", "/v2/"))), None)
+    assert found[0] == expected[0]
+    assert (found[0].voided, found[0].strays) == (("sequins", 1) if make is strayed else (None, 0))
+    open_version(RealFiles(), Path(several.directory), "db", "v1").close()
+
+
+def test_a_share_of_the_partitions(job, eager):
+    """Files that are skipped count next to nothing when the lanes' shares are made."""
+    one = replace(job(partitioned(3000, 6), partitions=6), wanted=(1, 4, 5))
+    manifest = built(one, 3)
+    assert [file is not None for file in manifest.files] == [False, True, False, False, True, True]
+    assert manifest.records == sum(partition("sequins", b"key %d" % n, 6) in {1, 4, 5} for n in range(3000))
+
+
+def test_a_wrong_line_is_the_same_error(job, eager):
+    """File, line and offset; nothing is left."""
+    one = job([b"a\t1\n", b"b\t1\nwrong\n", b"c\t1\n"])
+    with pytest.raises(SourceError) as caught:
+        built(one, 3)
+    assert (caught.value.details["line"], caught.value.details["offset"]) == (2, 4)
+    assert caught.value.details["file"].endswith("part-1")
+    assert os.listdir(one.directory) == []
+
+
+def test_a_source_that_changed_is_the_same_error(job, eager, tmp_path):
+    """The node begins anew."""
+    one = replace(job([b"a\t1\n", b"b\t1\n"]), function="sequins", format="tsv")
+    (tmp_path / "source/db/v1/part-1").write_bytes(b"b\t12\n")
+    with pytest.raises(SourceChanged):
+        built(one, 2)
+
+
+def test_progress_of_lanes_ends_at_all(job, eager):
+    """As that of one process."""
+    told = []
+    one = job(scattered(3000, 4))
+    built(one, 2, on_progress=told.append)
+    done = [progress.done for progress in told]
+    assert done == sorted(done)
+    assert told[-1] == Progress(one.source_bytes, one.source_bytes, 6000, 6000)
+
+
+def test_what_is_too_long_for_a_lane_is_built_alone(job, eager, monkeypatch):
+    """A lane may hold less; one process takes what it can, and says what is wrong if it is wrong for it as well."""
+    contents = [b"a\t1\n", b"b\t" + b"v" * 50_000 + b"\n"]
+    tight = Lanes(2, MEMORY_BYTES, Reading(max_value_bytes=20_000))
+    assert built(job(contents), 2, lanes=tight).records == 2
+    with pytest.raises(SourceError) as caught:
+        built(replace(job(contents, name="v2"), reading=Reading(max_value_bytes=40_000)), 2, lanes=tight)
+    assert caught.value.details["line"] == 1
+    assert "40,000" in caught.value.message
+
+
+def test_the_memory_says_how_many_lanes(job, eager):
+    """What a child of this memory starts: as many as have enough to build and to read with."""
+    one = job(partitioned(100, 4))
+    mib = 1 << 20
+    found = []
+    for memory_bytes in range(60 * mib, 600 * mib, 10 * mib):
+        shared = share_of_lanes(one, memory_bytes, process_bytes=25 * mib, most_lanes=4)
+        if shared is not None:
+            most = memory_bytes - (1 + shared.lanes) * 25 * mib
+            assert shared.lanes * MIN_MEMORY_BYTES <= shared.builders_bytes < most
+        found.append(0 if shared is None else shared.lanes)
+    assert found == sorted(found)
+    assert set(found) == {0, 2, 3, 4}
+    assert share_of_lanes(one, 600 * mib, process_bytes=25 * mib, most_lanes=1) is None
+
+
+def test_all_processes_stay_within_the_memory(job):
+    """The sum of VmHWM of a child and its two workers, with more data than memory."""
+    source = random.Random(1)
+    lines = [b"%s\t%s\n" % (key, key * 30) for key in (source.randbytes(8).hex().encode() for _ in range(450_000))]
+    one = job([b"".join(lines[at::4]) for at in range(4)])
+    memory_bytes = 176 << 20
+    assert one.source_bytes > memory_bytes
+    leash, held = os.pipe()
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        pass_fds=[leash],
+    )
+    os.close(leash)
+    said, _ = child.communicate(Order(one, memory_bytes, 0, leash, most_lanes=2).to_line())
+    os.close(held)
+    last = json.loads(said.splitlines()[-1])
+    assert share_of_lanes(one, memory_bytes, process_bytes=30 << 20, most_lanes=2).lanes == 2
+    assert 3 * (20 << 20) < last["done"] <= memory_bytes
+    version = open_version(RealFiles(), Path(one.directory), "db", "v1")
+    assert version.records == len(lines)
+    version.close()
+
+
+@pytest.mark.parametrize("stray", [None, Stray(b"\0\xff", "/f", 7)])
+def test_counters_survive_their_trip(stray):
+    """As one line of JSON."""
+    taken = Taken(5, (1, 2), stray)
+    assert taken_from(json.dumps(counters_of(taken))) == taken
+
+
+def test_a_stray_survives_its_trip():
+    """With the functions that are still possible."""
+    error = Strayed(Stray(b"\0\xff", "/f", 7), "text", ("string", "spark"))
+    found = error_from_json(error_to_json(error))
+    assert isinstance(found, Strayed)
+    assert found.possible == error.possible == ("string", "spark")

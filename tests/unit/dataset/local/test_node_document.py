@@ -1,0 +1,146 @@
+"""Who a node is: what survives its starts, what is never taken back, and what may be lost."""
+
+import random
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.dataset.local import node_document
+from gossipkv.dataset.local.node_document import NodeRecord, read_node, write_node
+from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.storage.document import encode, write_document
+from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+
+FILES = RealFiles()
+UUID = "0123456789abcdef" * 2
+PEERS = [Address("10.0.0.1", 7070), Address("::1", 7071)]
+
+
+def opened(path, files=FILES, **options):
+    """Opens the directory: one start of a node."""
+    return DataDirectory.open(path, files, cluster="test", random=random.Random(1), **options)
+
+
+def test_each_start_is_a_higher_epoch(tmp_path):
+    """From 1 on; it stands on the disk before anybody can tell of it."""
+    for expected in (1, 2, 3):
+        with opened(tmp_path, node=f"name-{expected}") as data:
+            assert data.record.epoch == expected
+            assert read_node(FILES, tmp_path) == data.record
+
+
+def test_a_document_of_the_format_before(tmp_path):
+    """It knew no epoch: the node keeps its uuid and name, and begins at 1."""
+    body = {"cluster": "test", "uuid": UUID, "node": "old"}
+    write_document(FILES, tmp_path / "NODE", "NODE", body, format_number=1)
+    with opened(tmp_path) as data:
+        assert data.record == NodeRecord("test", UUID, "old", epoch=1)
+
+
+def test_a_lost_document_is_another_node(tmp_path):
+    """At epoch 1 again; that its name was used before is found out by asking the others."""
+    opened(tmp_path).close()
+    opened(tmp_path).close()
+    (tmp_path / "NODE").unlink()
+    with opened(tmp_path, node="same") as data:
+        assert (data.record.node, data.record.epoch) == ("same", 1)
+
+
+def test_what_is_kept_is_there_at_the_next_start(tmp_path):
+    """The cluster id and the place in the ring stay; the epoch goes on from what was taken over."""
+    with opened(tmp_path) as data:
+        data.keep(epoch=9, cluster_id="ab" * 8)
+        data.keep(shard_id=3)
+        assert data.record == read_node(FILES, tmp_path)
+        kept = data.record
+    assert (kept.epoch, kept.cluster_id, kept.shard_id, kept.pinned) == (9, "ab" * 8, 3, False)
+    with opened(tmp_path) as data:
+        assert data.record == kept._replace(epoch=10)
+
+
+def test_a_pinned_node_stays_pinned(tmp_path):
+    """Through starts and changes."""
+    write_node(FILES, tmp_path, NodeRecord("test", UUID, "n", 4, "ab" * 8, pinned=True))
+    with opened(tmp_path) as data:
+        data.keep(shard_id=2)
+    with opened(tmp_path) as data:
+        assert data.record.pinned
+
+
+@pytest.mark.parametrize("body", [
+    {"epoch": -1}, {"epoch": "1"}, {"epoch": True}, {"shard_id": None}, {"cluster_id": "xyz"}, {"cluster_id": 1},
+    {"cluster_id": "g" * 16}, {"uuid": 1},
+])  # fmt: skip
+def test_a_wrong_field_is_damage(body, tmp_path):
+    """A whole document with a field that no node writes is named, and not guessed at."""
+    whole = {**NodeRecord("test", UUID, "n", 4, "ab" * 8)._asdict(), **body}
+    (tmp_path / "NODE").write_bytes(encode("NODE", whole, format_number=2))
+    with pytest.raises(Corrupt, match="NODE"):
+        opened(tmp_path)
+
+
+def test_a_disk_that_refuses_is_said(tmp_path):
+    """What was kept before stays what `record` says."""
+    files = FaultyFiles(FILES, Fault(10**9, Action.FAIL, kinds=CHANGING))
+    with opened(tmp_path, files) as data:
+        before = data.record
+        files.faults = (Fault(0, Action.FAIL, kinds=CHANGING, lasting=True),)
+        with pytest.raises(StorageError, match=r"NODE\.tmp: cannot be written"):
+            data.keep(epoch=9)
+        with pytest.raises(StorageError, match=r"PEERS\.tmp: cannot be written"):
+            data.remember(PEERS)
+        assert data.record == before
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_epoch_that_was_told_is_never_had_again(seed):
+    """The power goes at any step of a start, or after it: the next one is higher than all that came to be known."""
+    told = []
+    disk = SimulatedFiles()
+    for at in range(30):
+        files = FaultyFiles(disk, Fault(at, Action.CRASH_AFTER, kinds=CHANGING))
+        try:
+            data = opened("/data", files)
+        except Crash:
+            pass
+        else:
+            told.append(data.record.epoch)
+            data.close()
+        disk = disk.power_loss(seed * 100 + at)
+    assert len(told) > 3
+    assert told == sorted(set(told))
+
+
+def test_peers_are_remembered(tmp_path):
+    """As many as are of use, IPv4 and IPv6."""
+    with opened(tmp_path) as data:
+        assert data.peers() == []
+        data.remember(PEERS)
+        assert data.peers() == PEERS
+        data.remember([Address("10.0.0.1", port) for port in range(1, 1000)])
+        assert len(data.peers()) == node_document.MAX_PEERS
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"junk", encode("PEERS", {}), encode("PEERS", {"peers": 1}), encode("PEERS", {"peers": [1]}),
+    encode("PEERS", {"peers": []}, format_number=9), encode("NODE", {}),
+])  # fmt: skip
+def test_lost_peers_are_harmless(content, tmp_path):
+    """A damaged document is none, and the next one takes its place."""
+    with opened(tmp_path) as data:
+        (tmp_path / "PEERS").write_bytes(content)
+        assert data.peers() == []
+        data.remember(PEERS)
+        assert data.peers() == PEERS
+
+
+def test_another_cluster_is_refused_before_the_epoch_is_raised(tmp_path):
+    """A start that is refused changes nothing."""
+    opened(tmp_path).close()
+    before = (tmp_path / "NODE").read_bytes()
+    with pytest.raises(UnsupportedFormat, match="belongs to cluster"):
+        DataDirectory.open(tmp_path, FILES, cluster="other", random=random.Random(1))
+    assert (tmp_path / "NODE").read_bytes() == before

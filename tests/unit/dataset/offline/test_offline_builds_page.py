@@ -1,0 +1,55 @@
+"""The examples of docs/offline-builds.md run as they stand there, and a dict agrees with what they wrote."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gossipkv.dataset import partition_of
+from gossipkv.dataset.source.declared_partitions import read_declared
+from gossipkv.storage.sorted_file import SortedFile
+
+ROOT = Path(__file__).resolve().parents[4]
+PAGE = (ROOT / "docs" / "offline-builds.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["multiprocessing", "dask"])
+def test_an_example_writes_a_version(tmp_path, name):
+    """Every record in the file of its partition, and `_SUCCESS`."""
+    if name == "dask":
+        pytest.importorskip("dask.bag", reason="dask is not installed")
+    source, version = tmp_path / "source", tmp_path / "root" / "geo" / "v1"
+    source.mkdir()
+    records = {f"key {n}".encode(): f"välue {n}\tb".encode() for n in range(500)}
+    lines = [key + b"\t" + value + b"\n" for key, value in records.items()]
+    for number in range(3):
+        (source / f"{number}.tsv").write_bytes(b"".join(lines[number::3]))
+    (example,) = re.findall(rf"```python {name}\n(.*?)```", PAGE, re.DOTALL)
+    script = tmp_path / "example.py"
+    script.write_text(example, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script), str(source), str(version)],
+        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "records=500" in done.stdout
+    assert sorted(path.name for path in version.iterdir()) == [
+        "_PARTITIONS.json", "_SUCCESS", *(f"part-0000{partition}.gkv" for partition in range(4))
+    ]  # fmt: skip
+    found = {}
+    for partition in range(4):
+        with SortedFile(version / f"part-0000{partition}.gkv") as file:
+            assert {partition_of(key, 4) for key, _ in file.scan()} == {partition}
+            found |= dict(file.scan())
+    assert found == records
+
+
+def test_the_declaration_of_the_page_is_one():
+    """It parses, and says what the page says."""
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    declared = read_declared(example.encode())
+    assert declared.files["part-00002"] == (1, 3)
+    assert json.loads(example)["function"] == declared.function

@@ -1,0 +1,98 @@
+"""`_PARTITIONS.json`: what is right goes there and back, and each thing that is wrong is named."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.dataset.source.declared_partitions import MAX_DECLARED_BYTES, Declared, read_declared, write_declared
+from gossipkv.errors import SourceError
+from gossipkv.keyspace.partitioner import FUNCTIONS
+from tests.unit.dataset.formats.cut_reader import CutReader
+
+RIGHT = {"function": "text", "partitions": 4, "files": {"part-00000": 2, "part-00001": [0, 3, 0], "part-00002": []}}
+NAMES = st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name and "\0" not in name)
+
+
+def test_what_any_job_writes_is_understood():
+    """Partitions as a number or a list; files that are not named are to be read."""
+    declared = read_declared(json.dumps(RIGHT).encode())
+    assert declared == Declared("text", 4, {"part-00000": (2,), "part-00001": (0, 3), "part-00002": ()})
+    assert declared.of("part-00001") == (0, 3)
+    assert declared.of("part-00009") is None
+    assert read_declared(CutReader(json.dumps(RIGHT).encode())) == declared
+
+
+@given(
+    st.sampled_from(FUNCTIONS),
+    st.integers(1, 16_384).flatmap(
+        lambda count: st.tuples(
+            st.just(count),
+            st.dictionaries(
+                NAMES, st.sets(st.integers(0, count - 1), max_size=4).map(lambda held: tuple(sorted(held)))
+            ),
+        )
+    ),
+)
+def test_what_is_written_is_read(function, numbered):
+    """Names of any characters, lone surrogates too: file systems have them."""
+    count, files = numbered
+    declared = Declared(function, count, files)
+    data = write_declared(declared)
+    assert read_declared(data) == declared
+    assert json.loads(data)["partitions"] == count
+
+
+def but(**changes):
+    """The right one with other fields; None: without."""
+    body = {field: value for field, value in (RIGHT | changes).items() if value is not None}
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "reason"),
+    [
+        (b"", None, "not JSON"),
+        (b"{", None, "not JSON"),
+        (b"\xff{}", None, "not JSON"),
+        (b"[" * 100_000, None, "not JSON"),
+        (b'{"partitions": ' + b"9" * 5000 + b"}", None, "not JSON"),
+        (b'{"function": "text", "function": "spark"}', None, '"function" is there twice'),
+        (b"[]", None, r"should be a JSON object, not \[\]"),
+        (but(function=None), "function", "is missing"),
+        (but(files=None), "files", "is missing"),
+        (but(version=7), "version", "is unknown; there are function, partitions, files"),
+        (but(function="murmur"), "function", 'should be one of sequins, text, .* not "murmur"'),
+        (but(function=["text"]), "function", "should be one of"),
+        (but(partitions=0), "partitions", "from 1 to 16,384, not 0"),
+        (but(partitions=16_385), "partitions", "from 1 to 16,384, not 16385"),
+        (but(partitions=True), "partitions", "not true"),
+        (but(partitions=4.0), "partitions", "not 4.0"),
+        (but(files=[1]), "files", "should be an object"),
+        (but(files={"a": 4}), 'files["a"]', "a partition from 0 to 3, or a list of them, not 4"),
+        (but(files={"a": -1}), 'files["a"]', "not -1"),
+        (but(files={"a": [0, "1"]}), 'files["a"]', r'not \[0, "1"\]'),
+        (but(files={"a": False}), 'files["a"]', "not false"),
+        (but(files={"a/b": 1}), 'files["a/b"]', "without a directory"),
+        (but(files={"": 1}), 'files[""]', "without a directory"),
+        (but(files={f"part-{n}": 0 for n in range(16_385)}), "files", "16,385 entries; at most 16,384"),
+        (b" " * (MAX_DECLARED_BYTES + 1), None, "8,388,609 bytes are too many"),
+    ],
+    ids=range(25),
+)
+def test_what_is_wrong_is_named(data, field, reason):
+    """The file, the field, and what it should be."""
+    with pytest.raises(SourceError, match=reason) as caught:
+        read_declared(data, "db/v1/_PARTITIONS.json")
+    assert caught.value.message.startswith("db/v1/_PARTITIONS.json: ")
+    assert (caught.value.details["file"], caught.value.details["field"]) == ("db/v1/_PARTITIONS.json", field)
+    assert len(caught.value.message) < 300
+
+
+def test_one_that_is_too_long_is_not_read():
+    """Its size is enough."""
+    reader = CutReader(b" " * (MAX_DECLARED_BYTES + 1), name="x")
+    with pytest.raises(SourceError, match="too many"):
+        read_declared(reader)
+    assert reader.largest_read == 0

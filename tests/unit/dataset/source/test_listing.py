@@ -1,0 +1,254 @@
+"""The source is listed with suspicion."""
+
+import itertools
+import os
+import socket
+from dataclasses import asdict, replace
+
+import pytest
+
+from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, Source, SourceFile, SourceVersion
+from gossipkv.dataset.source.reader import SourceReader
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import MOST_ENTRIES, Entry
+from gossipkv.errors import SourceError
+from gossipkv.settings.databases import is_name
+
+FILES = RealFiles()
+
+
+def put(path, data=b"a\tb\n"):
+    """A file with its directories."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def read(file):
+    """All of a listed file."""
+    with SourceReader(FILES, file) as reader:
+        return b"".join(reader.chunks())
+
+
+@pytest.mark.parametrize(
+    ("name", "fine"),
+    [
+        ("a", True), ("A-z_09", True), ("-", True), ("a" * 200, True), ("a" * 201, False), ("", False),
+        ("a.b", False), ("..", False), ("a b", False), ("a/b", False), ("ä", False), ("a\n", False),
+    ],
+)  # fmt: skip
+def test_names(name, fine):
+    """What may be a database or a version."""
+    assert is_name(name) is fine
+
+
+def test_databases_and_versions_are_directories_with_names(tmp_path):
+    """Sorted as strings; the rest is ignored, and told unless it is hidden."""
+    for name in ("v2", "v10", "v1"):
+        put(tmp_path / "db" / name / "part-0")
+    for hidden in ("_temporary", ".staging"):
+        put(tmp_path / "db" / hidden / "part-0")
+        put(tmp_path / hidden / "v1" / "part-0")
+    put(tmp_path / "not a name" / "v1" / "part-0")
+    put(tmp_path / "README")
+    put(tmp_path / "db" / "v3.tmp" / "part-0")
+    source = Source(tmp_path, FILES)
+    assert source.databases().names == ("db",)
+    ignored = source.databases().ignored
+    assert [os.path.basename(line.split(":")[0]) for line in ignored] == ["README", "not a name"]
+    assert source.versions("db").names == ("v1", "v10", "v2")
+    assert "v3.tmp" in source.versions("db").ignored[0]
+
+
+def test_a_version_is_its_data_files_sorted_as_bytes(tmp_path):
+    """Hidden ones are not data."""
+    for name in ("part-2", "part-10", "_SUCCESS", ".part-2.crc", "_metadata", "Z", "é"):
+        put(tmp_path / "db" / "v" / name, b"a\t" + name.encode())
+    version = Source(tmp_path, FILES).version("db", "v")
+    assert [file.name for file in version.files] == ["Z", "part-10", "part-2", "é"]
+    assert version.waiting_for is None
+    assert version.size_bytes == 3 + 9 + 8 + 4
+    assert version.files[1].size_bytes == 9
+    assert read(version.files[1]) == b"a\tpart-10"
+
+
+def test_a_version_waits_for_data_and_for_success(tmp_path):
+    """Empty is not complete; without `_SUCCESS` neither, when that is required."""
+    (tmp_path / "db" / "v").mkdir(parents=True)
+    easy, strict = Source(tmp_path, FILES), Source(tmp_path, FILES, require_success_file=True)
+    assert easy.version("db", "v").waiting_for == "a data file"
+    put(tmp_path / "db" / "v" / "part-0")
+    assert easy.version("db", "v").waiting_for is None
+    before = strict.version("db", "v")
+    assert before.waiting_for == "a file _SUCCESS"
+    put(tmp_path / "db" / "v" / "_SUCCESS", b"")
+    after = strict.version("db", "v")
+    assert after.waiting_for is None
+    assert after.digest == before.digest
+    assert after.fingerprint != before.fingerprint
+
+
+def test_the_digest_is_of_names_and_sizes_the_fingerprint_of_times_too(tmp_path):
+    """A copy is the same version; a touched file is another listing."""
+    for root in ("one", "two"):
+        put(tmp_path / root / "db" / "v" / "a", b"x\t1")
+    os.utime(tmp_path / "two" / "db" / "v" / "a", ns=(1, 1))
+    one, two = (Source(tmp_path / root, FILES).version("db", "v") for root in ("one", "two"))
+    assert one.digest == two.digest
+    assert one.fingerprint != two.fingerprint
+    put(tmp_path / "two" / "db" / "v" / "a", b"x\t12")
+    assert Source(tmp_path / "two", FILES).version("db", "v").digest != one.digest
+
+
+def test_a_tag_takes_part_in_the_fingerprint_and_not_in_the_digest():
+    """As a time does; that of a checksum file as well."""
+    file = SourceFile("a", "/a", 1, 1, "tag", SourceFile(".a.crc", "/.a.crc", 12, 1, "tag"))
+    assert file.checksums is not None
+    one = SourceVersion("db", "v", (file,))
+    for other in (replace(file, tag="t"), replace(file, checksums=replace(file.checksums, tag="t"))):
+        two = SourceVersion("db", "v", (other,))
+        assert two.digest == one.digest
+        assert two.fingerprint != one.fingerprint
+    assert SourceFile.of(asdict(file)) == file
+    with pytest.raises(ValueError, match="not a source file"):
+        SourceFile.of({"name": "a"})
+
+
+def test_links_are_followed_below_the_root_only(tmp_path):
+    """A link out of the source is refused, whatever it leads to."""
+    root = tmp_path / "root"
+    put(root / "db" / "v1" / "part-0", b"inside\t1\n")
+    put(tmp_path / "outside" / "part-0", b"outside\t1\n")
+    (root / "db" / "v2").symlink_to(root / "db" / "v1")
+    (root / "db" / "v3").symlink_to(tmp_path / "outside")
+    (root / "db" / "v4").symlink_to(tmp_path / "nowhere")
+    (root / "db" / "v5").symlink_to(root / "db" / "v5")
+    (root / "other").symlink_to(tmp_path)
+    source = Source(root, FILES)
+    assert source.databases().names == ("db",)
+    assert "leads out of the source" in source.databases().ignored[0]
+    assert source.versions("db").names == ("v1", "v2")
+    assert [line.split(": ")[1] for line in source.versions("db").ignored] == [
+        f"a link that leads out of the source, to {tmp_path / 'outside'}",
+        "a link that leads nowhere",
+        "a link that leads nowhere",
+    ]
+    assert read(source.version("db", "v2").files[0]) == b"inside\t1\n"
+
+
+def test_a_root_that_is_a_link_is_a_root(tmp_path):
+    """What the operator named is what is meant."""
+    put(tmp_path / "real" / "db" / "v" / "a")
+    (tmp_path / "real" / "db" / "v" / "b").symlink_to("a")
+    (tmp_path / "link").symlink_to("real")
+    assert [file.name for file in Source(tmp_path / "link", FILES).version("db", "v").files] == ["a", "b"]
+
+
+@pytest.mark.parametrize("what", ["fifo", "socket", "directory", "out", "nowhere"])
+def test_what_cannot_be_data_is_an_error_of_the_version(tmp_path, what, monkeypatch):
+    """Skipping it in silence would lose records."""
+    version = tmp_path / "root" / "db" / "v"
+    put(version / "part-0")
+    bad = version / "part-1"
+    if what == "fifo":
+        os.mkfifo(bad)
+    elif what == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            monkeypatch.chdir(version)  # A socket's path has 108 bytes at most.
+            listener.bind("part-1")
+    elif what == "directory":
+        bad.mkdir()
+    else:
+        put(tmp_path / "out")
+        bad.symlink_to(tmp_path / what)
+    with pytest.raises(SourceError, match="part-1") as caught:
+        Source(tmp_path / "root", FILES).version("db", "v")
+    assert caught.value.details["file"] == str(bad)
+
+
+def test_a_source_that_is_gone_is_an_error_that_names_it(tmp_path):
+    """The root, a database, a version."""
+    source = Source(tmp_path / "gone", FILES)
+    for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
+        with pytest.raises(SourceError, match=r"gone.*No such file"):
+            look()
+
+
+def test_too_many_files_are_refused():
+    """Before they become as many mappings."""
+
+    class Many(RealFiles):
+        def list_directory(self, path):
+            """A lot."""
+            return [Entry(f"part-{number:06d}", "file", 1, 1) for number in range(MAX_FILES + 1)]
+
+    with pytest.raises(SourceError, match="more than 16,384 data files"):
+        Source("/x", Many()).version("db", "v")
+
+
+def test_a_directory_without_end_is_refused_soon(monkeypatch):
+    """However many entries there are, so many are looked at and held."""
+    looked = []
+
+    class Endless:
+        """An entry, and the iterator over all of them."""
+
+        name = "part"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            """Nothing to close."""
+
+        def __iter__(self):
+            return itertools.repeat(self)
+
+        def stat(self, follow_symlinks):
+            """A plain file."""
+            looked.append(follow_symlinks)
+            return os.stat(__file__)
+
+    monkeypatch.setattr(os, "scandir", lambda path: Endless())
+    source = Source("/root", FILES)
+    for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
+        looked.clear()
+        with pytest.raises(SourceError, match="cannot be read: more than 65,536 entries; write fewer, larger files"):
+            look()
+        assert len(looked) == MOST_ENTRIES
+
+
+def test_what_is_ignored_is_told_within_limits(tmp_path):
+    """Of thousands of odd names, some."""
+    for number in range(MAX_IGNORED + 5):
+        (tmp_path / f"odd.{number}").touch()
+    assert len(Source(tmp_path, FILES).databases().ignored) == MAX_IGNORED
+
+
+def test_success_alone_and_nested_leftovers_are_no_data(tmp_path):
+    """A version with `_SUCCESS` and `_temporary` waits for a data file, also when `_SUCCESS` is required."""
+    put(tmp_path / "db" / "v" / "_SUCCESS", b"")
+    put(tmp_path / "db" / "v" / "_temporary" / "0" / "part-0")
+    put(tmp_path / "db" / "v" / ".hidden" / "part-0")
+    for required in (False, True):
+        version = Source(tmp_path, FILES, require_success_file=required).version("db", "v")
+        assert (version.files, version.waiting_for) == ((), "a data file")
+
+
+def test_a_checksum_file_is_no_data_and_may_be_a_link(tmp_path):
+    """Below the root, as data may; one that leads out is an error, and so is a directory."""
+    put(tmp_path / "root" / "db" / "v" / "part-0")
+    put(tmp_path / "root" / "db" / "v" / ".other.crc")
+    put(tmp_path / "root" / "crc")
+    source = Source(tmp_path / "root", FILES)
+    assert source.version("db", "v").files[0].checksums is None
+    beside = tmp_path / "root" / "db" / "v" / ".part-0.crc"
+    beside.symlink_to(tmp_path / "root" / "crc")
+    assert source.version("db", "v").files[0].checksums.path == str(tmp_path / "root" / "crc")
+    beside.unlink()
+    beside.symlink_to("/etc/hosts")
+    with pytest.raises(SourceError, match=r"\.part-0\.crc: a link that leads out"):
+        source.version("db", "v")
+    beside.unlink()
+    beside.mkdir()
+    with pytest.raises(SourceError, match=r"\.part-0\.crc: a directory"):
+        source.version("db", "v")

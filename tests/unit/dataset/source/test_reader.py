@@ -1,0 +1,265 @@
+"""What a build reads is what was listed, checked against Hadoop's checksums where there are some."""
+
+import os
+import struct
+import zlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.dataset.source import hadoop_checksums
+from gossipkv.dataset.source import reader as source_reader
+from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.reader import CHUNK_BYTES, SourceReader
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import READ
+from gossipkv.errors import SourceChanged, SourceError, StorageError
+from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+
+FILES = RealFiles()
+
+
+def put(path, data=b"a\tb\n"):
+    """A file with its directories."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def chunks(files, file):
+    """The chunks of a file, one by one."""
+    with SourceReader(files, file) as reader:
+        yield from reader.chunks()
+
+
+def crc_file(data, each=512):
+    """Hadoop's checksum file of `data`."""
+    pieces = [data[at : at + each] for at in range(0, len(data), each)]
+    return b"crc\0" + struct.pack(">I", each) + b"".join(struct.pack(">I", zlib.crc32(piece)) for piece in pieces)
+
+
+def listed(tmp_path, data):
+    """A file and how it was listed."""
+    put(tmp_path / "db" / "v" / "part-0", data)
+    return tmp_path / "db" / "v" / "part-0", Source(tmp_path, FILES).version("db", "v").files[0]
+
+
+def test_a_file_is_read_in_chunks(tmp_path):
+    """Of bounded size, in order, to the end."""
+    data = os.urandom(3 * CHUNK_BYTES + 5)
+    _, file = listed(tmp_path, data)
+    parts = list(chunks(FILES, file))
+    assert [len(part) for part in parts] == [CHUNK_BYTES] * 3 + [5]
+    assert b"".join(parts) == data
+
+
+@pytest.mark.parametrize("moment", ["before", "while"])
+@pytest.mark.parametrize("change", ["longer", "shorter", "touched", "gone", "fifo"])
+def test_a_file_that_changes_is_noticed(tmp_path, change, moment):
+    """Before it is read, and while it is."""
+    path, file = listed(tmp_path, b"x" * (2 * CHUNK_BYTES))
+
+    def strike():
+        if change == "longer":
+            put(path, b"x" * (3 * CHUNK_BYTES))
+        elif change == "shorter":
+            put(path, b"x")
+        elif change == "touched":
+            os.utime(path, ns=(1, 1))
+        else:
+            path.unlink()
+            if change == "fifo":
+                os.mkfifo(path)
+
+    reading = chunks(FILES, file)
+    if moment == "while":
+        next(reading)
+    strike()
+    with pytest.raises(SourceChanged, match="changed while the version was read"):
+        list(reading)
+
+
+@pytest.mark.parametrize("kind", ["stat", "open", "pread"])
+def test_a_source_that_refuses_is_an_error_that_names_the_file(tmp_path, kind):
+    """Not a change, and not damage."""
+    path, file = listed(tmp_path, b"x")
+    faulty = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds={kind}))
+    with pytest.raises(StorageError, match="Input/output error") as caught:
+        list(chunks(faulty, file))
+    assert caught.value.details["file"] == str(path)
+
+
+def test_a_link_put_there_after_the_look_is_not_followed(tmp_path):
+    """The file was resolved when it was listed."""
+    path, file = listed(tmp_path, b"x")
+    put(tmp_path / "secret", b"y")
+    path.unlink()
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(SourceChanged):
+        list(chunks(FILES, replace(file)))
+    assert source_reader.READ_SOURCE != READ
+
+
+def checked(tmp_path, data, crc):
+    """A file with a checksum file, and how it was listed."""
+    put(tmp_path / "db" / "v" / ".part-0.crc", crc)
+    return listed(tmp_path, data)
+
+
+def test_a_range_is_read_exactly_or_refused(tmp_path):
+    """Also at the ends; what was never there is an error, and what is gone by now a change."""
+    path, file = listed(tmp_path, b"0123456789")
+    with SourceReader(FILES, file) as reader:
+        assert (reader.name, reader.size_bytes) == (str(path), 10)
+        assert reader.read_at(0, 10) == b"0123456789"
+        assert reader.read_at(3, 4) == b"3456"
+        assert reader.read_at(10, 0) == b""
+        assert reader.read_bytes == 14
+        with pytest.raises(SourceError, match="byte 9: 2 bytes are wanted here, and the file ends at byte 10"):
+            reader.read_at(9, 2)
+    reading = SourceReader(FILES, file).__enter__()
+    os.truncate(path, 4)
+    with pytest.raises(SourceChanged, match="ends at byte 4"):
+        reading.read_at(3, 4)
+    with pytest.raises(SourceChanged):
+        reading.__exit__(None, None, None)
+
+
+def test_what_is_read_is_paced_before_it_is_handed_out(tmp_path):
+    """With its size; chunks from the middle as well."""
+    _, file = listed(tmp_path, b"x" * (CHUNK_BYTES + 7))
+    paced = []
+    with SourceReader(FILES, file, pace=paced.append) as reader:
+        assert [len(chunk) for chunk in reader.chunks(CHUNK_BYTES - 1)] == [1, 7]
+    assert paced == [1, 7]
+
+
+def test_a_change_explains_what_could_not_be_read(tmp_path):
+    """A format's complaint about a file that was overwritten meanwhile is a change of the source."""
+    path, file = listed(tmp_path, b"one\ttwo")
+    reading = SourceReader(FILES, file).__enter__()
+    put(path, b"others")
+    with pytest.raises(SourceChanged):
+        reading.__exit__(SourceError, SourceError("no TAB"), None)
+    _, file = listed(tmp_path, b"one\ttwo")
+    with pytest.raises(SourceError, match="no TAB") as caught, SourceReader(FILES, file):
+        raise SourceError("no TAB")
+    assert not isinstance(caught.value, SourceChanged)
+
+
+def test_another_tag_is_a_change(tmp_path):
+    """Where a store has one, although size and time are the same."""
+    _, file = listed(tmp_path, b"x")
+    with pytest.raises(SourceChanged, match="its tag is another"), SourceReader(FILES, replace(file, tag="t")):
+        pass
+
+
+@given(st.binary(max_size=3_000), st.integers(1, 700), st.data())
+def test_ranges_under_checksums_are_what_was_written(tmp_path_factory, data, each, draw):
+    """Odd ranges, odd sizes of pieces: the bytes, as without checksums."""
+    _, file = checked(tmp_path_factory.mktemp("crc"), data, crc_file(data, each))
+    assert file.checksums is not None
+    begin = draw.draw(st.integers(0, len(data)))
+    end = draw.draw(st.integers(begin, len(data)))
+    with SourceReader(FILES, file) as reader:
+        assert reader.read_at(begin, end - begin) == data[begin:end]
+        assert b"".join(reader.chunks(begin)) == data[begin:]
+
+
+@given(st.binary(min_size=1, max_size=3_000), st.integers(1, 700), st.data())
+def test_every_flipped_byte_is_found(tmp_path_factory, data, each, draw):
+    """With the place of its piece, in whatever range it is read; other pieces are read as if nothing was."""
+    at = draw.draw(st.integers(0, len(data) - 1))
+    wrong = data[:at] + bytes([data[at] ^ 1 << draw.draw(st.integers(0, 7))]) + data[at + 1 :]
+    path, file = checked(tmp_path_factory.mktemp("crc"), wrong, crc_file(data, each))
+    begin = draw.draw(st.integers(0, at))
+    end = draw.draw(st.integers(at + 1, len(data)))
+    piece = at - at % each
+    with SourceReader(FILES, file) as reader:
+        with pytest.raises(SourceError, match=r"byte [\d,]+: the data is damaged: its CRC-32 is") as caught:
+            reader.read_at(begin, end - begin)
+        assert caught.value.details["file"] == str(path)
+        assert caught.value.details["offset"] == piece
+        if piece > 0:
+            assert reader.read_at(piece - 1, 1) == data[piece - 1 : piece]
+        if piece + each < len(data):
+            assert reader.read_at(piece + each, 1) == data[piece + each : piece + each + 1]
+
+
+def test_a_flip_beside_what_is_asked_for_is_found_too(tmp_path):
+    """What is under one checksum is whole or is not handed out."""
+    data = bytes(2_000)
+    _, file = checked(tmp_path, b"\x01" + data[1:], crc_file(data))
+    with SourceReader(FILES, file) as reader, pytest.raises(SourceError, match="byte 0:"):
+        reader.read_at(511, 1)
+
+
+def test_a_large_checksum_file_is_read_in_parts(tmp_path):
+    """64 KiB of it at a time, each part once when the data is read from end to end."""
+    data = os.urandom(40_000)
+    path, file = checked(tmp_path, data, crc_file(data, 1))
+
+    class Watched(RealFiles):
+        def pread(self, descriptor, size_bytes, offset):
+            """As it is, and noted."""
+            part = super().pread(descriptor, size_bytes, offset)
+            if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".crc"):
+                read.append(len(part))
+            return part
+
+    read = []
+    assert b"".join(chunks(Watched(), file)) == data
+    assert max(read) <= hadoop_checksums.WINDOW * 4
+    assert sum(read) == 8 + 4 * len(data)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("crc", "said"),
+    [
+        (b"", "begins with b''"), (b"crc", "begins with b'crc'"), (b"CRC\0" + bytes(8), "begins with b'CRC"),
+        (b"crc\0\0\0\0\0" + bytes(4), "tells of 0 bytes under each"),
+        (b"crc\0\xff\xff\xff\xff" + bytes(4), "tells of 4,294,967,295 bytes under each"),
+        (b"crc\0\0\0\2\0", "has 8 bytes, and the checksums of 9 bytes, 512 under each, have 12"),
+        (b"crc\0\0\0\2\0" + bytes(8), "has 16 bytes"), (b"crc\0\0\0\2\0" + bytes(3), "has 11 bytes"),
+    ],
+)  # fmt: skip
+def test_a_checksum_file_that_is_none_is_an_error_of_the_file(tmp_path, crc, said):
+    """Wrong magic, insane sizes, another length: the error names both files and what to do."""
+    path, file = checked(tmp_path, b"a\tparis\r\n", crc)
+    with pytest.raises(SourceError, match="delete it or write the data again") as caught, SourceReader(FILES, file):
+        pass
+    assert said in str(caught.value)
+    assert str(path.with_name(".part-0.crc")) in str(caught.value)
+    assert caught.value.details["file"] == str(path)
+
+
+def test_no_bytes_have_a_checksum_file_of_a_header(tmp_path):
+    """As Hadoop writes it for an empty part."""
+    _, file = checked(tmp_path, b"", crc_file(b""))
+    assert list(chunks(FILES, file)) == []
+
+
+@pytest.mark.parametrize("moment", ["before", "while"])
+def test_a_checksum_file_that_changes_is_a_change(tmp_path, moment):
+    """The version is then listed and read anew."""
+    data = b"x" * (2 * CHUNK_BYTES)
+    path, file = checked(tmp_path, data, crc_file(data))
+    reading = chunks(FILES, file)
+    if moment == "while":
+        next(reading)
+    path.with_name(".part-0.crc").unlink()
+    with pytest.raises(SourceChanged, match=r"\.part-0\.crc: changed"):
+        list(reading)
+
+
+def test_without_its_checksum_file_a_version_is_another_listing(tmp_path):
+    """So that what failed with it is tried again when it was deleted; the version's digest is the same."""
+    path, _ = checked(tmp_path, b"x", b"nonsense")
+    before = Source(tmp_path, FILES).version("db", "v")
+    assert before.files[0].checksums.path == str(path.with_name(".part-0.crc"))
+    path.with_name(".part-0.crc").unlink()
+    after = Source(tmp_path, FILES).version("db", "v")
+    assert after.digest == before.digest
+    assert after.fingerprint != before.fingerprint

@@ -1,0 +1,337 @@
+"""Sources in stores that fsspec opens: the memory file system, and classes that misbehave."""
+
+import errno
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry, known_implementations
+
+from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.local.version import open_version
+from gossipkv.dataset.source import remote as module
+from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.reader import SourceReader
+from gossipkv.dataset.source.remote import RemoteFiles, RemoteRoot
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import SourceChanged, SourceError, StorageError
+from tests.unit.dataset.sources import MEMORY_BYTES, lines
+
+SECRET = "correct-horse"
+
+
+@pytest.fixture
+def memory():
+    """The memory file system, empty before and after."""
+    system = MemoryFileSystem()
+    for _ in ("before", "after"):
+        system.store.clear()
+        system.pseudo_dirs[:] = [""]
+        if _ == "before":
+            yield system
+
+
+def source(url="memory://root", **options):
+    """A source at a URL."""
+    return Source.open(url, RealFiles(), options)
+
+
+@pytest.fixture
+def store():
+    """`store(name, **methods)`: registers a memory file system with other methods as protocol `name`."""
+    made = []
+
+    def store(name, **methods):
+        made.append(name)
+        strip = classmethod(lambda _, path: MemoryFileSystem._strip_protocol(path.rpartition("://")[2]))
+        methods = {"protocol": name, "_strip_protocol": strip, **methods}
+        fsspec.register_implementation(name, type(name, (MemoryFileSystem,), methods))
+
+    yield store
+    for name in made:
+        _registry.pop(name, None)
+
+
+def test_a_source_is_listed_as_a_local_one(memory):
+    """Names, hidden files, checksum files, what is ignored; paths are URLs."""
+    memory.pipe("/root/db/v1/part-1", b"b\t2\n")
+    memory.pipe("/root/db/v1/part-0", b"a\t1\n")
+    memory.pipe("/root/db/v1/_SUCCESS", b"")
+    memory.pipe("/root/db/v1/.part-0.crc", b"?")
+    memory.pipe("/root/db/v1/_temporary/0/part-9", b"x")
+    memory.pipe("/root/db/v3/_SUCCESS", b"")
+    memory.pipe("/root/README", b"x")
+    memory.pipe("/root/db/v1/../part-7", b"x")
+    memory.mkdirs("/root/db/v2")
+    found = source()
+    assert found.databases().names == ("db",)
+    assert found.databases().ignored == ("memory://root/README: not a database: it is not a directory",)
+    assert found.versions("db").names == ("v1", "v2", "v3")
+    version = found.version("db", "v1")
+    assert [file.path for file in version.files] == ["memory://root/db/v1/part-0", "memory://root/db/v1/part-1"]
+    assert version.files[0].checksums.path == "memory://root/db/v1/.part-0.crc"
+    assert version.waiting_for is None
+    assert found.version("db", "v2").waiting_for == found.version("db", "v3").waiting_for == "a data file"
+    with SourceReader(found._files, version.files[1]) as reader:
+        assert list(reader.chunks()) == [b"b\t2\n"]
+        assert reader.read_at(1, 2) == b"\t2"
+
+
+def test_a_store_lists_as_the_same_version_as_a_disk(memory, tmp_path):
+    """The digest is of names and sizes, wherever they are."""
+    for root, write in (("/root", memory.pipe), (str(tmp_path), None)):
+        for name in ("part-0", "part-1"):
+            if write is None:
+                (tmp_path / "db" / "v").mkdir(parents=True, exist_ok=True)
+                (tmp_path / "db" / "v" / name).write_bytes(name.encode())
+            else:
+                write(f"{root}/db/v/{name}", name.encode())
+    assert source().version("db", "v").digest == Source(tmp_path, RealFiles()).version("db", "v").digest
+
+
+def test_a_build_reads_from_a_store(memory, tmp_path):
+    """In this process, since no other sees this memory: the job alone says where to read."""
+    memory.pipe("/root/db/v1/part-0", lines(a=1, b=2))
+    memory.pipe("/root/db/v1/part-1", lines(b=3))
+    found = source()
+    (tmp_path / "out").mkdir()
+    job = BuildJob.of(found.version("db", "v1"), str(tmp_path / "out"), remote=found.remote)
+    assert BuildJob.from_json(job.to_json()) == job
+    manifest = perform(job, RealFiles(), Means(MEMORY_BYTES))
+    assert (manifest.records, manifest.duplicates) == (2, 1)
+    version = open_version(RealFiles(), tmp_path / "out", "db", "v1")
+    try:
+        assert sorted(record for file in version.files for record in file.scan()) == [(b"a", b"1"), (b"b", b"3")]
+    finally:
+        version.close()
+
+
+def test_what_is_no_directory_says_so(memory):
+    """A file where a version should be, a name that is not there."""
+    memory.pipe("/root/db/v1", b"x")
+    with pytest.raises(SourceError, match=r"memory://root/db/v1: cannot be read: .*(file|directory)"):
+        source().version("db", "v1")
+    with pytest.raises(SourceError, match="memory://root/none: cannot be read: no such file or directory"):
+        source().versions("none")
+
+
+def test_an_object_that_was_written_again_is_a_change(memory):
+    """Of the same size; listed again, it is another listing."""
+    memory.pipe("/root/db/v1/part-0", b"a\t1\n")
+    found = source()
+    before = found.version("db", "v1")
+    reader = SourceReader(found._files, before.files[0])
+    with reader:
+        assert reader.read_at(0, 4) == b"a\t1\n"
+    memory.pipe("/root/db/v1/part-0", b"a\t2\n")
+    with pytest.raises(SourceChanged):
+        reader.__enter__()
+    after = found.version("db", "v1")
+    assert after.digest == before.digest
+    assert after.fingerprint != before.fingerprint
+
+
+def test_a_new_version_is_seen_at_once(memory, store):
+    """Also in a store whose package remembers directories, whatever it was told."""
+    kept = {}
+
+    def ls(self, path, **options):
+        """Remembers."""
+        if path not in kept:
+            kept[path] = super(type(self), self).ls(path, detail=True)
+        return kept[path]
+
+    store("forgetful", ls=ls, invalidate_cache=lambda self, path=None: kept.clear())
+    memory.pipe("/root/db/v1/part-0", b"a\t1\n")
+    found = source("forgetful://root")
+    assert found.versions("db").names == ("v1",)
+    memory.pipe("/root/db/v2/part-0", b"a\t1\n")
+    assert found.versions("db").names == ("v1", "v2")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s4://bucket", "fsspec knows no s4://; the nearest known one is s3://"),
+        ("lacking://x", "needs a package that is not installed: run `pip install 'no_such_package_of_a_store'`"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_says_what_to_install(url, said, monkeypatch):
+    """One error, at the first look."""
+    monkeypatch.setitem(
+        known_implementations,
+        "lacking", {"class": "no_such_package_of_a_store.core.Store", "err": "get it"},
+    )  # fmt: skip
+    with pytest.raises(SourceError, match=r"cannot be read") as caught:
+        source(url).databases()
+    assert said in str(caught.value)
+
+
+def test_an_extra_of_ours_is_named(monkeypatch):
+    """What `s3://` needs comes with the extra."""
+    monkeypatch.delitem(_registry, "s3", raising=False)
+    monkeypatch.setitem(known_implementations, "s3", {"class": "no_such_package_of_a_store.Store", "err": "get it"})
+    with pytest.raises(SourceError, match=r"run `pip install 'gossipkv\[s3\]'`"):
+        source("s3://bucket").databases()
+
+
+class OddError(Exception):
+    """Of no base that anyone knows."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OddError(f"login {SECRET} refused"), OSError(errno.EACCES, f"login {SECRET} refused"),
+        PermissionError(f"login {SECRET} refused"), ValueError(f"odd://joe:{SECRET}@host/x refused"),
+        TimeoutError(), OddError(),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_errors_of_a_store_are_one_kind_and_tell_no_secret(error, store):
+    """Whatever its package raises; neither the message nor what is chained to it shows the password."""
+
+    def ls(self, path, **options):
+        """Refuses."""
+        raise error
+
+    def init(self, *given, password, **options):
+        assert password == SECRET
+        MemoryFileSystem.__init__(self, *given, **options)
+
+    store("odd", ls=ls, __init__=init)
+    found = source(f"odd://joe:{SECRET}@host/root", password=SECRET)
+    with pytest.raises(SourceError) as caught:
+        found.databases()
+    shown = caught.value
+    assert str(shown).startswith("odd://***@host/root: cannot be read: ")
+    said = str(shown).removeprefix("odd://***@host/root: cannot be read: ")
+    assert said in {"login *** refused", "odd://***@host/x refused", "TimeoutError", "OddError"}
+    assert "refused" in said or not str(error)
+    while shown is not None:
+        assert SECRET not in f"{shown} {shown.args} {getattr(shown, 'details', '')}"
+        assert SECRET not in repr(found.remote)
+        shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
+
+
+def test_a_session_that_broke_is_begun_again(store, memory):
+    """What is no answer about the file leads to a new connection at the next look."""
+    made = []
+
+    def ls(self, path, **options):
+        """The first one is broken."""
+        if self is made[0]:
+            raise OddError("session expired")
+        return super(type(self), self).ls(path, detail=True)
+
+    def init(self, *given, **options):
+        made.append(self)
+        MemoryFileSystem.__init__(self, *given, **options)
+
+    store("sessions", ls=ls, __init__=init)
+    memory.pipe("/root/db/v1/part-0", b"a\t1\n")
+    found = source("sessions://root")
+    with pytest.raises(SourceError, match="session expired"):
+        found.databases()
+    assert found.databases().names == ("db",)
+    assert found.databases().names == ("db",)
+    assert len(made) == 2
+
+
+def test_reading_that_is_refused_names_the_file(store, memory):
+    """And is no change."""
+
+    class Broken:
+        seek = close = lambda self, *_: None
+
+        def read(self, size):
+            """Breaks off."""
+            raise OddError("reset by peer")
+
+    store("breaks", open=lambda self, path, mode, **options: Broken())
+    memory.pipe("/root/db/v1/part-0", b"a\t1\n")
+    found = source("breaks://root")
+    version = found.version("db", "v1")
+    with (
+        pytest.raises(StorageError, match="breaks://root/db/v1/part-0: cannot be read: reset by peer"),
+        SourceReader(found._files, version.files[0]) as reader,
+    ):
+        reader.read_at(0, 1)
+
+
+def test_too_many_entries_are_refused(monkeypatch, memory):
+    """Of a directory of any store."""
+    monkeypatch.setattr(module, "MOST_ENTRIES", 3)
+    for number in range(4):
+        memory.pipe(f"/root/db/v1/part-{number}", b"")
+    with pytest.raises(SourceError, match=r"memory://root/db/v1: cannot be read: more than .* entries"):
+        source().version("db", "v1")
+
+
+@pytest.mark.parametrize(
+    ("info", "kind", "size_bytes", "modified_ns", "tag"),
+    [
+        ({"type": "file", "size": 3, "ETag": '"abc"', "LastModified": datetime(2024, 1, 1, 0, 0, 1, 500, tzinfo=UTC)},
+         "file", 3, 1_704_067_201_000_000_000, "abc"),
+        ({"type": "file", "size": 3, "mtime": 1.5}, "file", 3, 1_500_000_000, ""),
+        ({"type": "file", "size": 0, "updated": "2024-01-01T00:00:01.000Z", "generation": 7},
+         "file", 0, 1_704_067_201_000_000_000, "7"),
+        ({"type": "file", "size": 3, "created": datetime(2024, 1, 1)},  # noqa: DTZ001  # Some stores tell no zone.
+         "file", 3, 1_704_067_200_000_000_000, ""),
+        ({"type": "file", "size": 3, "mtime": "yesterday"}, "file", 3, 0, ""),
+        ({"type": "directory", "size": None}, "directory", 0, 0, ""),
+        ({"type": "link", "size": 1}, "other", 1, 0, ""),
+    ],
+)  # fmt: skip
+def test_what_stores_tell_of_a_file(info, kind, size_bytes, modified_ns, tag):
+    """In their own words each; times by the second where there is a tag."""
+    entry = module._entry("/root/db/v1/x", {"name": "/root/db/v1/x", **info})
+    assert (entry.name, entry.kind, entry.size_bytes, entry.modified_ns, entry.tag) == (
+        "x", kind, size_bytes, modified_ns, tag,
+    )  # fmt: skip
+
+
+def test_a_store_that_tells_no_size_is_refused():
+    """There is no telling then when a file is whole."""
+    with pytest.raises(OSError, match="does not tell its size"):
+        module._entry("/x", {"name": "/x", "type": "file", "size": None})
+
+
+def test_reading_goes_on_where_the_store_stops_short(store, memory):
+    """A read may return less than it was asked for."""
+    data = random.Random(1).randbytes(1_000)
+
+    class Dribble:
+        at = 0
+
+        def seek(self, offset):
+            """Moves."""
+            self.at = offset
+
+        def read(self, size):
+            """Seven bytes at most."""
+            part = data[self.at : self.at + min(size, 7)]
+            self.at += len(part)
+            return part
+
+        def close(self):
+            """Nothing to do."""
+
+    store("dribbles", open=lambda self, path, mode, **options: Dribble())
+    memory.pipe("/root/x", data)
+    files = RemoteFiles(RemoteRoot("dribbles://root", {}))
+    descriptor = files.open("dribbles://root/x")
+    assert files.pread(descriptor, 900, 50) == data[50:950]
+    assert files.pread(descriptor, 900, 950) == data[950:]
+    files.close(descriptor)
+
+
+def test_the_root_alone_decides_what_is_read_with(tmp_path):
+    """A path is this machine's, whatever the options are."""
+    found = Source.open(str(tmp_path), RealFiles(), {"key": "x"})
+    assert found.remote is None
+    assert found.root == str(Path(tmp_path))

@@ -1,0 +1,103 @@
+"""The seam's real side: what it does beyond passing calls on."""
+
+import os
+import time
+
+from gossipkv.environment import seam
+from gossipkv.environment.real_files import RealClock, RealFiles
+from gossipkv.environment.seam import READ_WRITE_NEW
+
+
+def test_a_short_write_is_continued(tmp_path, monkeypatch):
+    """The system may take a part."""
+    sizes = []
+
+    def short(descriptor, data, offset, write=os.pwrite):
+        sizes.append(len(data))
+        return write(descriptor, data[:3], offset)
+
+    monkeypatch.setattr(seam.os, "pwrite", short)
+    files = RealFiles()
+    descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
+    files.pwrite(descriptor, memoryview(b"0123456789").cast("H"), 1)
+    files.close(descriptor)
+    assert (tmp_path / "a").read_bytes() == b"\x000123456789"
+    assert sizes == [10, 7, 4, 1]
+
+
+def test_a_short_read_is_continued(tmp_path, monkeypatch):
+    """Up to the end of the file."""
+    (tmp_path / "a").write_bytes(b"0123456789")
+    monkeypatch.setattr(
+        seam.os, "pread", lambda descriptor, size, offset, read=os.pread: read(descriptor, min(size, 3), offset)
+    )
+    files = RealFiles()
+    descriptor = files.open(tmp_path / "a")
+    assert files.pread(descriptor, 8, 1) == b"12345678"
+    assert files.pread(descriptor, 100, 8) == b"89"
+    assert files.pread(descriptor, 100, 10) == b""
+    files.close(descriptor)
+
+
+def test_descriptors_are_not_inherited(tmp_path):
+    """A child of a node holds none of its files, and not its lock."""
+    files = RealFiles()
+    descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
+    assert not os.get_inheritable(descriptor)
+    files.close(descriptor)
+
+
+def test_a_map_outlives_its_descriptor(tmp_path):
+    """And its file's name."""
+    (tmp_path / "a").write_bytes(b"hello world")
+    files = RealFiles()
+    descriptor = files.open(tmp_path / "a")
+    mapped = files.map(descriptor, 5)
+    files.close(descriptor)
+    files.unlink(tmp_path / "a")
+    with memoryview(mapped) as view:
+        assert view.readonly
+        assert bytes(view) == b"hello"
+
+
+def test_an_entry_that_goes_while_it_is_listed_is_passed_over(tmp_path, monkeypatch):
+    """Directories change."""
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+
+    class Gone:
+        name = "gone"
+
+        def stat(self, *, follow_symlinks):
+            """It was there a moment ago."""
+            raise FileNotFoundError
+
+    class Listing(list):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+    with os.scandir(tmp_path) as found:
+        entries = Listing([*found, Gone()])
+    monkeypatch.setattr(seam.os, "scandir", lambda _: entries)
+    assert [entry.name for entry in RealFiles().list_directory(tmp_path)] == ["a", "b"]
+
+
+def test_kinds_are_told_apart(tmp_path):
+    """Links are not followed."""
+    (tmp_path / "file").touch()
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "other")
+    entries = RealFiles().list_directory(tmp_path)
+    assert [entry.kind for entry in entries] == [entry.name for entry in entries]
+    assert [RealFiles().stat(tmp_path / entry.name) for entry in entries] == entries
+
+
+def test_the_clocks_are_the_systems():
+    """One that only goes forward, one that people read."""
+    clock = RealClock()
+    assert clock.monotonic_ns() <= clock.monotonic_ns()
+    assert abs(clock.wall_ms() - time.time() * 1000) < 60_000

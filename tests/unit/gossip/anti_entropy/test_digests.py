@@ -1,0 +1,175 @@
+"""What two nodes find out about each other's knowledge."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from gossipkv.gossip.anti_entropy.answers import Letters
+from gossipkv.gossip.anti_entropy.digests import FIRST, LAST
+from gossipkv.gossip.member import Member, State
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Digest
+from gossipkv.gossip.profile import LAN
+from tests.unit.gossip.tree.linked import ROOM, START_MS, Link, Node, member, pair
+
+
+def knowledge(node: Node, most_bytes: int = 1000) -> list[Digest]:
+    """A node's digest, as another gets it."""
+    sent = node.exchange._knowledge.digest(most_bytes, node.link.now_ms)
+    assert all(len(part) <= most_bytes for part in sent)
+    found = [part for one in sent for part in messages.read_parts(one, 0)]
+    assert all(isinstance(part, Digest) for part in found)
+    return [part for part in found if isinstance(part, Digest)]
+
+
+def test_a_digest_of_a_thousand_nodes_in_chunks() -> None:
+    """Each fits a packet; together they cover every id once, so that one that is lost costs only itself."""
+    link = Link()
+    node = link.node("me")
+    for number in range(999):
+        node.on_record(member(f"n{number}"), now_ms=link.now_ms)
+    digests = knowledge(node, ROOM)
+    assert 11 <= len(digests) <= 15
+    assert (digests[0].first, digests[-1].last) == (FIRST, LAST)
+    for one, two in itertools.pairwise(digests):
+        assert int.from_bytes(one.last, "big") + 1 == int.from_bytes(two.first, "big")
+    for one in digests:
+        assert all(one.first <= known.id <= one.last for known in one.known)
+    assert sorted(known.id for one in digests for known in one.known) == sorted(one.id for one in node.members)
+
+
+def test_what_a_lost_chunk_leaves_out_is_not_unknown() -> None:
+    """Only what a range says is compared."""
+    link = Link()
+    one, two = link.node("one"), link.node("two")
+    for node in (one, two):
+        for number in range(100):
+            node.on_record(member(f"n{number}"), now_ms=link.now_ms)
+    some = knowledge(one, 500)[1:3]
+    found = two.exchange._knowledge.compare(some, link.now_ms)
+    assert (found.records, found.branches, found.wanted) == ([], [], [])
+    everything = two.exchange._knowledge.compare(knowledge(one, 500), link.now_ms)
+    assert [record.name for record in everything.records] == ["two"]
+    assert [known.id for known in everything.wanted] == [one.id]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "told", "wanted"),
+    [
+        (member("zoe"), member("zoe"), False, False),
+        (member("zoe", 2), member("zoe", 1, 9), True, False),
+        (member("zoe", 1, 1), member("zoe", 1, 2), False, True),
+        (member("zoe"), member("zoe", state=State.SUSPECT), False, False),
+        (member("zoe", state=State.DEAD), member("zoe", state=State.SUSPECT), True, False),
+        (member("zoe", state=State.DEAD), member("zoe", 1, 1), False, True),
+        (member("zoe", state=State.LEFT), member("zoe", 1, 5), True, False),
+        (None, member("zoe", state=State.DEAD), False, True),
+        (member("zoe", state=State.DEAD), None, True, False),
+    ],
+)
+def test_who_tells_whom(mine: Member | None, theirs: Member | None, told: bool, wanted: bool) -> None:
+    """The larger rank is told; a suspicion is no news here."""
+    link, one, two = pair()
+    for node, known in ((one, mine), (two, theirs)):
+        if known is not None:
+            node.on_record(known, now_ms=link.now_ms)
+    found = one.exchange._knowledge.compare(knowledge(two), link.now_ms)
+    assert ([record.name for record in found.records] == ["zoe"]) is told
+    assert ([known.id for known in found.wanted] == [member("zoe").id]) is wanted
+
+
+def test_what_will_be_forgotten_soon_is_not_told() -> None:
+    """Else a dead one goes in circles for ever, since nodes forget at different times."""
+    link, one, two = pair()
+    one.on_record(member("zoe", state=State.DEAD), now_ms=link.now_ms)
+    link.pass_time(LAN.dead_retention_ms - 60_000)
+    assert not two.exchange._knowledge.compare(knowledge(one), link.now_ms).wanted
+    old = Digest(FIRST, LAST, (one.exchange._knowledge.known(member("zoe").id, link.now_ms),))
+    assert not two.exchange._knowledge.compare([old], link.now_ms).wanted
+    assert not one.exchange._knowledge.compare(knowledge(two), link.now_ms).records
+
+
+def test_no_id_is_compared_twice_in_a_message() -> None:
+    """Of digests that overlap the first counts: else a few bytes that pack well are compared with all members each."""
+    link, one, two = pair()
+    one.on_record(member("zoe"), now_ms=link.now_ms)
+    one.tree.publish("a/b", b"")
+    strange = two.exchange._knowledge.known(member("ann").id, link.now_ms)
+    middle = b"\x7f" + LAST[1:]
+    message = [
+        Digest(FIRST, middle, ()),
+        Digest(LAST, FIRST, (strange,)),
+        Digest(FIRST, LAST, ()),
+        Digest(middle, LAST, (strange,)),
+        Digest(b"\x80" + FIRST[1:], LAST, ()),
+        Digest(LAST, LAST, ()),
+    ]
+    found = one.exchange._knowledge.compare(message * 50, link.now_ms)
+    assert sorted(record.id for record in found.records) == sorted(known.id for known in one.members)
+    assert [owner for owner, *_ in found.branches] == [one.id]
+    assert not found.wanted
+
+
+def test_a_digest_says_nothing_of_ids_outside_its_range() -> None:
+    """Else many small digests could speak of one id again and again."""
+    link, one, two = pair()
+    known = two.exchange._knowledge.known(two.id, link.now_ms)._replace(id=b"\x80" * 8, epoch=3)
+    narrow = [Digest(at, at, (known,)) for at in (bytes([first]) * 8 for first in range(0x70, 0x90))]
+    assert [want.id for want in one.exchange._knowledge.compare(narrow, link.now_ms).wanted] == [known.id]
+
+
+def test_one_want_of_an_id_counts() -> None:
+    """The last of those in a message: a datagram has room for two hundred of one branch."""
+    _, one, two = pair()
+    for path in ("a/b", "a/c", "a/d"):
+        one.tree.publish(path, b"")
+    wanted = [two.exchange._knowledge.known(one.id, START_MS)._replace(epoch=1, version=at) for at in (0, 1, 2) * 50]
+    found = one.exchange._knowledge.newer(wanted, START_MS)
+    assert (found.records, found.branches, found.wanted) == ([], [(one.id, 1, 2)], [])
+
+
+def test_one_record_of_an_id_is_contradicted() -> None:
+    """However often it was sent: what this node says instead is told once."""
+    _, one, two = pair()
+    other = two.me._replace(uuid=b"u" * 16)
+    assert list(one.exchange._knowledge.disbelieved([other, one.me, two.me, other] * 50)) == [two.me]
+
+
+def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
+    """Told around a ring a thousand times: what was heard long ago stays so, and no dead one runs out early."""
+    link, one, two = pair()
+    for node in (one, two):
+        node.on_record(member("zoe"), now_ms=link.now_ms)
+        node.on_record(member("ded", state=State.DEAD), now_ms=link.now_ms)
+    link.pass_time(500)
+    for _ in range(1000):
+        link.pass_time(317)
+        for digest in knowledge(one):
+            for known in digest.known:
+                if known.id != two.id:
+                    two.on_age(known, now_ms=link.now_ms)
+        one, two = two, one
+    for node in (one, two):
+        assert node.members.peers[member("zoe").id].heard_ms == START_MS
+        assert node.members.peers[member("ded").id].since_ms == START_MS
+
+
+def test_letters_are_few_and_full() -> None:
+    """What does not fit into so many is refused as a whole; what fits is in order."""
+    letters = Letters(10, 2)
+    assert letters.add([b"aaaa", b"bbbbbb"])
+    assert not letters.add([b"cccccccc", b"dddd"])
+    assert letters.add([b"eeeeeeee"])
+    assert not letters.add([b"fff"])
+    assert letters.add([b"gg"])
+    assert not letters.add([b"h" * 11])
+    assert letters.bodies == [[b"aaaa", b"bbbbbb"], [b"eeeeeeee", b"gg"]]
+
+
+def test_letters_draw_no_more_than_fits() -> None:
+    """Of what is endless, as many parts as there are messages, and the first that has no room."""
+    drawn = iter(range(100))
+    assert not Letters(10, 4).add(b"%10d" % number for number in drawn)
+    assert next(drawn) == 5

@@ -1,0 +1,465 @@
+"""Two nodes that know different things, and how they become equal."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from gossipkv.gossip.anti_entropy.answers import DATAGRAMS
+from gossipkv.gossip.anti_entropy.exchange import LONGEST_PAUSE_MS, MOST_ASKED, PAUSE_MS
+from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.compression import pack, unpack
+from gossipkv.gossip.packets.fields import Malformed
+from gossipkv.gossip.packets.messages import MORE, REPLY, Delta, Head, Known, Want
+from gossipkv.gossip.profile import LAN
+from gossipkv.gossip.tree.branch import Branch
+from gossipkv.gossip.tree.limits import TreeLimits
+from tests.unit.gossip.tree.linked import START_MS, Link, Node, address_of, equal, member, pair
+
+STILL_MS = 5000
+
+
+def compare(one: Node, two: Node) -> None:
+    """`one` hears another hash, and both have been still."""
+    for _ in range(2):  # The first look begins the time of being still.
+        one.exchange.differs(two.me.address, now_ms=one.link.now_ms)
+        one.link.pass_time(STILL_MS)
+    one.link.run()
+
+
+def fill(node: Node, keys: int, value: bytes = b"x" * 20) -> None:
+    """Publish much."""
+    for number in range(keys):
+        node.tree.publish(f"partitions/geo/2026/{number:05}@{node.me.address}", value)
+
+
+def many(link: Link, node: Node, count: int) -> None:
+    """Let a node know many others."""
+    for number in range(count):
+        node.on_record(member(f"n{number}"), now_ms=link.now_ms)
+
+
+def test_both_become_equal_in_three_datagrams() -> None:
+    """A digest, what it lacks and a want, what is wanted."""
+    link, one, two = pair()
+    one.on_record(member("ann"), now_ms=link.now_ms)
+    two.on_record(member("ben"), now_ms=link.now_ms)
+    fill(one, 3)
+    fill(two, 4)
+    link.sent.clear()
+    compare(one, two)
+    assert equal([one, two])
+    assert one.view() == two.view()
+    assert len(one.view()) == 7
+    assert len(link.sent) <= 4
+    assert not link.asked
+
+
+def test_nothing_is_said_while_news_are_on_their_way() -> None:
+    """Rumours take their time to everybody; until then a difference means nothing."""
+    link, one, two = pair()
+    fill(one, 1)
+    one.exchange.differs(two.me.address, now_ms=link.now_ms)
+    link.pass_time(400)
+    one.exchange.differs(two.me.address, now_ms=link.now_ms)
+    assert not link.sent
+    fill(one, 2)
+    link.pass_time(400)
+    one.exchange.differs(two.me.address, now_ms=link.now_ms)
+    assert not link.sent
+    link.pass_time(600)
+    one.exchange.differs(two.me.address, now_ms=link.now_ms)
+    assert len(link.sent) == 1
+
+
+def test_where_something_always_changes_it_does_not_wait_for_ever() -> None:
+    """Five seconds without an exchange are enough."""
+    link, one, two = pair()
+    one.exchange._last_ms = link.now_ms
+    for number in range(60):
+        one.tree.publish("k", bytes([number]))
+        link.pass_time(100)
+        one.exchange.differs(two.me.address, now_ms=link.now_ms)
+    assert len(link.sent) == 1
+
+
+@pytest.mark.parametrize(("answered", "longest_ms"), [(True, LONGEST_PAUSE_MS), (False, PAUSE_MS)])
+def test_a_node_begins_one_exchange_a_second_and_fewer_when_they_change_nothing(
+    answered: bool, longest_ms: int
+) -> None:
+    """A suspicion that runs looks different for many seconds; what was lost on the way is tried again as soon."""
+    link, one, two = pair()
+    fill(one, 1)
+    times = []
+    for _ in range(600):
+        link.pass_time(100)
+        before = len(link.sent) + len(link.waiting)
+        one.exchange.differs(two.me.address, now_ms=link.now_ms)
+        if len(link.sent) + len(link.waiting) > before:
+            times.append(link.now_ms)
+        link.waiting.clear()  # All lost.
+        one.exchange._asked.clear()
+        one.exchange._was_answered = answered
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert gaps[0] >= PAUSE_MS
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == longest_ms
+
+
+def test_a_branch_larger_than_a_few_datagrams_comes_over_tcp() -> None:
+    """500 keys: named by a HEAD, asked for alone, packed."""
+    link, one, two = pair()
+    fill(one, 500)
+    compare(two, one)
+    assert equal([one, two])
+    assert len(two.view()) == 500
+    assert len(link.asked) == 1
+    assert link.asked[0][0] < 100
+    assert link.asked[0][1] < 12_000
+    assert sum(link.sent) < 500
+
+
+def test_large_branches_both_ways() -> None:
+    """What the other lacks does not keep this node from asking for the rest of what it lacks itself."""
+    link, one, two = pair(limits=TreeLimits(max_entry_bytes=32_000))
+    for node in (one, two):
+        fill(node, 700, Random(node.me.name).randbytes(30_000))
+    for _ in range(4):
+        for node, other in ((one, two), (two, one)):
+            node.exchange._request(other.me.address, node.exchange.request(now_ms=link.now_ms))
+            link.run()
+    assert equal([one, two])
+    assert len(one.view()) == 1400
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_branch_larger_than_one_reply_comes_in_several(*, cut: bool) -> None:
+    """What has arrived is kept, and the rest asked for, at once or when a broken connection is tried again."""
+    link, one, two = pair(limits=TreeLimits(max_branch_keys=20_000, max_entry_bytes=32_000))
+    fill(one, 700, Random(1).randbytes(30_000))
+    two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
+    link._deliver(*link.waiting.pop(0))
+    assert not two.view()
+    assert two.tree.size_bytes > 500_000
+    if cut:
+        link.tcp = False
+        link.run()
+        link.tcp = True
+        assert not two.view()
+        two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
+    link.run()
+    assert len(two.view()) == 700
+    assert equal([one, two])
+    assert len(link.asked) > 3
+
+
+def test_who_sends_the_same_again_is_not_asked_for_ever() -> None:
+    """A reply that says there is more, and brings nothing more."""
+    link, one, two = pair()
+    fill(one, 10)
+    parts = b"".join(one.tree.deltas(one.id, 0, 0, part_bytes=200))
+    cut = parts[: 3 + int.from_bytes(parts[1:3], "big")]
+    for _ in range(5):
+        link.waiting.clear()
+        two.exchange.answered(one.me.address, pack(one.id, bytes(8), REPLY | MORE, cut), now_ms=link.now_ms)
+        if not link.waiting:
+            return
+    raise AssertionError("it asks again and again")
+
+
+def test_a_head_is_asked_about_once() -> None:
+    """Whoever says it first is asked; the others are not, for a moment."""
+    link, one, two = pair()
+    three = link.node("three")
+    fill(one, 40)
+    head = one.tree.head(one.id)
+    for source in (one, three, one):
+        two.exchange.on_head(head, source.me.address, now_ms=link.now_ms)
+    assert len(link.sent) == 1
+    link.run()
+    assert len(two.view()) == 40
+    two.exchange.on_head(head, one.me.address, now_ms=link.now_ms + 10_000)
+    assert not link.waiting
+
+
+def test_a_gap_is_asked_about() -> None:
+    """A change whose predecessor was lost."""
+    link, one, two = pair()
+    one.tree.publish("k/1")
+    while one.tree.rumours.take(1000, 8):
+        pass
+    one.tree.publish("k/2")
+    one.tell(two)
+    link.run()
+    assert one.view() == two.view()
+    assert len(two.view()) == 2
+
+
+def test_a_change_of_an_unknown_owner_brings_the_owner() -> None:
+    """Its record comes with its branch."""
+    link, one, two = pair()
+    zoe = link.node("zoe")
+    one.knows(zoe)
+    zoe.tree.publish("k/1")
+    zoe.tell(one)
+    link.run()
+    one.tell(two)
+    link.run()
+    assert two.members.get(zoe.id) is not None
+    assert [name for _, name, _ in two.view()] == ["zoe"]
+
+
+def test_a_join_is_one_request() -> None:
+    """Who knows nobody gets everything, ages too, and is known afterwards with what it publishes."""
+    link = Link()
+    old = link.node("old")
+    many(link, old, 200)
+    old.on_record(member("ded", state=State.DEAD), now_ms=link.now_ms)
+    fill(old, 300)
+    link.pass_time(3_600_000)
+    new = link.node("new", epoch=4)
+    new.tree.publish("k/new")
+    new.exchange._request(old.me.address, new.exchange.request(now_ms=link.now_ms))
+    link.run()
+    assert equal([old, new])
+    assert len(new.view()) == len(old.view()) == 301
+    assert len(link.asked) == 2
+    assert new.members.peers[member_id("n7")].heard_ms == START_MS - 1000  # Rounded so that it is not too young.
+    assert new.members.peers[member_id("ded")].since_ms == START_MS
+    assert not new.tree.rumours.take(1000, 8)[1:]  # It tells its own, and not what everybody knows.
+
+
+def test_ages_come_with_what_they_are_of() -> None:
+    """In however many datagrams: a member of whom nobody has heard for an hour is not heard of just now."""
+    link = Link()
+    one, two = link.node("one"), link.node("two")
+    many(link, one, 45)
+    link.pass_time(3_600_000)
+    one.knows(two)
+    two.exchange._begin(one.me.address, link.now_ms)
+    link.run()
+    ages = {link.now_ms - two.members.peers[member_id(f"n{number}")].heard_ms for number in range(45)}
+    assert ages == {3_601_000}
+
+
+def test_large_clusters_compare_over_tcp() -> None:
+    """A digest of a thousand is no matter for datagrams; while TCP does not work it is."""
+    link = Link()
+    one, two = link.node("one"), link.node("two")
+    for node in (one, two):
+        many(link, node, 998)
+    fill(one, 5)
+    compare(two, one)
+    assert equal([one, two])
+    assert not link.sent
+    assert sum(map(sum, link.asked)) < 20_000
+    link.tcp = False
+    fill(one, 9)
+    compare(two, one)
+    assert not equal([one, two])
+    compare(two, one)
+    assert equal([one, two])
+    assert 12 <= len(link.sent) <= 16
+
+
+def test_tcp_follows_when_datagrams_did_not_help() -> None:
+    """They may be too large for the way, or dropped."""
+    link, one, two = pair()
+    fill(one, 2)
+    link.loss = 1.0
+    compare(two, one)
+    assert not equal([one, two])
+    compare(two, one)
+    assert equal([one, two])
+    assert link.asked
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_equal_views_whatever_the_link_does(seed: int) -> None:
+    """Loss, doubling, shuffling; withdrawals, bursts; some die: in the end all that live see the same."""
+    link = Link(seed)
+    random = link.random
+    nodes = [link.node(f"n{number}") for number in range(6)]
+    nodes[0].knows(*nodes[1:])
+    for node in nodes[1:]:
+        node.knows(nodes[0])
+    link.loss, link.doubled, link.shuffled = random.random() * 0.5, random.random() * 0.3, True
+    for _ in range(60):
+        node = random.choice(nodes)
+        for _ in range(random.choice([1, 1, 3, 40])):
+            path = f"k/{random.randrange(60)}"
+            if random.random() < 0.6:
+                node.tree.publish(path, bytes(random.randrange(200)))
+            else:
+                node.tree.withdraw(path)
+        for other in nodes:
+            other.tell(random.choice([one for one in nodes if one is not other]))
+            other.ping(random.choice([one for one in nodes if one is not other]))
+        link.pass_time(random.choice([200, 2000]))
+        link.run()
+    link.loss = 0.0
+    link.settle(rounds=60)
+    assert len({tuple(node.view()) for node in nodes}) == 1
+    truth = sorted((path, node.me.name, value) for node in nodes for path, value in node.tree.published().items())
+    assert nodes[0].view() == truth
+
+
+def test_a_digest_for_who_has_everything_is_answered_with_nothing() -> None:
+    """Not even an empty datagram."""
+    link, one, two = pair()
+    compare(one, two)
+    assert len(link.sent) == 1
+
+
+def test_only_the_hash_is_said_unasked() -> None:
+    """Now and then to somebody, whom it makes begin if that is news."""
+    link, one, two = pair()
+    one.exchange.start(now_ms=link.now_ms)
+    for _ in range(200):
+        link.pass_time(LAN.exchange_interval_ms // 10)
+        one.timers.run(link.now_ms)
+        link.run()
+    assert 15 <= len(link.sent) <= 27
+    assert set(link.sent) == {messages.SYNC_BYTES}
+    fill(one, 1)
+    link.pass_time(2 * LAN.exchange_interval_ms)
+    one.timers.run(link.now_ms)
+    link.run()
+    assert equal([one, two])
+
+
+def test_a_refused_branch_is_no_difference() -> None:
+    """What does not fit is not offered again and again."""
+    link = Link()
+    one, two = link.node("one"), link.node("two", limits=TreeLimits(max_branch_keys=10))
+    one.knows(two)
+    two.knows(one)
+    fill(one, 5)
+    compare(one, two)
+    fill(one, 20)
+    compare(one, two)
+    compare(one, two)
+    assert equal([one, two])
+    assert len(two.view()) == 5
+    for number in range(15):
+        one.tree.withdraw(f"partitions/geo/2026/{number:05}@{one.me.address}")
+    compare(two, one)  # Which finds that it goes on behind what is here.
+    compare(two, one)
+    assert one.view() == two.view()
+
+
+def test_an_evicted_branch_comes_back_when_its_owner_does() -> None:
+    """It was dead here and made room for the living."""
+    link, one, two = pair()
+    fill(one, 3)
+    compare(one, two)
+    two.on_record(member("one", state=State.DEAD), now_ms=link.now_ms)
+    two.tree._branches[one.id].evict()
+    one.me = one.members.own = member("one", incarnation=1)
+    one.tree.on_member(one.me)
+    one.exchange.touch(one.id, now_ms=link.now_ms)
+    two.on_record(one.me, now_ms=link.now_ms)
+    assert two.view() == []
+    compare(one, two)
+    assert one.view() == two.view() != []
+
+
+def test_a_node_that_lost_its_disk_hears_of_its_past() -> None:
+    """In the same epoch under another uuid: a digest does not show it, its own record does."""
+    link, one, two = pair()
+    fill(two, 3)
+    compare(one, two)
+    lost = link.node("two")
+    lost.me = lost.members.own = two.me._replace(uuid=b"new".ljust(16, b"."))
+    lost.tree.on_member(lost.me)
+    lost.knows(one)
+    fill(lost, 3)
+    assert lost.exchange.state_hash != one.exchange.state_hash
+    lost.exchange._request(one.me.address, lost.exchange.request(now_ms=link.now_ms))
+    link.run()
+    assert two.me in lost.heard
+
+
+def test_few_requests_at_once() -> None:
+    """To few, and one to each; an answer makes room."""
+    link, one, two = pair()
+    for number in range(20):
+        one.exchange._request(address_of(f"n{number % 10}"), b"")
+    assert len(link.waiting) == MOST_ASKED
+    one.exchange.answered(address_of("n0"), None, now_ms=link.now_ms)
+    one.exchange._request(two.me.address, b"")
+    assert len(link.waiting) == MOST_ASKED + 1
+
+
+def test_a_small_packet_brings_few_large_ones() -> None:
+    """Who sends an empty digest from a forged address makes nobody flood: a few datagrams, then a flag."""
+    link, one, _ = pair()
+    many(link, one, 500)
+    fill(one, 300)
+    empty = messages.sync(b"stranger", bytes(8), 0) + messages.digest(bytes(8), b"\xff" * 8, ())
+    link.sent.clear()
+    one.exchange.receive(empty, address_of("x"), now_ms=link.now_ms)
+    assert len(link.sent) <= DATAGRAMS + 1
+
+
+def test_a_datagram_has_few_branches_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are asked for, many times each: the small ones come, of the large ones two are looked at, all are named."""
+    link, one, two = pair()
+    large = [link.node(f"large{number}") for number in range(6)]
+    small = [link.node(f"small{number}") for number in range(3)]
+    for node, keys in [(node, 3000) for node in large] + [(node, 3) for node in small]:
+        fill(node, keys, b"")
+        one.knows(node)
+        one.exchange.answered(
+            node.me.address,
+            node.exchange.reply(one.exchange.request(now_ms=START_MS), now_ms=START_MS),
+            now_ms=START_MS,
+        )
+    looked_at: list[int] = []
+    changes = Branch.changes
+    monkeypatch.setattr(Branch, "changes", lambda branch, since: looked_at.append(since) or changes(branch, since))
+    wanted = [messages.known(Known(node.id, State.ALIVE, 0, 1, 1, 0)) for node in large + small]
+    link.waiting.clear()
+    want = messages.sync(two.id, bytes(8), REPLY) + messages.want(wanted * 8)
+    one.exchange.receive(want, two.me.address, now_ms=START_MS)
+    assert len(looked_at) == len(small) + 2
+    sent = [part for _, _, message in link.waiting for part in messages.read_parts(message, messages.SYNC_BYTES)]
+    assert {part.owner for part in sent if isinstance(part, Delta)} == {node.id for node in small}
+    assert {part.owner for part in sent if isinstance(part, Head)} == {node.id for node in large}
+    assert len(sent) == len(large) + len(small)
+
+
+def test_heads_of_one_branch_are_asked_about_once() -> None:
+    """A datagram under the flag MORE that names it many times brings one want."""
+    link, one, two = pair()
+    heads = [messages.head(Head(two.id, 1, version)) for version in range(9, 109)]
+    link.waiting.clear()
+    message = messages.sync(two.id, bytes(8), REPLY | MORE) + b"".join(heads)
+    one.exchange.receive(message, two.me.address, now_ms=START_MS)
+    [(_, _, request)] = link.waiting
+    [want] = messages.read_parts(unpack(request[1:]), 0)
+    assert isinstance(want, Want)
+    assert [known.id for known in want.known] == [two.id]
+
+
+@pytest.mark.parametrize("flags", [0, REPLY, MORE, REPLY | MORE])
+def test_garbage_is_malformed(flags: int) -> None:
+    """Cut anywhere: read or refused, and nothing of a message that is not whole is believed."""
+    link, one, two = pair()
+    parts = messages.record(member("zoe")) + messages.want(
+        [messages.known(messages.Known(two.id, State.ALIVE, 0, 1, 0, 0))]
+    )
+    for message, hear in (
+        (messages.sync(two.id, bytes(8), flags) + parts, one.exchange.receive),
+        (pack(two.id, bytes(8), flags, parts * 30), lambda cut, _, now_ms: one.exchange.reply(cut, now_ms=now_ms)),
+    ):
+        for cut in range(1, len(message)):
+            try:
+                hear(message[:cut], two.me.address, now_ms=link.now_ms)
+            except Malformed:
+                continue
+    with pytest.raises(Malformed):
+        one.exchange.receive(pack(two.id, bytes(8), flags, parts * 30), two.me.address, now_ms=link.now_ms)

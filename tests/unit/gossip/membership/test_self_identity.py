@@ -1,0 +1,380 @@
+"""Names: restarted, lost, moved, copied, claimed twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State, member_id
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.profile import LAN
+from tests.unit.gossip.links import Link, Node, all_alive
+
+SECOND_MS = 1000
+
+
+def again(link: Link, node: Node, *, epoch: int, port: int | None = None, uuid: bytes | None = None) -> Node:
+    """The same name once more; not started."""
+    port = node.address.port if port is None else port
+    return link.node(node.me.name, epoch=epoch, port=port, uuid=uuid or node.me.uuid)
+
+
+def epochs(nodes: list[Node], name: str) -> set[tuple[str, int, Address]]:
+    """What they know of a name."""
+    known = [node.core.members.get(member_id(name)) for node in nodes]
+    return {(one.state.name, one.epoch, one.address) for one in known if one is not None}
+
+
+def test_restarted_at_once_at_the_same_address():
+    """Killed and started within a second: one member, of the new epoch, and nobody was found dead."""
+    link = Link()
+    nodes = link.cluster(6)
+    link.kill(nodes[5])
+    link.run(500)
+    newer = link.start(again(link, nodes[5], epoch=2), nodes[0])
+    assert link.run(2 * SECOND_MS, lambda: epochs(nodes[:5], "n05") == {("ALIVE", 2, newer.address)})
+    assert newer.core.members.own.epoch == 2
+    link.run(30 * SECOND_MS)
+    assert all_alive([*nodes[:5], newer])
+
+
+def test_restarted_at_once_at_another_address():
+    """The old address does not answer, so what is said of it was this node's own past."""
+    link = Link()
+    nodes = link.cluster(6)
+    link.kill(nodes[5])
+    link.run(200)
+    newer = link.start(again(link, nodes[5], epoch=2, port=9999), nodes[0])
+    assert link.run(3 * SECOND_MS, lambda: epochs(nodes[:5], "n05") == {("ALIVE", 2, newer.address)})
+    assert newer.stopped is None
+
+
+def test_restarted_where_the_old_address_is_silent():
+    """The same when the old address swallows everything: asked twice, then taken for the past."""
+    link = Link()
+    nodes = link.cluster(6)
+    link.freeze(nodes[5])
+    newer = link.start(again(link, nodes[5], epoch=2, port=9999), nodes[0])
+    assert link.run(5 * SECOND_MS, lambda: epochs(nodes[:5], "n05") == {("ALIVE", 2, newer.address)})
+
+
+@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD, State.LEFT])
+def test_a_lost_data_directory(state):
+    """A new uuid and epoch 1 under a name that is known with epoch 9: it takes 10, kept before it is used."""
+    link = Link()
+    nodes = link.cluster(5)
+    old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
+    link.run(2 * SECOND_MS)
+    if state is State.LEFT:
+        old.core.leave(now_ms=link.now_ms)
+        link.settle(old)
+        link.run(SECOND_MS)
+    link.kill(old)
+    if state is State.DEAD:
+        link.run(40 * SECOND_MS)
+    assert epochs(nodes, "x") == {(state.name, 9, old.address)}
+    newer = link.start(again(link, old, epoch=1, uuid=b"another uuid----"), nodes[0])
+    assert link.run(3 * SECOND_MS, lambda: epochs(nodes, "x") == {("ALIVE", 10, old.address)})
+    assert [store.epoch for store in newer.stores] == [10]
+    assert all(node.core.members.get(member_id("x")).uuid == b"another uuid----" for node in nodes)
+
+
+def test_a_new_epoch_is_kept_before_it_is_used():
+    """While the disk has not said that the epoch is safe, nobody hears of it."""
+    link = Link()
+    nodes = link.cluster(3)
+    old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
+    link.run(2 * SECOND_MS)
+    link.kill(old)
+    link.store_ms = 5000
+    link.start(again(link, old, epoch=1), nodes[0])
+    link.run(3 * SECOND_MS)
+    assert {epoch for _, epoch, _ in epochs(nodes, "x")} == {9}
+    assert link.run(4 * SECOND_MS, lambda: epochs(nodes, "x") == {("ALIVE", 10, old.address)})
+
+
+def test_a_copied_data_directory():
+    """A second node of a name and uuid, while the first runs: the second stops and names both; nobody else notices."""
+    link = Link()
+    nodes = link.cluster(6)
+    link.run(5 * SECOND_MS)
+    copy = link.start(again(link, nodes[5], epoch=2, port=9999), nodes[0])
+    assert link.run(2 * SECOND_MS, lambda: copy.stopped is not None)
+    text = str(copy.stopped.error)
+    assert "n05" in text
+    assert str(copy.address) in text
+    assert str(nodes[5].address) in text
+    assert epochs(nodes, "n05") == {("ALIVE", 1, nodes[5].address)}
+    assert nodes[5].stopped is None
+
+
+def test_nothing_of_a_copy_is_heard():
+    """What a second node of a name publishes reaches nobody before it is clear whose name it is; the first's stays."""
+    link = Link()
+    nodes = link.cluster(4)
+    nodes[3].core.tree.publish("who", b"the first")
+    link.settle(nodes[3])
+    link.run(5 * SECOND_MS)
+    copy = again(link, nodes[3], epoch=2, port=9999)
+    copy.core.tree.publish("who", b"the copy")
+    seen = set()
+    link.start(copy, nodes[0])
+    for _ in range(100):
+        link.run(50)
+        for node in nodes:
+            seen |= {entry.value for entry in node.core.tree.entries("", now_ms=link.now_ms)}
+            seen.add(len(node.core.tree.children("")))
+    assert copy.stopped is not None
+    assert seen == {b"the first", 1}
+
+
+def test_what_was_published_before_it_was_settled_is_told_then():
+    """A newcomer that has to take a higher epoch first publishes under that one."""
+    link = Link()
+    nodes = link.cluster(4)
+    link.store_ms = 700
+    old = link.start(link.node("x", epoch=9, port=9000), nodes[0])
+    link.run(2 * SECOND_MS)
+    link.kill(old)
+    newer = again(link, old, epoch=1, uuid=b"another uuid----")
+    newer.core.tree.publish("key", b"value")
+    link.start(newer, nodes[0])
+    assert link.run(3 * SECOND_MS, lambda: all(node.core.tree.children("") == ["key"] for node in nodes))
+    assert {epoch for _, epoch, _ in epochs(nodes, "x")} == {10}
+
+
+def test_a_name_given_twice_at_the_same_moment():
+    """Two new nodes of one name join at once through different nodes: exactly one of them goes on."""
+    link = Link()
+    nodes = link.cluster(6)
+    one = link.start(link.node("x", port=9001, uuid=b"1" * 16), nodes[0])
+    two = link.start(link.node("x", port=9002, uuid=b"2" * 16), nodes[3])
+    assert link.run(20 * SECOND_MS, lambda: (one.stopped is None) != (two.stopped is None))
+    left = two if one.stopped else one
+    assert link.run(10 * SECOND_MS, lambda: {where for _, _, where in epochs(nodes, "x")} == {left.address})
+    link.run(30 * SECOND_MS)
+    assert left.stopped is None
+    assert all_alive([*nodes, left])
+
+
+@pytest.mark.parametrize("connect_ms", [0, 10, 40])
+@pytest.mark.parametrize("uuids", [(b"1" * 16, b"1" * 16), (b"1" * 16, b"2" * 16), (b"2" * 16, b"1" * 16)])
+def test_two_of_a_name_that_ask_each_other(uuids, connect_ms):
+    """Two that were told to join each other, and ask before either has an answer: exactly one of them stops."""
+    where = Address("10.0.0.1", 9001), Address("10.0.0.1", 9002)
+    for later_ms in range(100):
+        link = Link(later_ms, delay_ms=20)
+        link.connect_ms = connect_ms
+        one = link.start(link.node("x", port=9001, uuid=uuids[0], epoch=5), where[1])
+        link.run(later_ms)
+        two = link.start(link.node("x", port=9002, uuid=uuids[1], epoch=5), where[0])
+        link.run(30 * SECOND_MS)
+        assert (one.stopped is None) != (two.stopped is None), later_ms
+
+
+def test_a_name_given_twice_across_a_partition():
+    """Two of one name that grew up apart: after the healing the younger stops, the elder is known everywhere."""
+    link = Link()
+    nodes = link.cluster(6)
+    left = {node.address for node in nodes[:3]} | {Address("10.0.0.1", 9001)}
+    link.cut = lambda source, to: (source in left) != (to in left)
+    elder = link.start(link.node("x", port=9001, uuid=b"1" * 16), nodes[0])
+    link.run(3 * SECOND_MS)
+    younger = link.start(link.node("x", port=9002, uuid=b"2" * 16), nodes[4])
+    link.run(60 * SECOND_MS)
+    link.cut = lambda source, to: False
+    assert link.run(60 * SECOND_MS, lambda: younger.stopped is not None)
+    assert link.run(30 * SECOND_MS, lambda: {where for _, _, where in epochs(nodes, "x")} == {elder.address})
+    assert link.run(30 * SECOND_MS, lambda: all_alive([*nodes, elder]))
+    assert elder.stopped is None
+
+
+def test_told_to_join_itself():
+    """An address to join that is one's own in disguise is nobody else, and stops nobody."""
+    link = Link()
+    node = link.start(link.node("a"))
+    link.nodes[Address("127.0.0.1", 1)] = node  # The same process by another name.
+    restarted = link.node("a", epoch=2, port=node.address.port)
+    link.nodes[Address("127.0.0.1", 1)] = restarted
+    link.start(restarted, Address("127.0.0.1", 1))
+    link.run(30 * SECOND_MS)
+    assert restarted.stopped is None
+    assert restarted.core.members.own.epoch <= 3
+    assert restarted.states() == {"a": "ALIVE"}
+
+
+def test_its_own_voice_is_nobody():
+    """A node that was told to join itself in disguise, and hears nobody else, is isolated, and stays so."""
+    link = Link()
+    other = link.start(link.node("a"))
+    node = link.nodes[Address("127.0.0.1", 1)] = link.node("b")
+    link.start(node, other, Address("127.0.0.1", 1))
+    link.run(5 * SECOND_MS)
+    assert all_alive([node, other])
+    link.kill(other)
+    link.run(5 * SECOND_MS)
+    for _ in range(300):
+        link.run(100)
+        assert node.core.isolated(now_ms=link.now_ms)
+
+
+def tell(link: Link, node: Node, part: bytes) -> None:
+    """Let a node hear something from nowhere."""
+    head = messages.gossip(member_id("nobody"))
+    node.core.receive(node.envelope.wrap(head + part), Address("10.9.9.9", 1), now_ms=link.now_ms)
+    link.settle(node)
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD])
+@pytest.mark.parametrize("incarnation", [0, 5])
+def test_refuting(state, incarnation):
+    """What is said of a live node is refuted with an incarnation above it, within the epoch."""
+    link = Link()
+    nodes = link.cluster(4)
+    own = nodes[1].core.members.own
+    tell(link, nodes[0], messages.verdict(messages.Verdict(own.id, state, incarnation, own.epoch, b"accuser-")))
+    assert link.run(3 * SECOND_MS, lambda: nodes[1].core.members.own.incarnation == incarnation + 1)
+    assert link.run(3 * SECOND_MS, lambda: all_alive(nodes))
+    assert nodes[1].core.members.own.epoch == own.epoch
+
+
+def test_being_suspected_is_a_reason_to_doubt_oneself():
+    """Who has to refute waits longer before it accuses others."""
+    link = Link()
+    node = link.cluster(3)[1]
+    own = node.core.members.own
+    tell(link, node, messages.verdict(messages.Verdict(own.id, State.SUSPECT, 0, own.epoch, b"accuser-")))
+    assert node.core._detector.awareness.score == 1
+
+
+def test_only_a_node_itself_raises_its_incarnation():
+    """What is known of another is never above what it said of itself, whatever was suspected."""
+    link = Link()
+    nodes = link.cluster(6)
+    for _ in range(5):
+        link.freeze(nodes[2])
+        link.run(5 * SECOND_MS)
+        link.thaw(nodes[2])
+        link.run(5 * SECOND_MS)
+        own = nodes[2].core.members.own
+        for node in nodes:
+            assert node.core.members.get(own.id).rank <= own.rank
+
+
+def test_left_is_not_refuted_by_the_one_who_left():
+    """After leaving a node lets others say of it what they like."""
+    link = Link()
+    nodes = link.cluster(4)
+    nodes[1].core.leave(now_ms=link.now_ms)
+    own = nodes[1].core.members.own
+    tell(link, nodes[1], messages.verdict(messages.Verdict(own.id, State.DEAD, 9, own.epoch, b"accuser-")))
+    tell(link, nodes[1], messages.record(own._replace(incarnation=4, state=State.SUSPECT)))
+    assert nodes[1].core.members.own == own
+
+
+def test_left_by_mistake():
+    """serf#359: who is said to have left and lives takes a new epoch: nobody comes back from LEFT within one."""
+    link = Link()
+    nodes = link.cluster(4)
+    own = nodes[1].core.members.own
+    tell(link, nodes[0], messages.verdict(messages.Verdict(own.id, State.LEFT, 0, own.epoch, own.id)))
+    assert link.run(5 * SECOND_MS, lambda: epochs(nodes, "n01") == {("ALIVE", own.epoch + 1, own.address)})
+
+
+def test_the_last_incarnation():
+    """When the counter is at its end a new epoch begins it anew."""
+    link = Link()
+    nodes = link.cluster(3)
+    own = nodes[1].core.members.own
+    said = messages.Verdict(own.id, State.SUSPECT, MAX_INCARNATION, own.epoch, b"accuser-")
+    tell(link, nodes[1], messages.verdict(said))
+    assert link.run(SECOND_MS, lambda: nodes[1].core.members.own.epoch == own.epoch + 1)
+
+
+def test_the_last_epoch():
+    """An epoch that nothing can follow is somebody's mistake: it is counted, and nothing breaks."""
+    link = Link()
+    nodes = link.cluster(3)
+    own = nodes[1].core.members.own
+    tell(link, nodes[1], messages.record(own._replace(epoch=MAX_EPOCH)))
+    link.run(SECOND_MS)
+    assert nodes[1].core.counters["epoch_at_its_end"] == 1
+    assert nodes[1].core.members.own.epoch == own.epoch
+
+
+def test_claims_of_one_rank_are_settled_by_something():
+    """Of two records of one rank and different places every node believes the same, in whatever order they come."""
+    link = Link()
+    known = []
+    for order in (False, True):
+        node = link.start(link.node(f"n{order}"))
+        one = Member(member_id("x"), "x", b"1" * 16, Address("10.0.0.7", 1), 3, 0, State.ALIVE)
+        two = replace_address(one, b"2" * 16, Address("10.0.0.6", 1))
+        for record in (two, one) if order else (one, two):
+            tell(link, node, messages.record(record))
+        known.append(node.core.members.get(one.id))
+    assert known[0] == known[1]
+
+
+def replace_address(record: Member, uuid: bytes, address: Address) -> Member:
+    """Another claim to the same name."""
+    return record._replace(uuid=uuid, address=address)
+
+
+def test_a_stranger_that_asks_who_is_told_nothing():
+    """WHO is answered to one of my name only."""
+    link = Link()
+    node = link.start(link.node("a"))
+    asked = messages.Who(1, b"u" * 16, 1, 0)
+    assert (
+        node.core.reply(node.envelope.wrap(messages.who(messages.WHO, member_id("b"), asked)), now_ms=link.now_ms)
+        is None
+    )
+    assert node.core.counters["not_for_me"] == 1
+    reply = node.core.reply(node.envelope.wrap(messages.who(messages.WHO, member_id("a"), asked)), now_ms=link.now_ms)
+    me = messages.read_who(node.envelope.unwrap(reply))
+    assert (me.sequence, me.uuid, me.epoch) == (1, node.me.uuid, 1)
+
+
+def test_lifeguard_off_has_no_buddy():
+    """Plain SWIM tells a suspected member nothing on its pings; it is for comparison only."""
+    plain = replace(LAN, lifeguard=False)
+    link = Link()
+    nodes = link.cluster(4, profile=plain)
+    peer = nodes[0].core._peers[nodes[1].core._id]
+    nodes[0].core._beliefs.unanswered(nodes[1].core._id, now_ms=link.now_ms)
+    nodes[0].core._rumours.remove(nodes[1].core._id)
+    assert len(nodes[0].core.laden(peer, b"head")) == 4
+
+
+@pytest.mark.parametrize("leaves_first", [False, True])
+def test_who_leaves_goes_on_leaving(leaves_first):
+    """Also when it hears of a later epoch of its name meanwhile, and keeps that: it has left in that one too."""
+    link = Link(3)
+    link.store_ms = 400
+    nodes = link.cluster(4)
+    leaver, others = nodes[1], [nodes[0], *nodes[2:]]
+    leaver.core.tree.publish("k/b")
+    link.settle(leaver)
+    link.run(3 * SECOND_MS)
+    own = leaver.core.members.own
+
+    def leave():
+        leaver.core.leave(now_ms=link.now_ms)
+        link.settle(leaver)
+
+    if leaves_first:
+        leave()
+    tell(link, leaver, messages.record(own._replace(epoch=own.epoch + 5)))
+    link.run(200)
+    if not leaves_first:
+        leave()
+    link.run(SECOND_MS)
+    assert leaver.core.members.own.state is State.LEFT
+    link.kill(leaver)
+    for _ in range(15):
+        link.run(SECOND_MS)
+        assert [node.states()["n01"] for node in others] == ["LEFT"] * 3
+        assert not any(node.core.tree.children("k") for node in others)

@@ -1,0 +1,192 @@
+"""Packets as the package has them and as the oracle has them, drawn at random, and one turned into the other."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from hypothesis import strategies as st
+
+from gossipkv.address import Address
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Change, Delta, Digest, Head, Known, Verdict, Want, Who
+from tests.oracle import packets as oracle
+
+# What the package writes ---------------------------------------------------------------------------------------------
+
+
+def write_head(name: str, fields: dict) -> bytes:
+    """The package's head of what the oracle would write."""
+    sender, *rest = fields.values()
+    if name == "PING_REQUEST":
+        rest[-1] = address_of(rest[-1])
+    if name in {"WHO", "ME"}:
+        return messages.who(getattr(messages, name), sender, Who(*rest))
+    return getattr(messages, name.lower())(sender, *rest)
+
+
+def write_part(part: messages.Part) -> bytes:
+    """The package's bytes of its own part."""
+    match part:
+        case Member():
+            return messages.record(part)
+        case Verdict():
+            return messages.verdict(part)
+        case Delta():
+            return messages.delta(part)
+        case Head():
+            return messages.head(part)
+        case Digest():
+            return messages.digest(part.first, part.last, [messages.known(one) for one in part.known])
+    assert isinstance(part, Want)
+    return messages.want([messages.known(one) for one in part.known])
+
+
+# What the package reads, in the oracle's words -----------------------------------------------------------------------
+
+
+def read_head(message: bytes) -> tuple[str, dict, int | None]:
+    """Kind, fields, where the parts begin (None: the package does not look for parts there)."""
+    name, table = next((name, table) for name, (kind, table) in oracle.HEADS.items() if kind == message[0])
+    begin: int | None = None
+    match name:
+        case "PING":
+            values, begin = messages.read_ping(message), messages.PING_BYTES
+        case "ACK":
+            values, begin = messages.read_ack(message), messages.ACK_BYTES
+        case "NACK":
+            values, begin = (messages.read_nack(message),), messages.NACK_BYTES
+        case "PING_REQUEST":
+            sequence, target, address, begin = messages.read_ping_request(message)
+            values = sequence, target, address_form(address)
+        case "GOSSIP":
+            if len(message) < messages.GOSSIP_BYTES:
+                raise messages.Malformed
+            values, begin = (), messages.GOSSIP_BYTES
+        case "SYNC":
+            values, begin = messages.read_sync(message), messages.SYNC_BYTES
+        case "REFUSAL":
+            values = (messages.read_refusal(message),)
+        case _:
+            values = messages.read_who(message)
+    told = zip((field for _, field in table), values, strict=True)
+    return name, {"sender's id": message[1:9], **dict(told)}, begin
+
+
+def read_parts(message: bytes, begin: int) -> tuple[list[oracle.Part], bool]:
+    """The parts in the oracle's form, and whether all is well up to the end."""
+    read: list[oracle.Part] = []
+    try:
+        read.extend(map(part_form, messages.read_parts(message, begin)))  # What came before an error stays.
+    except messages.Malformed:
+        return read, False
+    return read, True
+
+
+def part_form(part: messages.Part) -> oracle.Part:
+    """The oracle's form of a part."""
+    match part:
+        case Member():
+            assert part.id == member_id(part.name)
+            return "RECORD", {
+                "state": int(part.state), "incarnation": part.incarnation, "uuid": part.uuid, "epoch": part.epoch,
+                "address": address_form(part.address), "name": part.name,
+            }  # fmt: skip
+        case Verdict():
+            return "VERDICT", {
+                "id": part.id, "state": int(part.state), "incarnation": part.incarnation, "epoch": part.epoch,
+                "accuser's id": part.accuser,
+            }  # fmt: skip
+        case Delta():
+            numbers = {name: getattr(part, name) for name in ("epoch", "floor", "since", "reach", "target")}
+            each = [change_form(one, part.since) for one in part.changes]
+            return "DELTA", {"owner's id": part.owner, "flags": int(part.reset), **numbers, "each": each}
+        case Head():
+            return "HEAD", {"owner's id": part.owner, "epoch": part.epoch, "version": part.version}
+        case Digest():
+            each = [known_form(one) for one in part.known]
+            return "DIGEST", {"first id": part.first, "last id": part.last, "each": each}
+    assert isinstance(part, Want)
+    return "WANT", {"each": [known_form(one) for one in part.known]}
+
+
+def known_form(one: Known) -> dict:
+    """The oracle's form of a line of a digest."""
+    return {
+        "id": one.id, "state": int(one.state), "incarnation": one.incarnation, "epoch": one.epoch,
+        "version": one.version, "age in s": one.age_s,
+    }  # fmt: skip
+
+
+def change_form(one: Change, since: int) -> dict:
+    """The oracle's form of a change."""
+    form = {"version minus since": one.version - since, "kind": 2 if one.value is None else 1, "path": one.path}
+    return form if one.value is None else form | {"value": one.value}
+
+
+def address_form(address: Address) -> tuple[bytes, int]:
+    """The oracle's form of an address."""
+    return ipaddress.ip_address(address.host).packed, address.port
+
+
+def address_of(form: tuple[bytes, int]) -> Address:
+    """The package's form of an address."""
+    return Address(str(ipaddress.ip_address(form[0])), form[1])
+
+
+# Drawn ---------------------------------------------------------------------------------------------------------------
+
+ids, uuids = st.binary(min_size=8, max_size=8), st.binary(min_size=16, max_size=16)
+numbers = st.one_of(st.integers(0, 300), st.integers(0, oracle.LARGEST_NUMBER))
+words32 = st.integers(0, 2**32 - 1)
+addresses = st.builds(Address, st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str), st.integers(0, 65535))
+states = st.sampled_from(State)
+names = st.text(min_size=1, max_size=16).filter(lambda text: 0 < len(text.encode()) <= 64)
+paths = st.text(max_size=40)
+
+knowns = st.builds(Known, ids, states, words32, numbers, numbers, numbers)
+
+
+@st.composite
+def members(draw: st.DrawFn) -> Member:
+    """Any record."""
+    name = draw(names)
+    return Member(member_id(name), name, draw(uuids), draw(addresses), draw(numbers), draw(words32), draw(states))
+
+
+@st.composite
+def deltas(draw: st.DrawFn) -> Delta:
+    """Any delta whose numbers agree."""
+    steps = draw(st.lists(st.integers(1, 1000), max_size=8))
+    since = draw(st.integers(0, 2**62))
+    versions = [since + sum(steps[: place + 1]) for place in range(len(steps))]
+    reach = (versions[-1] if versions else since) + draw(st.integers(0, 1000))
+    target = reach + draw(st.integers(0, 1000))
+    reset = draw(st.booleans())
+    floor = draw(st.integers(0, target if reset else since))
+    values = st.none() | st.binary(max_size=50)
+    changes = tuple(Change(version, draw(paths), draw(values)) for version in versions)
+    return Delta(draw(ids), draw(numbers), floor, since, reach, target, reset, changes)
+
+
+parts = st.one_of(
+    members(),
+    st.builds(Verdict, ids, states, words32, numbers, ids),
+    deltas(),
+    st.builds(Head, ids, numbers, numbers),
+    st.builds(Digest, ids, ids, st.lists(knowns, max_size=5).map(tuple)),
+    st.builds(Want, st.lists(knowns, max_size=5).map(tuple)),
+)
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> tuple[str, dict]:
+    """Any head, in the oracle's form."""
+    by_size = {
+        "1": st.integers(0, 255), "4": words32, "8": ids, "16": uuids, "number": numbers,
+        "address": addresses.map(address_form),
+    }  # fmt: skip
+    by_size["text"] = st.text(max_size=60)
+    name = draw(st.sampled_from(sorted(oracle.HEADS)))
+    table = (oracle.SENDER[1], *oracle.HEADS[name][1])
+    return name, {field: draw(by_size[size]) for size, field in table}

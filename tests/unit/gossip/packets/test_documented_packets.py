@@ -1,0 +1,167 @@
+"""The tables and bytes of docs/gossip-packets.md are those of the oracle, of the code, and of the packets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
+from gossipkv.gossip.packets import envelope, messages, sealing
+from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES
+from gossipkv.gossip.packets.messages import Who
+from gossipkv.gossip.profile import LAN
+from tests.oracle import packets as oracle
+from tests.unit.gossip.packets import test_golden_packets as golden
+
+PAGE = (Path(__file__).parents[4] / "docs" / "gossip-packets.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| *(\d*) *\| *(\w*) *\| *(.+?) *\|$", re.MULTILINE)
+DRAWN = re.compile(r"^(\d+) +((?:[0-9a-f]{2} )*[0-9a-f]{2})  ", re.MULTILINE)
+
+Row = tuple[str, str, str]
+
+
+def tables(heading: str) -> list[list[Row]]:
+    """The tables of three columns under a heading: offset, size, field."""
+    section = PAGE.split(f"\n{heading}\n")[1].split("\n#")[0]
+    blocks = section.split("| offset | size | field |\n|---|---|---|\n")[1:]
+    return [ROW.findall(block.split("\n\n")[0]) for block in blocks]
+
+
+def fields(table: list[Row]) -> tuple[tuple[str, str], ...]:
+    """Sizes and names, every offset checked: it is there as long as it is the same for all packets."""
+    at: int | None = int(table[0][0]) if table[0][0] else None
+    for offset, size, _ in table:
+        assert offset == ("" if at is None else str(at)), table
+        at = at + int(size) if at is not None and size.isdigit() else None
+    return tuple((size, name) for _, size, name in table)
+
+
+@pytest.mark.parametrize("name", oracle.HEADS)
+def test_the_table_of_a_head(name: str) -> None:
+    """Kind, sizes and names are those by which the oracle reads and writes."""
+    kind, expected = oracle.HEADS[name]
+    (table,) = tables(f"### {name}, {kind}")
+    assert fields(table) == oracle.SENDER + expected
+
+
+@pytest.mark.parametrize("name", oracle.PARTS)
+def test_the_tables_of_a_part(name: str) -> None:
+    """The fields, and what is repeated after them."""
+    kind, expected, repeated = oracle.PARTS[name]
+    assert [fields(table) for table in tables(f"### {name}, {kind}")] == [one for one in (expected, repeated) if one]
+
+
+def test_every_kind_has_its_number() -> None:
+    """The code's constants are those of the page, and there are no others."""
+    for name, (kind, *_) in (oracle.HEADS | oracle.PARTS).items():
+        assert getattr(messages, name) == kind
+    assert set(messages._READ) == {kind for kind, _, _ in oracle.PARTS.values()}
+    rows = re.findall(r"^    ([A-Z_]+) {2,}\S", messages.__doc__ or "", re.MULTILINE)
+    assert rows == [*oracle.HEADS, *oracle.PARTS]
+
+
+def test_every_flag_is_explained() -> None:
+    """The page gives each bit that a docstring speaks of, under the code's name for it."""
+    sync, delta = (
+        re.search(rf"^    {name} .*(?:\n     .*)*", messages.__doc__ or "", re.MULTILINE) for name in ("SYNC", "DELTA")
+    )
+    told = {
+        name: re.findall(r"\b(\d+) \(([A-Z]+)\)", PAGE.split(f"\n### {name}")[1].split("\n#")[0])
+        for name in ("SYNC", "DELTA")
+    }
+    assert [bit for bit, _ in told["SYNC"]] == re.findall(r"(\d+):", sync[0])
+    assert [bit for bit, _ in told["DELTA"]] == re.findall(r"\((\d+): a reset", delta[0])
+    for bit, name in told["SYNC"] + told["DELTA"]:
+        assert getattr(messages, name) == int(bit)
+
+
+def test_the_widths_of_heads() -> None:
+    """The column of bytes is what the code writes, from the shortest to the longest."""
+    id_, word, uuid = bytes(8), 2**32 - 1, bytes(16)
+    most = Who(word, uuid, 2**63 - 1, 2**63 - 1)
+    written = {
+        "PING": [messages.ping(id_, word, id_, id_)],
+        "ACK": [messages.ack(id_, word, id_)],
+        "NACK": [messages.nack(id_, word)],
+        "PING_REQUEST": [messages.ping_request(id_, word, id_, Address(host, 1)) for host in ("10.0.0.1", "::1")],
+        "GOSSIP": [messages.gossip(id_)],
+        "SYNC": [messages.sync(id_, id_, 0)],
+        "WHO": [messages.who(messages.WHO, id_, who) for who in (Who(word, uuid, 0, 0), most)],
+        "REFUSAL": [messages.refusal(id_, name) for name in ("", 300 * "n")],
+        "ME": [messages.who(messages.ME, id_, who) for who in (Who(word, uuid, 0, 0), most)],
+    }
+    told = dict(re.findall(r"^\| ([A-Z_]+) \| ([\d or to]+?) \|", PAGE, re.MULTILINE))
+    assert set(told) == set(written) == set(oracle.HEADS)
+    for name, examples in written.items():
+        assert [int(size) for size in re.findall(r"\d+", told[name])] == [len(one) for one in examples]
+
+
+def test_the_tables_of_the_envelope() -> None:
+    """Every offset follows from the sizes, and where they end is where the code has it."""
+    both, plain, sealed = (fields(table) for table in tables("## Envelope"))
+    assert envelope.PREFIX_BYTES == 15 == sum(int(size) for size, _ in both[:-1])
+    assert 15 + int(plain[0][0]) == envelope.HEADER_BYTES
+    assert 15 + sum(int(size) for size, _ in sealed[:3]) == sealing.MESSAGE_AT
+    assert sealing.Sealing.overhead == sealing.MESSAGE_AT + int(sealed[-1][0])
+
+
+def test_the_same_widths_stand_beside_the_code() -> None:
+    """The drawings in the docstrings have the page's offsets and sizes."""
+    row = re.compile(r"^    ([\dn+]+) +(\d+|n) +\S", re.MULTILINE)
+    both, plain, sealed = tables("## Envelope")
+    for text, rows in ((envelope.__doc__, [*both[:-1], *plain]), (sealing.__doc__, sealed)):
+        told = [
+            (at, size)
+            for at, size in row.findall(text)
+            if at.isdigit() and size.isdigit() and (at, size) != ("0", "15")
+        ]
+        assert told == [(at, size) for at, size, _ in rows if at and size]
+
+
+def test_the_heads_stand_beside_the_code() -> None:
+    """The docstring of packets.py names the fields of every kind with the page's sizes, in the page's order."""
+    for name, (_, table, *more) in (oracle.HEADS | oracle.PARTS).items():
+        repeated = more[0] if more and name != "WANT" else ()
+        line = re.search(rf"^    {name} +((?:.|\n     )*)$", messages.__doc__ or "", re.MULTILINE)
+        assert line is not None, name
+        if name == "ME":
+            assert line[1] == "as WHO: I am"
+            continue
+        sizes = [size for size, _ in (*table, *repeated) if size.isdigit()]
+        written = re.sub(r"\([^)]*\)", "", line[1])
+        assert re.findall(r"\b(\d+)\b", written) == sizes, name
+
+
+def test_every_reason_is_explained() -> None:
+    """In the order in which they are looked for."""
+    section = PAGE.split("| reason |")[1].split("\n\n")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == envelope.REASONS
+
+
+def test_the_stated_limits() -> None:
+    """The numbers in the sentences."""
+    assert f"A path has up to {messages.MAX_PATH_BYTES:,} bytes" in PAGE
+    assert f"a value up to {messages.MAX_VALUE_BYTES:,} bytes" in PAGE
+    assert f"A name has 1 to {messages.MAX_NAME_BYTES} bytes" in PAGE
+    assert f"which of the {sealing.WINDOW:,} before it came" in PAGE
+    assert f"at most {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
+    assert f"| datagram | {MOST_DATAGRAM_BYTES - 1:,} bytes" in PAGE
+    assert f"Nodes send {LAN.packet_bytes:,} at most" in PAGE
+    assert f"| part | {messages.MAX_PART_BYTES:,} bytes |" in PAGE
+    assert f"unpacked | {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
+    assert f"remembers {sealing.MAX_SESSIONS:,} sessions" in PAGE
+    assert f"Protocol\nversion {envelope.PROTOCOL}." in PAGE
+
+
+def test_the_drawn_packets() -> None:
+    """Each drawing's rows joined, every offset checked, are the vectors."""
+    drawings: list[bytes] = []
+    for offset, octets in DRAWN.findall(PAGE):
+        if offset == "0":
+            drawings.append(b"")
+        assert int(offset) == len(drawings[-1])
+        drawings[-1] += bytes.fromhex(octets)
+    assert [one.hex() for one in drawings] == [golden.GOLDEN["plain_packet"], golden.GOLDEN["sealed_packet"]]

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lz4.block
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gossipkv.address import Address
+from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, MAX_NAME_BYTES, Member, State, member_id
+from gossipkv.gossip.packets import compression, fields, messages
+from gossipkv.gossip.packets.envelope import Dropped, Envelope, Seal
+from gossipkv.gossip.packets.fields import Malformed, Reader
+from gossipkv.gossip.packets.key_ring import key
+from gossipkv.gossip.packets.sealing import Sealing
+from tests.oracle import packets as oracle
+from tests.unit.gossip.packets import packet_forms as forms
+
+if TYPE_CHECKING:
+    import random
+
+# Both ways -----------------------------------------------------------------------------------------------------------
+
+
+@given(forms.heads(), st.lists(forms.parts, max_size=4))
+def test_messages_are_written_as_the_oracle_writes_them(head, parts) -> None:
+    """Each kind of message and part, byte for byte."""
+    name, told = head
+    written = forms.write_head(name, told) + b"".join(map(forms.write_part, parts))
+    assert written == oracle.encode((name, told, [forms.part_form(part) for part in parts]))
+
+
+@given(forms.heads(), st.lists(forms.parts, max_size=4))
+def test_messages_are_read_as_they_were_written(head, parts) -> None:
+    """The package and the oracle read the same from what either wrote."""
+    name, told = head
+    expected = [forms.part_form(part) for part in parts]
+    written = oracle.encode((name, told, expected))
+    read_name, read, begin = forms.read_head(written)
+    assert (read_name, read) == (name, told) == oracle.decode_head(written)[:2]
+    if begin is not None:
+        assert begin == oracle.decode_head(written)[2]
+        assert list(messages.read_parts(written, begin)) == parts
+        assert forms.read_parts(written, begin) == (expected, True) == oracle.decode_parts(written, begin)
+
+
+def spoiled(draw: random.Random, data: bytes) -> bytes:
+    """A few bytes changed, left out, doubled or cut off."""
+    out = bytearray(data)
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randrange(len(out) + 1)
+        match draw.randrange(5):
+            case 0:
+                out[at : at + 1] = bytes((draw.choice((0, 1, 2, 3, 127, 128, 255, draw.randrange(256))),))
+            case 1:
+                del out[at : at + draw.randint(1, 3)]
+            case 2:
+                out[at:at] = out[at : at + draw.randint(1, 9)]
+            case 3:
+                del out[at:]
+            case 4 if at < len(out):
+                out[at] ^= 1 << draw.randrange(8)
+    return bytes(out)
+
+
+@given(forms.heads(), st.lists(forms.parts, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_damaged_messages_are_read_alike(head, parts, draw) -> None:
+    """Whatever the bytes: both read the same, or both refuse, at the same part."""
+    name, told = head
+    data = spoiled(draw, oracle.encode((name, told, [forms.part_form(part) for part in parts])))
+    try:
+        expected = oracle.decode_head(data)
+    except oracle.Broken:
+        if data[:1] and data[0] in range(1, 10):
+            with pytest.raises(Malformed):
+                forms.read_head(data)
+    else:
+        read_name, read, begin = forms.read_head(data)
+        assert (read_name, read) == expected[:2]
+        assert begin in {None, expected[2]}
+    begin = draw.randrange(len(data) + 1)
+    assert forms.read_parts(data, begin) == oracle.decode_parts(data, begin)
+
+
+@given(st.binary(max_size=200))
+@example(b"\x01\xff\xff")
+@example(b"\x03\x00\x00")
+def test_any_bytes_are_read_alike(data) -> None:
+    """Not only those that were a message once."""
+    assert forms.read_parts(data, 0) == oracle.decode_parts(data, 0)
+
+
+@given(st.binary(max_size=60), st.binary(min_size=8, max_size=8), st.integers(1, 2**64 - 1))
+def test_envelopes_are_as_the_oracle_makes_them(message, cluster_id, counter) -> None:
+    """Plain and sealed, byte for byte, and each opens the other's."""
+    secret, session = bytes(range(32)), bytes(range(16))
+    plain = Envelope("one", cluster_id)
+    assert plain.wrap(message) == oracle.wrap_plain(message, "one", cluster_id)
+    assert oracle.unwrap(plain.wrap(message), "one", cluster_id) == message
+    sealing = Sealing([key(secret)], session)
+    sealing._counter = counter - 1
+    sealed = Envelope("one", cluster_id, sealing, Seal.REQUIRE).wrap(message)
+    assert sealed == oracle.wrap_sealed(message, "one", cluster_id, secret=secret, session=session, counter=counter)
+    assert oracle.unwrap(sealed, "one", cluster_id, secret) == message
+    other = Envelope("one", cluster_id, Sealing([key(secret)], bytes(16)), Seal.REQUIRE)
+    assert other.unwrap(sealed) == message
+
+
+@given(st.lists(forms.parts, max_size=4), st.integers(0, 15), st.sampled_from([0, 1, 30]))
+def test_packed_parts_are_what_the_oracle_unpacks(parts, flags, times) -> None:
+    """Short as they are, long as an LZ4 block; the other flags stay."""
+    body = b"".join(map(forms.write_part, parts)) * times
+    message = compression.pack(bytes(8), b"\x01" * 8, flags, body)
+    assert compression.unpack(message) == oracle.unpack(message) == body
+    assert messages.read_sync(message) == (b"\x01" * 8, flags | (messages.PACKED if len(body) >= 1024 else 0))
+
+
+@given(st.binary(max_size=300), st.randoms(use_true_random=False))
+def test_damaged_packs_are_read_alike(body, draw) -> None:
+    """Both unpack the same or refuse."""
+    message = compression.pack(bytes(8), bytes(8), 0, body * 40)
+    damaged = message[:18] + spoiled(draw, message[18:])
+    try:
+        expected = oracle.unpack(damaged)
+    except oracle.Broken:
+        with pytest.raises(Malformed):
+            compression.unpack(damaged)
+    else:
+        assert compression.unpack(damaged) == expected
+
+
+def test_a_pack_that_would_be_too_large_is_refused_unread() -> None:
+    """Its size stands before it, so nothing is held for it; a size that lies gets no more than it says."""
+    head = messages.sync(bytes(8), bytes(8), messages.PACKED)
+    bomb = lz4.block.compress(bytes(20 << 20), store_size=False)
+    for size in (compression.MAX_UNPACKED_BYTES + 1, 0xFFFFFFFF, 1000):
+        with pytest.raises(Malformed):
+            compression.unpack(head + size.to_bytes(4, "big") + bomb)
+
+
+# Numbers, texts, addresses -------------------------------------------------------------------------------------------
+
+
+@given(forms.numbers)
+def test_numbers(value) -> None:
+    """As the oracle writes them; read again, nothing left over."""
+    assert fields.varint(value) == oracle.number(value)
+    reader = Reader(fields.varint(value))
+    assert reader.varint() == value
+    assert reader.left == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 8, b"\xff" * 9 + b"\x00"])
+def test_numbers_without_an_end(data) -> None:
+    """Cut short or over 63 bits: refused, having looked at nine bytes at most."""
+    with pytest.raises(Malformed):
+        Reader(data).varint()
+
+
+def test_the_largest_number() -> None:
+    """Nine bytes hold 63 bits."""
+    assert fields.varint(oracle.LARGEST_NUMBER) == b"\xff" * 8 + b"\x7f"
+    assert Reader(b"\xff" * 8 + b"\x7f").varint() == oracle.LARGEST_NUMBER
+
+
+def test_a_reader_stays_in_its_part() -> None:
+    """What a part lacks is not taken from the next one."""
+    reader = Reader(b"\x00\x01\x02\x03", 1, 3)
+    assert reader.take(2) == b"\x01\x02"
+    with pytest.raises(Malformed, match="1 bytes are wanted at 3, 0 are left"):
+        reader.take(1)
+
+
+# Limits --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_name_of_a_cluster_is_cut() -> None:
+    """A refusal says 255 bytes of it, for a person to read; a letter that is cut in two is marked."""
+    assert messages.read_refusal(messages.refusal(bytes(8), "ü" * 128)) == "ü" * 127 + "\ufffd"
+    assert messages.read_refusal(messages.refusal(bytes(8), "n" * 300)) == "n" * 255
+    with pytest.raises(Malformed):
+        messages.read_refusal(messages.refusal(bytes(8), "")[:9] + b"\x80\x02" + bytes(256))
+
+
+MEMBER = Member(member_id("n"), "n", bytes(16), Address("10.0.0.1", 7070), 1, 0, State.ALIVE)
+
+EMPTY = messages.Delta(bytes(8), epoch=1, floor=0, since=0, reach=0, target=0, reset=False, changes=())
+
+
+@pytest.mark.parametrize(("name", "well"), [("n" * 64, True), ("n" * 65, False), ("", False)])
+def test_the_length_of_a_name(name, well) -> None:
+    """1 to 64 bytes."""
+    written = messages.record(MEMBER._replace(name=name))
+    assert forms.read_parts(written, 0)[1] is well
+
+
+@pytest.mark.parametrize(("path", "value", "well"), [(1024, 32768, True), (1025, 0, False), (0, 32769, False)])
+def test_the_length_of_paths_and_values(path, value, well) -> None:
+    """A path has up to 1024 bytes, a value up to 32 KiB."""
+    made = messages.Change(1, "p" * path, bytes(value))
+    written = messages.delta(EMPTY._replace(reach=1, target=1, changes=(made,)))
+    assert forms.read_parts(written, 0)[1] is well
+
+
+CONTRADICTIONS = [
+    ({"since": 5, "reach": 4}, ()),  # It reaches less far than it begins.
+    ({"reach": 5, "target": 4}, ()),  # It reaches beyond its target.
+    ({"reach": 2}, (3,)),  # A change beyond its reach.
+    ({}, (3, 3)),  # Twice the same version.
+    ({}, (3, 2)),  # Not in order.
+    ({}, (0,)),  # A change that `since` includes.
+    ({"floor": 6, "since": 5}, (7,)),  # A gap: it has no tombstones up to 6 for a receiver that is at 5.
+    ({"floor": 10, "flags": messages.RESET}, ()),  # A floor above the target.
+]
+
+
+@pytest.mark.parametrize(("numbers", "versions"), CONTRADICTIONS)
+def test_deltas_that_contradict_themselves(numbers, versions) -> None:
+    """Refused as a whole, by the package and the oracle."""
+    told = {"owner's id": bytes(8), "flags": 0, "epoch": 1, "floor": 0, "since": 0, "reach": 9, "target": 9} | numbers
+    each = [{"version minus since": version - told["since"], "kind": 2, "path": "p"} for version in versions]
+    written = oracle.encode_part(("DELTA", {**told, "each": each}))
+    with pytest.raises(Malformed, match=r"order|contradict"):
+        list(messages.read_parts(written, 0))
+    assert oracle.decode_parts(written, 0) == ([], False)
+
+
+@pytest.mark.parametrize("kind", [0, 3, 255])
+def test_a_change_is_a_put_or_a_tombstone(kind) -> None:
+    """A change of another kind is refused: what comes after its path could be anything."""
+    each = [{"version minus since": 1, "kind": kind, "path": "p", "value": b"v"}]
+    numbers = {"epoch": 1, "floor": 0, "since": 0, "reach": 1, "target": 1}
+    written = oracle.encode_part(("DELTA", {"owner's id": bytes(8), "flags": 0, **numbers, "each": each}))
+    with pytest.raises(Malformed, match=f"a change of kind {kind}"):
+        list(messages.read_parts(written, 0))
+    assert oracle.decode_parts(written, 0) == ([], False)
+
+
+# Other versions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [0, 7, 100, 255])
+@pytest.mark.parametrize("size", [0, 1, 300])
+def test_parts_of_unknown_kinds_are_passed_over(kind, size) -> None:
+    """A later version may send more kinds: what stands beside them is read."""
+    strange = bytes((kind,)) + size.to_bytes(2, "big") + bytes(size)
+    known = messages.head(messages.Head(bytes(8), 1, 2))
+    assert list(messages.read_parts(strange + known + strange, 0)) == [messages.Head(bytes(8), 1, 2)]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [MEMBER, messages.Verdict(bytes(8), State.DEAD, 1, 2, bytes(8)), messages.Head(bytes(8), 1, 2)],
+    ids=["record", "verdict", "head"],
+)
+def test_further_fields_are_passed_over(part) -> None:
+    """A later version may append fields to a part in which nothing repeats."""
+    written = forms.write_part(part)
+    longer = written[:1] + (len(written) - 3 + 5).to_bytes(2, "big") + written[3:] + b"later"
+    assert list(messages.read_parts(longer, 0)) == [part]
+
+
+@pytest.mark.parametrize(
+    "part", [MEMBER, messages.Verdict(bytes(8), State.DEAD, 1, 2, bytes(8))], ids=["record", "verdict"]
+)
+def test_what_is_remembered_of_parts_is_small(part) -> None:
+    """Parts that were read once are remembered; those that somebody has made long are not."""
+    written = forms.write_part(part)
+    for cache in (messages._record, messages._verdict):
+        cache.cache_clear()
+    for number in range(50):
+        body = written[3:] + number.to_bytes(2, "big") + bytes(60_000)
+        assert list(messages.read_parts(written[:1] + len(body).to_bytes(2, "big") + body, 0)) == [part]
+    assert messages._record.cache_info().currsize == messages._verdict.cache_info().currsize == 0
+    longest = longest_like(part)
+    for _ in range(3):
+        assert list(messages.read_parts(forms.write_part(longest), 0)) == [longest]
+    assert messages._record.cache_info().hits + messages._verdict.cache_info().hits == 2
+
+
+def longest_like(part):
+    """The longest of its kind."""
+    if isinstance(part, messages.Verdict):
+        return part._replace(epoch=MAX_EPOCH, incarnation=MAX_INCARNATION)
+    name = "x" * MAX_NAME_BYTES
+    address = Address("2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", 65_535)
+    return part._replace(id=member_id(name), name=name, address=address, epoch=MAX_EPOCH, incarnation=MAX_INCARNATION)
+
+
+def test_unknown_flags_are_passed_over() -> None:
+    """Bits that this version does not know change nothing."""
+    assert messages.read_sync(messages.sync(bytes(8), bytes(8), 0xFF))[1] & messages.MORE
+    written = bytearray(messages.delta(EMPTY))
+    written[11] = 0xFE
+    assert list(messages.read_parts(bytes(written), 0)) == [EMPTY]
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_another_protocol_version_is_dropped(version) -> None:
+    """Whatever else fits; the reason says so."""
+    one = Envelope("one")
+    packet = bytearray(one.wrap(b"any message"))
+    packet[1] = version
+    with pytest.raises(Dropped) as dropped:
+        one.unwrap(bytes(packet))
+    assert dropped.value.reason == "protocol_version"
+
+
+def test_an_error_costs_only_what_comes_after_it() -> None:
+    """The parts before a damaged one have been read."""
+    head = messages.head(messages.Head(bytes(8), 1, 2))
+    read = messages.read_parts(head + b"\x04\x00\x01\x00" + head, 0)
+    assert next(read) == messages.Head(bytes(8), 1, 2)
+    with pytest.raises(Malformed):
+        next(read)

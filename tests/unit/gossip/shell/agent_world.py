@@ -1,0 +1,255 @@
+"""A world of one agent: a socket that holds what a test puts in, peers that answer as told, a core that takes notes."""
+
+import errno
+from collections import Counter
+from types import SimpleNamespace
+
+import trio
+
+from gossipkv.address import Address
+from gossipkv.gossip.member import Member, State
+from gossipkv.gossip.shell.agent import Agent
+
+PEER = Address("10.0.0.2", 7070)
+OWN = Member(b"o" * 8, "own", b"o" * 16, Address("10.0.0.1", 7070), 1, 0, State.ALIVE)
+NEVER_MS = 10**12
+
+
+class Clock:
+    """Trio's own from the beginning of the test on, so that both go together."""
+
+    def __init__(self):
+        self._began_s = trio.current_time()
+
+    def monotonic_ns(self):
+        """Nanoseconds."""
+        return round((trio.current_time() - self._began_s) * 1e9)
+
+
+class Datagrams:
+    """What waits is in `waiting`, what was sent in `sent`; `refused` is what the next sends raise."""
+
+    def __init__(self):
+        self.waiting = []
+        self.sent = []
+        self.refused = []
+        self.lost = 0
+        self.is_closed = False
+        self.arrived = trio.Event()
+
+    def arrive(self, packet, source=PEER):
+        """A datagram, or an error that the system has to tell."""
+        self.waiting.append((packet, source))
+        self.arrived.set()
+
+    def reaches(self, to):
+        """IPv4 only."""
+        return ":" not in to.host
+
+    def send(self, packet, to):
+        """Goes out, unless it is refused."""
+        if self.refused:
+            raise OSError(self.refused.pop(0), "refused")
+        self.sent.append((to, packet))
+
+    def receive(self):
+        """The first that waits."""
+        if not self.waiting:
+            self.arrived = trio.Event()
+            raise BlockingIOError
+        packet, source = self.waiting.pop(0)
+        if isinstance(packet, OSError):
+            raise packet
+        return packet, source
+
+    def close(self):
+        """At the end."""
+        self.is_closed = True
+
+
+class Stream:
+    """A connection to a peer that answers by `script`: bytes to send, or an exception; then it hangs or ends."""
+
+    def __init__(self, sockets, script):
+        self._sockets = sockets
+        self._script = list(script)
+        self.received = b""
+
+    async def send_all(self, data):
+        """To the peer."""
+        await trio.lowlevel.checkpoint()
+        self.received += data
+
+    async def receive_some(self, _most_bytes):
+        """From the peer."""
+        await trio.lowlevel.checkpoint()
+        if not self._script:
+            return b""
+        step = self._script.pop(0)
+        if step is None:
+            await trio.sleep_forever()
+        if isinstance(step, OSError):
+            raise step
+        return step
+
+    async def aclose(self):
+        """At its end."""
+        self._sockets.open -= 1
+
+
+class Sockets:
+    """`scripts` says how the peer at an address answers; `names` what a name stands for."""
+
+    def __init__(self):
+        self.scripts = {}
+        self.names = {}
+        self.looked_up = Counter()
+        self.streams = []
+        self.open = self.most_open = 0
+
+    async def wait_readable(self, source):
+        """Until something has arrived."""
+        if source.waiting:
+            await trio.lowlevel.checkpoint()
+        else:
+            await source.arrived.wait()
+
+    async def connect(self, to):
+        """Refused by whom no script is about."""
+        await trio.lowlevel.checkpoint()
+        if to not in self.scripts:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        self.streams.append(Stream(self, self.scripts[to]))
+        return self.streams[-1]
+
+    async def resolve(self, name):
+        """By the book; a number of seconds is a service that hangs so long."""
+        self.looked_up[name] += 1
+        await trio.lowlevel.checkpoint()
+        found = self.names.get(name)
+        if found is None:
+            raise OSError(errno.ENOENT, "nobody knows")
+        if isinstance(found, int):
+            await trio.sleep(found)
+            return []
+        return list(found)
+
+
+class Threads:
+    """Each thing takes `takes_s`."""
+
+    def __init__(self):
+        self.takes_s = 0
+
+    async def run(self, function, *arguments, **_options):
+        """As a thread would."""
+        await trio.sleep(self.takes_s)
+        return function(*arguments)
+
+
+class Keeper:
+    """A disk, which refuses while `refusals` last."""
+
+    def __init__(self):
+        self.kept = []
+        self.remembered = []
+        self.refusals = []
+
+    def keep(self, **what):
+        """Durable."""
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.kept.append(what)
+
+    def remember(self, peers):
+        """For the next start."""
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.remembered.append(tuple(peers))
+
+    def peers(self):
+        """From the last time."""
+        return [PEER]
+
+
+class Core:
+    """Notes what it is told, with the time; leaves what the test put into `effects`."""
+
+    def __init__(self):
+        self.heard = []
+        self.effects = []
+        self.counters = Counter()
+        self.wakes_at_ms = NEVER_MS
+        self.period_ms = None
+        self.live = [OWN]
+        self.members = SimpleNamespace(own=OWN, live=lambda: self.live, reachable=2)
+        self.defects = {}  # What it stumbles over, once.
+        self.on = {}  # What it leaves behind when it hears such a thing.
+
+    def of(self, *kinds):
+        """What it heard of these kinds."""
+        return [entry for entry in self.heard if entry[1] in kinds]
+
+    def _note(self, kind, *what, now_ms):
+        self.heard.append((now_ms, kind, *what))
+        if self.defects.pop(kind, False):
+            raise ZeroDivisionError(kind)
+        self.effects += self.on.pop(kind, [])
+
+    def start(self, *, joins, remembered, lone, now_ms):
+        """The beginning."""
+        self._note("start", tuple(joins), tuple(remembered), lone, now_ms=now_ms)
+
+    def join(self, addresses, *, now_ms):
+        """Other addresses."""
+        self._note("join", tuple(addresses), now_ms=now_ms)
+
+    def receive(self, packet, source, *, now_ms):
+        """A datagram."""
+        self._note("packet", packet, source, now_ms=now_ms)
+
+    def reply(self, request, *, now_ms):
+        """A request."""
+        self._note("request", request, now_ms=now_ms)
+        return b"to " + request
+
+    def answered(self, token, reply, *, now_ms):
+        """An answer."""
+        self._note("answered", token, reply, now_ms=now_ms)
+
+    def stored(self, token, *, now_ms):
+        """It is durable."""
+        self._note("stored", token, now_ms=now_ms)
+
+    def wake(self, *, now_ms):
+        """The time has come."""
+        self._note("wake", now_ms=now_ms)
+        self.wakes_at_ms = NEVER_MS if self.period_ms is None else self.wakes_at_ms + self.period_ms
+
+    def leave(self, *, now_ms):
+        """The end."""
+        self._note("leave", now_ms=now_ms)
+
+    def take(self):
+        """What is to be done."""
+        taken, self.effects = self.effects, []
+        return taken
+
+
+class World:
+    """All of it; `agent` runs in the test's nursery."""
+
+    def __init__(self, joins=(), place=None):
+        self.core = Core()
+        self.datagrams = Datagrams()
+        self.sockets = Sockets()
+        self.threads = Threads()
+        self.keeper = Keeper()
+        environment = SimpleNamespace(sockets=self.sockets, threads=self.threads, clock=Clock())
+        self.agent = Agent(self.core, self.datagrams, environment, self.keeper, joins, place=place)
+
+    def counted(self, name):
+        """A counter of the agent."""
+        return self.agent.counters().get(f"gossip_{name}", 0)

@@ -1,0 +1,60 @@
+"""What a launcher makes of a supervisor's answers."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from gossipkv.errors import LocalError
+from gossipkv.launcher import Cluster, NotUp, control
+
+
+@pytest.fixture
+def answered(tmp_path):
+    """`answered(said)`: a cluster whose supervisor says that to whatever it is asked."""
+    listener = control.listen(tmp_path)
+    listener.settimeout(60)
+    threads = []
+
+    def answer(said):
+        connection, _ = listener.accept()
+        with connection:
+            control.receive(connection)
+            connection.sendall(said)
+
+    def answered(said):
+        threads.append(threading.Thread(target=answer, args=(said,)))
+        threads[-1].start()
+        return Cluster(tmp_path)
+
+    yield answered
+    for thread in threads:
+        thread.join()
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"what?\n", b"[]\n", b"\xff\n", b"{}\n", b'{"nodes": 7}\n', b'{"nodes": [7]}\n', b'{"nodes": [{"index": 1}]}\n'],
+)
+def test_an_answer_of_another_version(answered, said):
+    """Is an error that says so, and how to go on."""
+    with pytest.raises(
+        LocalError, match=r"\(process [0-9]+\) is of another version.*end it with `gossipkv cluster down --data \S+`"
+    ):
+        answered(said).status()
+
+
+def test_no_answer(answered):
+    """The supervisor has ended."""
+    with pytest.raises(NotUp, match="has just ended"):
+        answered(b"").status()
+
+
+def test_a_command_that_can_be_typed(tmp_path):
+    """Names the directory as a shell takes it: the default one is another cluster."""
+    place = tmp_path / "a b"
+    place.mkdir()
+    with pytest.raises(NotUp, match=r"is not up; `gossipkv cluster up --data '\S*/a b'` starts it"):
+        control.connect(place)

@@ -1,0 +1,168 @@
+"""Which node has which port, before any process runs."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.errors import LocalError
+from gossipkv.launcher import NodeStatus, control, supervisor
+from gossipkv.launcher.fleet import Fleet
+from gossipkv.launcher.plan import HOST, NodePlan, Plan, load
+from gossipkv.launcher.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def some_ports(count: int) -> list[int]:
+    """Free ones, from where clusters do not look first: one beside this test could take them meanwhile."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextmanager
+def at_rest(directory: Path, *nodes: NodePlan) -> Iterator[Fleet]:
+    """A fleet none of whose nodes is to be started yet."""
+    fleet = Fleet(directory, Plan([*nodes]), base_port=None)
+    fleet.send_all(0)
+    try:
+        yield fleet
+    finally:
+        for reservation in fleet._reservations.values():
+            reservation.close()
+
+
+def test_the_port_of_a_sibling(tmp_path):
+    """Belongs to it also while it is down: neither another node nor a new one gets it, and the error names it."""
+    first, second = some_ports(2)
+    with at_rest(tmp_path, NodePlan(1, first), NodePlan(2, second)) as fleet:
+        with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{second} is the port of n2; choose another --port"):
+            fleet.start(1, settings={}, port=second)
+        with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{first} is the port of n1"):
+            fleet.add(settings={}, port=first, called="")
+    assert [node.port for node in load(tmp_path).nodes] == [first, second]
+
+
+def test_a_port_that_is_in_use(tmp_path):
+    """Is refused with the flag that asked for it."""
+    (own,) = some_ports(1)
+    with at_rest(tmp_path, NodePlan(1, own)) as fleet, socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(LocalError, match=f"{port} is in use .*; choose another --port"):
+            fleet.start(1, settings={}, port=port)
+
+
+def test_a_port_that_two_remember(tmp_path):
+    """Is the first one's; the second gets another."""
+    (port,) = some_ports(1)
+    with at_rest(tmp_path, NodePlan(1, port), NodePlan(2, port)):
+        first, second = (node.port for node in load(tmp_path).nodes)
+    assert first == port
+    assert second not in {0, port}
+
+
+def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):
+    """What cannot be remembered when the first node gets ready is remembered with the next change."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "disk full")
+
+    with at_rest(tmp_path, NodePlan(1, some_ports(1)[0])) as fleet:
+        fleet._children[1] = SimpleNamespace(reap=lambda: False, is_ready=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(Plan, "save", fail)
+            fleet.look()
+        fleet._replace(fleet._plan.node(1))
+    assert load(tmp_path).formed
+
+
+def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
+    """Is told as failed, with what the system refused; the supervisor lives, and starts the next one."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with at_rest(tmp_path, *(NodePlan(number, port) for number, port in enumerate(some_ports(2), 1))) as fleet:
+        fleet._waiting = [1, 2]
+        with monkeypatch.context() as patch:
+            patch.setattr(Fleet, "_start", fail)
+            assert fleet.start_next() is None
+        first, second = (NodeStatus(**told) for told in fleet.status())
+    assert first.failed
+    assert first.end() == f"could not be started ({tmp_path / 'n1'}: No space left on device)"
+    assert second.state == "starting"
+
+
+@pytest.fixture
+def listening(tmp_path):
+    """A supervisor that listens, without nodes that run."""
+    with at_rest(tmp_path, NodePlan(1, some_ports(1)[0])) as fleet:
+        made = Supervisor(tmp_path, fleet, lock=-1, leash=None)
+        yield made
+        for held in (made._listener, made._signals, made._signalled, made._selector):
+            held.close()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"[]\n", b"7\n", b"\xff\n", b"[" * 200_000 + b"\n", b"{}\n", b'{"do": []}\n',
+        b'{"do": "down", "grace_s": []}\n', b'{"do": "down", "grace_s": "nan"}\n',
+        b'{"do": "start", "node": 1, "settings": {"cluster": 1}, "port": null}\n',
+        b'{"do": "start", "node": 1, "settings": {}, "port": -1}\n',
+    ],
+)  # fmt: skip
+def test_odd_messages_do_not_end_the_cluster(tmp_path, listening, message):
+    """Whatever stands in one, the next is answered."""
+    for said in (message, b'{"do": "status"}\n'):
+        with control.connect(tmp_path) as connection:
+            sender = threading.Thread(target=_send, args=(connection, said))
+            sender.start()
+            listening._accept()
+            sender.join()
+            reply = connection.makefile("rb").readline() if said != message else b""
+    assert not listening._ends
+    assert b'"nodes"' in reply
+
+
+def _send(connection: socket.socket, said: bytes) -> None:
+    with suppress(OSError):
+        connection.sendall(said)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"do": "start", "node": 1, "settings": {}, "port": None},
+        {"do": "add", "settings": {}, "port": 0, "called": ""},
+    ],
+)
+def test_nothing_starts_while_the_cluster_ends(listening, request_):
+    """Neither a node again nor a node more: it would not be told to end, and `down` would wait for it."""
+    listening._end(0.0)
+    assert "is ending" in listening._answer(request_)["error"]
+
+
+def test_no_descriptor_for_a_request(listening, monkeypatch):
+    """Costs that request, not the cluster."""
+    monkeypatch.setattr(supervisor, "ACCEPT_PAUSE_S", 0.0)
+
+    def fail():
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with listening._listener:
+        listening._listener = SimpleNamespace(accept=fail, close=lambda: None)
+        listening._accept()

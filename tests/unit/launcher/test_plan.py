@@ -1,0 +1,192 @@
+"""What a cluster's directory remembers, and the command lines that follow from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
+from gossipkv.launcher import plan as plans
+from gossipkv.launcher.order import Order, Place
+from gossipkv.launcher.plan import DOCUMENT, NodePlan, Plan, check_settings, load, merge
+from gossipkv.settings import config
+
+
+def flags(plan: Plan, index: int) -> dict[str, str]:
+    """The flags of a node's command line."""
+    command = plan.command(Path("/c"), index)
+    after = command[command.index("serve") + 1 :]
+    return dict(zip(after[::2], after[1::2], strict=True))
+
+
+THREE = Plan([NodePlan(1, 7001), NodePlan(2, 7002), NodePlan(3, 7003)])
+
+
+def test_command_lines():
+    """Each node has its place and name, and joins the first; the first forms the cluster."""
+    assert THREE.command(Path("/c"), 1)[:4] == [sys.executable, "-m", "gossipkv", "serve"]
+    assert flags(THREE, 1) == {
+        "--profile": "local", "--advertise": "as listen", "--data": "/c/n1/data", "--listen": "127.0.0.1:7001",
+        "--node": "n1", "--join": "none",
+    }  # fmt: skip
+    assert flags(THREE, 3)["--join"] == "127.0.0.1:7001"
+    formed = dataclasses.replace(THREE, formed=True)
+    assert flags(formed, 1)["--join"] == "127.0.0.1:7002,127.0.0.1:7003"
+    assert flags(formed, 2)["--join"] == "127.0.0.1:7001,127.0.0.1:7003"
+
+
+def test_settings_of_cluster_and_node():
+    """A node's own settings win over the cluster's; where it is and what it is called win over both."""
+    plan = dataclasses.replace(THREE, source="/s", settings={"cluster": "a", "profile": "lan"})
+    assert flags(plan, 2) | {"--cluster": "a", "--profile": "lan", "--source": "/s"} == flags(plan, 2)
+    earlier = dataclasses.replace(plan, settings={"source": "/elsewhere"})  # From before that was refused.
+    assert flags(earlier, 2)["--source"] == "/s"
+    own = plan.with_node(NodePlan(2, 7, "::1", {"cluster": "b"}, ["nsenter", "-n"], "x"))
+    assert flags(own, 2) | {"--cluster": "b", "--listen": "[::1]:7", "--node": "x"} == flags(own, 2)
+    assert own.command(Path("/c"), 2)[:2] == ["nsenter", "-n"]
+    assert [node.index for node in own.nodes] == [1, 2, 3]
+    assert own.node(1) == THREE.node(1)
+
+
+def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeypatch, tmp_path):
+    """It would lead the first node to strangers, and give all nodes one address; a setting may say the latter."""
+    file = tmp_path / "node.toml"
+    file.write_text('join = "192.0.2.1:7"\n')
+    monkeypatch.setenv("GOSSIPKV_CONFIG", str(file))
+    monkeypatch.setenv("GOSSIPKV_ADVERTISE", "192.0.2.2:7")
+    for count in (1, 3):
+        plan = Plan(list(THREE.nodes[:count]), settings={"cluster": "a"}, formed=count == 1)
+        said = {flag.removeprefix("--"): value for flag, value in flags(plan, 1).items()}
+        told = config.load(environ=os.environ, flags=said)
+        assert (told.join, told.advertise) == ((), None)
+    own = THREE.with_node(NodePlan(1, 7001, settings={"advertise": "192.0.2.3:0"}))
+    assert flags(own, 1)["--advertise"] == "192.0.2.3:0"
+
+
+def test_replication_is_passed_to_nodes_that_know_it(monkeypatch):
+    """And kept from those that do not."""
+    plan = dataclasses.replace(THREE, replication=2)
+    assert ("--replication" in flags(plan, 1)) is plans.known("replication")
+    monkeypatch.setitem(plans._FLAGS, "replication", "--replication")
+    assert flags(plan, 1)["--replication"] == "2"
+
+
+def test_what_is_remembered(tmp_path):
+    """A plan comes back as it was saved; nothing is nothing; what is damaged or of the future says so."""
+    assert load(tmp_path) is None
+    plan = Plan([NodePlan(1, 7001, settings={"cluster": "x"}, wrapper=["a"])], "/s", 2, {"profile": "wan"}, formed=True)
+    plan.save(tmp_path)
+    assert load(tmp_path) == plan
+    assert [file.name for file in tmp_path.iterdir()] == [DOCUMENT]
+    file = tmp_path / DOCUMENT
+    body = json.loads(file.read_text())
+    for damaged in ("", "[]", "{}", json.dumps({**body, "nodes": 1}), json.dumps({**body, "more": 1})):
+        file.write_text(damaged)
+        with pytest.raises(Corrupt, match="remove it to begin anew"):
+            load(tmp_path)
+    file.write_bytes(b'{"format": 1, "source": "/\xff"}')
+    with pytest.raises(Corrupt, match="remove it to begin anew"):
+        load(tmp_path)
+    file.write_text(json.dumps({**body, "format": 2}))
+    with pytest.raises(UnsupportedFormat, match="format 2"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"nodes": [{"index": 1, "port": 70_000}]},
+        {"nodes": [{"index": 1, "port": "7070"}]},
+        {"nodes": [{"index": 1, "port": 7070, "host": 7}]},
+        {"nodes": [{"index": "1", "port": 7070}]},
+        {"nodes": [{"index": 2, "port": 7070}]},
+        {"nodes": [{"index": 1, "port": 7070}, {"index": 1, "port": 7071}]},
+        {"nodes": [{"index": 1, "port": 7070, "called": 7}]},
+        {"nodes": [{"index": 1, "port": 7070, "wrapper": [7]}]},
+        {"nodes": [{"index": 1, "port": 7070, "settings": {"cluster": 7}}]},
+        {"nodes": [], "settings": {"cluster": 7}},
+        {"nodes": [], "settings": "cluster"},
+        {"nodes": [], "source": 7},
+    ],
+)
+def test_a_plan_that_was_never_saved(tmp_path, changed):
+    """Numbers, ports and words that no launcher wrote are refused where they are read, not by what would run them."""
+    (tmp_path / "cluster.json").write_text(json.dumps({"format": 1, **changed}))
+    with pytest.raises(Corrupt, match=r"cluster\.json: .*not the plan of a cluster .*; remove it to begin anew"):
+        load(tmp_path)
+
+
+def test_a_remembered_setting_that_there_is_not(tmp_path):
+    """Of the cluster or of a node: the error names it, its file, and the one that may be meant."""
+    for plan in (
+        dataclasses.replace(THREE, settings={"refresh_perod": "1s"}),
+        THREE.with_node(NodePlan(2, 7002, settings={"refresh_perod": "1s"})),
+    ):
+        plan.save(tmp_path)
+        with pytest.raises(UnsupportedFormat, match=r"cluster\.json: unknown setting refresh_perod; .* refresh_period"):
+            load(tmp_path)
+
+
+def test_settings_are_checked():
+    """What the launcher chooses, nobody knows, or no node would take is refused by name."""
+    check_settings({"refresh_period": "1s", "cluster": ""})
+    for settings, words in (
+        ({"node": "x"}, "node is chosen by the launcher"),
+        ({"source": "/s"}, "use --source"),
+        ({"replication": "2"}, "use --replication"),
+        ({"clustr": "x"}, "nearest known one is cluster"),
+        ({"refresh_period": "1"}, "refresh_period = '1'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            check_settings(settings)
+    assert merge({"a": "1", "b": "2"}, {"b": "", "c": "3"}) == {"a": "1", "c": "3"}
+
+
+def test_orders():
+    """What is not ordered is as remembered, else as usual; a cluster grows and does not shrink."""
+    assert [node.index for node in Order().plan(None).nodes] == [1, 2, 3]
+    assert Order(nodes=2, source="/t", settings={"profile": "wan", "cluster": "x"}).plan(None) == Plan(
+        [NodePlan(1, 0), NodePlan(2, 0)], "/t", settings={"profile": "wan", "cluster": "x"}
+    )
+    remembered = dataclasses.replace(THREE, source="/s", replication=1, formed=True)
+    assert Order().plan(remembered) == remembered
+    assert Order(nodes=4, replication=2).plan(remembered) == dataclasses.replace(
+        remembered, nodes=[*THREE.nodes, NodePlan(4, 0)], replication=2
+    )
+    for count, words in ((2, "does not shrink to 2"), (65, "1 to 64 nodes, not 65")):
+        with pytest.raises(LocalError, match=words):
+            Order(nodes=count).plan(remembered)
+
+
+def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
+    """Else two of one machine could meet at a port that was one's and is the other's; what is said is kept."""
+    monkeypatch.delenv("GOSSIPKV_CLUSTER", raising=False)
+    names = {Order().plan(None).settings["cluster"] for _ in range(20)}
+    assert len(names) == 20
+    assert all(re.fullmatch(r"gossipkv-[0-9a-f]{8}", name) for name in names)
+    check_settings({"cluster": names.pop()})
+    remembered = Order().plan(None)
+    assert Order(nodes=4).plan(remembered).settings == remembered.settings
+    assert "cluster" not in Order(settings={"cluster": ""}).plan(None).settings
+    file = tmp_path / "node.toml"
+    file.write_text('cluster = "filed"\n')
+    for variable, value, name in (("GOSSIPKV_CLUSTER", "mine", "mine"), ("GOSSIPKV_CONFIG", str(file), "filed")):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            assert Order().plan(None).settings == {"cluster": name}  # Also where the next `up` does not hear it.
+    monkeypatch.setenv("GOSSIPKV_CLUSTER", "no good name")
+    with pytest.raises(ConfigError, match="GOSSIPKV_CLUSTER"):
+        Order().plan(None)
+
+
+def test_places():
+    """Nodes may be put elsewhere, and there are as many as places if no number is said."""
+    order = Order(places=[Place("10.0.0.1", 70, ["w"]), Place("10.0.0.2", 70)])
+    assert Order.from_line(order.to_line()) == order
+    assert order.plan(None).nodes == [NodePlan(1, 70, "10.0.0.1", {}, ["w"]), NodePlan(2, 70, "10.0.0.2")]

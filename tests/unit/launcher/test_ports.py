@@ -1,0 +1,101 @@
+"""Ports that are free for both protocols, and reservations that only the node gets past."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+
+import pytest
+
+from gossipkv.errors import LocalError
+from gossipkv.launcher.ports import PORTS, choose, reserve
+
+# Of this process alone: at another's address a cluster beside it could take the free port meanwhile.
+HOST = f"127.4.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
+
+
+def listener(port: int) -> socket.socket:
+    """As a node makes it."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind((HOST, port))
+    made.listen()
+    return made
+
+
+def test_a_node_listens_on_its_reservation():
+    """Again and again; others are refused while it is there and while it is not."""
+    with contextlib.ExitStack() as stack:
+        ((port, reservation),) = choose(HOST, 1, base_port=None, taken=set()).items()
+        stack.enter_context(reservation)
+        for _ in range(2):
+            with listener(port):
+                assert reserve(HOST, port) is None
+                assert reserve(HOST, port, again=True) is None
+            assert reserve(HOST, port) is None
+            with socket.socket() as plain, pytest.raises(OSError, match="in use"):
+                plain.bind((HOST, port))
+
+
+def test_connections_of_the_past_do_not_count_again():
+    """A port whose server closed its connections a moment ago is free for whoever asks for it by number."""
+    with listener(0) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((HOST, port)) as client:
+            accepted, _ = server.accept()
+            accepted.close()  # The side that closes first waits.
+            assert client.recv(1) == b""
+    assert reserve(HOST, port) is None
+    reservation = reserve(HOST, port, again=True)
+    assert reservation is not None
+    reservation.close()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_port_in_use(kind):
+    """By TCP or UDP: refused when asked for, passed over else; no reservation stays behind."""
+    chosen = choose(HOST, 2, base_port=None, taken=set())
+    first, second = chosen
+    for reservation in chosen.values():
+        reservation.close()
+    assert first not in choose_and_close(2, taken={first})
+    with socket.socket(type=kind) as other:
+        other.bind((HOST, second))
+        if kind == socket.SOCK_STREAM:
+            other.listen()
+        assert reserve(HOST, second) is None
+        assert second not in choose_and_close(2)
+        with pytest.raises(LocalError, match=f"{second} is in use"):
+            choose(HOST, 1, base_port=second, taken=set())
+    assert first in choose_and_close(2)
+
+
+def choose_and_close(count: int, taken: set[int] = frozenset()) -> list[int]:
+    """Ports that could be had."""
+    chosen = choose(HOST, count, base_port=None, taken=taken)
+    for reservation in chosen.values():
+        reservation.close()
+    return list(chosen)
+
+
+def test_there_are_only_so_many():
+    """A base so high that the numbers end."""
+    with pytest.raises(LocalError, match="no 3 ports from 65534 on: the last is 65535; choose another --base-port"):
+        choose(HOST, 3, base_port=65_534, taken=set())
+    with pytest.raises(LocalError, match="has only 0 ports to give, 1 are needed"):
+        choose(HOST, 1, base_port=None, taken={*PORTS})
+
+
+def test_why_a_port_cannot_be_had(monkeypatch):
+    """What the system says, and the flag that asked for it: not every refusal is a port in use."""
+    with pytest.raises(LocalError, match=r"192\.0\.2\.1:7070 .*: Cannot assign requested address; .* --base-port"):
+        choose("192.0.2.1", 1, base_port=7070, taken=set())
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(LocalError, match=f"{HOST}:81 .*: Permission denied; choose another --port"):
+        choose(HOST, 1, base_port=81, taken=set(), flag="--port")

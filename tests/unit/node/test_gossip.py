@@ -1,0 +1,206 @@
+"""A node's place in the ring as a timer: when it is due, and what it passes on."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from gossipkv.address import Address
+from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.environment import trio_world
+from gossipkv.errors import ConfigError
+from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.packets.key_ring import Key, key, line_of
+from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.profile import LAN
+from gossipkv.gossip.shell import key_file
+from gossipkv.gossip.tree.claim import Claim
+from gossipkv.node.gossip import LOOK_MS, Gossiping, Place, read_key_ring
+from gossipkv.settings.config import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTLE_MS = 10_000
+ADDRESS = Address("10.0.0.1", 7070)
+OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, State.ALIVE)
+
+
+@pytest.fixture
+def core() -> Gossip:
+    """Alone."""
+    me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
+    return Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"))
+
+
+def place_of(core: Gossip, *, configured: str | None = None, remembered: str | None = None, waits: bool) -> Place:
+    """Its claim."""
+    claim = Claim(
+        core.tree, uuid=b"u" * 16, address=ADDRESS, configured=configured, remembered=remembered, settle_ms=SETTLE_MS
+    )
+    return Place(core, claim, waits=waits)
+
+
+def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:
+    """1 is free; it is passed on to be remembered when it has stood for the convergence time."""
+    place = place_of(core, waits=False)
+    assert place.wakes_at_ms is None
+    place.start(now_ms=1000)
+    assert place.wakes_at_ms == 1000
+    assert place.step(now_ms=1000) is None
+    assert place.shard_id == "1"
+    assert place.step(now_ms=1001) is None  # What it published itself is a change, too.
+    assert place.wakes_at_ms == 1000 + SETTLE_MS
+    assert place.step(now_ms=1000 + SETTLE_MS) == 1
+    place.step(now_ms=1000 + SETTLE_MS)
+    assert place.wakes_at_ms is None
+
+
+def test_who_joins_looks_around_first(core: Gossip) -> None:
+    """For a second; by then it knows what the others have."""
+    place = place_of(core, waits=True)
+    place.start(now_ms=0)
+    assert place.wakes_at_ms == LOOK_MS
+    core.tree.on_member(OTHER)
+    core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=(Change(1, f"nodes/1@{OTHER.address}", b"?"),)))
+    assert place.wakes_at_ms == LOOK_MS
+    place.step(now_ms=LOOK_MS)
+    assert place.shard_id == "2"
+
+
+def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
+    """Whenever it comes."""
+    place = place_of(core, waits=False)
+    place.start(now_ms=0)
+    for now_ms in (0, 1):
+        place.step(now_ms=now_ms)
+    core.tree.on_member(OTHER)
+    core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=(Change(1, f"nodes/9@{OTHER.address}", b"?"),)))
+    assert place.wakes_at_ms == 0
+    place.step(now_ms=2)
+    assert place.wakes_at_ms == SETTLE_MS
+
+
+def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
+    """And never contested."""
+    place = place_of(core, configured="7", waits=False)
+    place.start(now_ms=0)
+    assert place.step(now_ms=0) == 7
+    place.step(now_ms=1)
+    assert place.wakes_at_ms is None
+    assert core.tree.children("nodes") == [f"7@{ADDRESS}"]
+
+
+def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it hears from nobody it looks every second whether that is over, and counts from there."""
+    alone = True
+    monkeypatch.setattr(Gossip, "isolated", lambda _self, *, now_ms: alone and now_ms > 0)
+    place = place_of(core, waits=False)
+    place.start(now_ms=0)
+    place.step(now_ms=0)
+    now_ms = 5000
+    for _ in range(20):
+        assert place.step(now_ms=now_ms) is None
+        assert place.wakes_at_ms == now_ms + LOOK_MS
+        now_ms += LOOK_MS
+    alone = False
+    assert place.step(now_ms=now_ms) is None
+    assert place.wakes_at_ms == now_ms + SETTLE_MS
+    assert place.step(now_ms=now_ms + SETTLE_MS) == 1
+
+
+def test_entries_in_portions(core: Gossip) -> None:
+    """In the order of names and owners; what has gone between two turns, and whose owner died, is not told."""
+    core.tree.publish("p/b", b"mine")
+    core.tree.on_member(OTHER)
+    changes = tuple(Change(at, f"p/{name}", b"?") for at, name in enumerate("abc", 1))
+    core.tree.apply(Delta(OTHER.id, 1, 0, 0, 3, 3, reset=False, changes=changes))
+    keys = core.tree.keys("p")
+    whole = core.tree.entries("p", now_ms=0)
+    assert [(entry.name, entry.owner) for entry in whole] == [("a", "b"), ("b", ""), ("b", "b"), ("c", "b")]
+    assert [core.tree.entry("p", *key, now_ms=0) for key in keys] == whole
+    core.tree.withdraw("p/b")
+    core.tree.on_member(OTHER._replace(state=State.DEAD))
+    told = [core.tree.entry("p", *key, now_ms=0) for key in keys]
+    assert [entry and (entry.name, entry.state) for entry in told] == [
+        ("a", State.DEAD), None, ("b", State.DEAD), ("c", State.DEAD),
+    ]  # fmt: skip
+    assert core.tree.entries("p", now_ms=0) == []
+    assert [entry.name for entry in core.tree.entries("p", now_ms=0, all=True)] == ["a", "b", "c"]
+
+
+def test_seals_without_keys_are_refused() -> None:
+    """Who asks for seals and forgets the key ring does not run in the clear; who asks for nothing does."""
+    world = trio_world.real()
+    assert read_key_ring(load(), world) is None
+    with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require': there is no key ring"):
+        read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world)
+
+
+async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads it, on a file system that hangs, is left behind."""
+    world, goes_on, ended = trio_world.real(), threading.Event(), threading.Event()
+    ring = tmp_path / "ring"
+    key_file.write_text(ring, line_of(key(bytes(32))))
+    config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
+    sealing = read_key_ring(config, world)
+
+    def hang(_path: Path) -> tuple[Key, ...]:
+        goes_on.wait(10)
+        ended.set()
+        return ()
+
+    with (
+        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
+        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+    ):
+        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=sealing)
+        monkeypatch.setattr(key_file, "read", hang)
+        with trio.move_on_after(0.01):
+            await gossiping.read_keys(world)
+    assert not ended.is_set()
+    goes_on.set()
+
+
+async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two SIGHUPs, of which the disk answers the second one first: the keys are those that the second one saw."""
+    world, goes_on = trio_world.real(), threading.Event()
+    ring = tmp_path / "ring"
+    old, new = key(bytes(32)), key(b"n" * 32)
+    key_file.write_text(ring, line_of(old))
+    config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
+    sealing = read_key_ring(config, world)
+    assert sealing is not None
+    began = threading.Event()
+
+    def slow_at_first(_path: Path) -> tuple[Key, ...]:
+        if began.is_set():
+            return (new,)
+        began.set()
+        goes_on.wait(10)
+        return (old,)
+
+    with (
+        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
+        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+    ):
+        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=sealing)
+        monkeypatch.setattr(key_file, "read", slow_at_first)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gossiping.read_keys, world)
+            while not began.is_set():
+                await trio.sleep(0.001)
+            await gossiping.read_keys(world)
+            goes_on.set()
+    assert sealing.key_ids == (new.id,)

@@ -1,0 +1,435 @@
+"""The methods through the core, with a library that is made up."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from gossipkv.errors import Corrupt, SourceError, Unavailable
+from gossipkv.node._serving import Refused
+from gossipkv.node.methods import FEW_ENTRIES, Handlers, Identity, Waiting
+from gossipkv.node.reads import Reads
+from gossipkv.node.served import serve
+from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.wire import rpc
+from tests.unit.node.driven import BuiltVersion, make_file, make_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from gossipkv.errors import Detail
+    from gossipkv.wire.rpc import Value
+
+RECORDS = {b"key%02d" % number: b"value%d" % number for number in range(50)}
+
+
+@dataclass
+class MadeUpLibrary:
+    """A library of names."""
+
+    names: dict[str, list[str]] = field(default_factory=lambda: {"db": ["v1"], "empty": []})
+    reported: list[tuple[str, str, Corrupt]] = field(default_factory=list)
+    failure: Exception | None = None
+    told: Detail = 0.5
+
+    def known(self, database: str) -> bool:
+        """A name of ours."""
+        return database in self.names
+
+    def status(self, database: str | None = None) -> dict[str, Detail]:
+        """How far each is."""
+        return {name: {"done": self.told} for name in self.names if database in {None, name}}
+
+    def unready(self, database: str) -> str:
+        """A made up reason."""
+        return f"half of {database} is there"
+
+    def damaged(self, database: str, version: str, error: Corrupt) -> None:
+        """Note it."""
+        self.reported.append((database, version, error))
+
+    def databases(self) -> list[Detail]:
+        """The names."""
+        return [{"name": name, "kind": "dataset"} for name in self.names]
+
+    def trouble(self) -> str | None:
+        """None ever."""
+        return None
+
+    async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
+        """What the source would have."""
+        if self.failure is not None:
+            raise self.failure
+        return {name: versions for name, versions in self.names.items() if versions and database in {None, name}}
+
+
+class MadeUpCluster:
+    """What a node knows of others, made up."""
+
+    epoch = 7
+    shard_id = "3"
+
+    def __init__(self) -> None:
+        self.is_isolated = False
+        self.keys_below = 1
+        self.asked: list[object] = []
+
+    def isolated(self) -> bool:
+        """As it was said."""
+        return self.is_isolated
+
+    def counters(self) -> dict[str, int]:
+        """One."""
+        return {"gossip_dropped_foreign": 2}
+
+    def reply(self, request: bytes) -> bytes:
+        """Refused when it is empty."""
+        if not request:
+            raise Unavailable("no request")
+        return b"re: " + request
+
+    def members(self) -> list[Detail]:
+        """One."""
+        return [{"node": "a", "address": "10.0.0.1:7070", "state": "left", "epoch": 2, "incarnation": 0}]
+
+    def children(self, path: str, *, everything: bool) -> list[Detail]:
+        """By path and option."""
+        self.asked.append((path, everything))
+        return ["x", "y"]
+
+    def keys(self, path: str, *, everything: bool) -> list[tuple[str, bytes]]:
+        """By path and option."""
+        self.asked.append((path, everything))
+        return [(f"k{number}", b"a") for number in range(self.keys_below)]
+
+    def entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
+        """One for each."""
+        return [{"name": name, "owner": "a", "value": b"\xff", "age_s": 1.5, "state": "alive"} for name, _ in keys]
+
+    async def many_entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
+        """The same, later."""
+        await trio.lowlevel.checkpoint()
+        return self.entries(path, keys, everything=everything)
+
+
+def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
+    """As a client reads it, under the id 5."""
+    assert isinstance(answer, bytes | Refused)
+    if isinstance(answer, Refused):
+        return rpc.decode_response(b"\x94\x01\x05" + answer.error + b"\xc0")
+    return rpc.decode_response(b"\x94\x01\x05\xc0" + answer)
+
+
+class Node:
+    """Handlers over a library that is made up."""
+
+    def __init__(self, *held: tuple[BuiltVersion, bool], max_frame: int = 1 << 20, scan_limit: int = 10) -> None:
+        self.library = MadeUpLibrary()
+        self.cluster = MadeUpCluster()
+        self.counted: list[tuple[str, str, bool]] = []
+        self.reads = Reads(
+            self.library, self.count, max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit
+        )
+        self.reads.served = serve(held)
+        self.handlers = Handlers(
+            self.library,
+            self.reads,
+            Identity(version="1.2.3", cluster="c", node="n"),
+            self.cluster,
+            counters=lambda: {"gets": 3},
+            latency=lambda: {"answered": {"count": 3.0}},
+            uptime_s=lambda: 1.23456,
+            random=random.Random(1),
+        )
+
+    def count(self, database: str, version: str, *, by_name: bool) -> None:
+        """Note it."""
+        self.counted.append((database, version, by_name))
+
+    def ask(self, method: str, *params: Value) -> Value:
+        """The result of a method that answers at once; its error is raised."""
+        answer = decoded(self.handlers.answer(method.encode(), msgpack.packb(params)))
+        if answer.error is not None:
+            raise answer.error
+        return answer.result
+
+    def refusal(self, method: str, *params: Value) -> tuple[str, str]:
+        """Code and message of the error."""
+        error = decoded(self.handlers.answer(method.encode(), msgpack.packb(params))).error
+        assert error is not None
+        return error.code, error.message
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """RECORDS as the active version 1, and a version 2 of one record."""
+    first = make_version(tmp_path, "db", "v1", RECORDS, 3)
+    second = make_version(tmp_path, "db", "v2", {b"only": b"one"})
+    return Node((first, True), (second, False))
+
+
+def test_reads_that_python_answers(node: Node) -> None:
+    """As the core would, for what the core hands off."""
+    assert node.ask("get", "db", b"key07") == [b"value7", "v1"]
+    assert node.ask("get", "db", "nowhere", {"timeout_ms": 5}) == [None, "v1"]
+    assert node.ask("get_many", "db", [b"key01", b"x", b"key02"]) == [[b"value1", None, b"value2"], "v1"]
+    assert node.ask("get", "db", b"only", {"version": "v2"}) == [b"one", "v2"]
+    assert node.counted == [("db", "v1", False)] * 3 + [("db", "v2", True)]
+
+
+def test_keys_without_a_partition(tmp_path: Path) -> None:
+    """A key that the partition function refuses was never stored: a miss."""
+    node = Node((BuiltVersion("db", "v1", [make_file(tmp_path, {})], "string"), True))
+    assert node.ask("get", "db", b"\xff") == [None, "v1"]
+    assert node.ask("get_many", "db", [b"\xff"]) == [[None], "v1"]
+
+
+def test_scan_page_by_page(node: Node) -> None:
+    """Pages of at most the node's limit, the cursor until the end, all from one version, counted each."""
+    found: list[Value] = []
+    options: dict[str, Value] = {}
+    while True:
+        records, cursor, version = node.ask("scan", "db", options)
+        assert version == "v1"
+        assert len(records) <= 10
+        found += records
+        if cursor is None:
+            break
+        options = {"cursor": cursor}
+    assert found == [[key, value] for key, value in sorted(RECORDS.items())]
+    assert len(node.counted) == 5
+
+
+def test_scan_options(node: Node) -> None:
+    """Each option, alone and together."""
+    keys = sorted(RECORDS)
+    for options, expected in [
+        ({"limit": 3}, keys[:3]),
+        ({"limit": 1000}, keys[:10]),
+        ({"reverse": True, "limit": 2}, keys[::-1][:2]),
+        ({"start": b"key48"}, keys[48:]),
+        ({"end": "key02"}, keys[:2]),
+        ({"prefix": "key3"}, keys[30:40]),
+        ({"prefix": "key3", "start": b"key35", "end": b"key38", "reverse": True}, keys[35:38][::-1]),
+        ({"start": b"z"}, []),
+    ]:
+        records, _, _ = node.ask("scan", "db", options)
+        assert [key for key, _ in records] == expected, options
+    assert node.ask("scan", "db", {"version": "v2"}) == [[[b"only", b"one"]], None, "v2"]
+
+
+def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
+    """After a switch a scan goes on in the version in which it began; when that is gone, it fails."""
+    records, cursor, _ = node.ask("scan", "db", {"limit": 1})
+    newer = make_version(tmp_path, "db", "v3", {b"key00": b"new", b"key01": b"new"})
+    held = node.reads.served.databases["db"].versions
+    old = BuiltVersion("db", "v1", list(held[0].files))
+    node.reads.served = serve([(old, False), (newer, True)])
+    following, _, version = node.ask("scan", "db", {"limit": 1, "cursor": cursor})
+    assert (records + following, version) == ([[b"key00", b"value0"], [b"key01", b"value1"]], "v1")
+    assert node.refusal("scan", "db", {"cursor": cursor, "version": "v3"})[0] == "BAD_REQUEST"
+    node.reads.served = serve([(newer, True)])
+    assert node.refusal("scan", "db", {"cursor": cursor})[0] == "UNKNOWN_VERSION"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code", "words"),
+    [
+        ("get", [], "BAD_REQUEST", "database is missing"),
+        ("get", ["db"], "BAD_REQUEST", "key is missing"),
+        ("get", ["db", b"x" * 101], "BAD_REQUEST", "101 bytes"),
+        ("get", ["db", b"k", {"token": b""}], "BAD_REQUEST", "unknown option token"),
+        ("get", ["nowhere", b"k"], "UNKNOWN_DATABASE", "no database nowhere"),
+        ("get", ["empty", b"k"], "NOT_READY", "no version ready"),
+        ("get", ["db", b"k", {"version": "v9"}], "UNKNOWN_VERSION", "no version v9"),
+        ("get", ["db", b"k", {"min_version": "v9"}], "NOT_READY", "as new as v9"),
+        ("get_many", ["db", b"k"], "BAD_REQUEST", "must be an array"),
+        ("get_many", ["db", [b"k", 1]], "BAD_REQUEST", r"keys[1] must be bytes"),
+        ("scan", ["db", {"limit": 0}], "BAD_REQUEST", "at least 1"),
+        ("scan", ["db", {"cursor": b"mine"}], "BAD_REQUEST", "cursor"),
+        ("scan", ["db", {"reverse": 1}], "BAD_REQUEST", "true or false"),
+        ("scan", ["nowhere"], "UNKNOWN_DATABASE", "no database"),
+        ("ping", [1], "BAD_REQUEST", "takes 0 parameters"),
+        ("info", [{}], "BAD_REQUEST", "takes 0 parameters"),
+        ("databases", [1], "BAD_REQUEST", "takes 0 parameters"),
+        ("status", ["db"], "BAD_REQUEST", "must be a map"),
+        ("refresh", [1], "BAD_REQUEST", "must be a string"),
+        ("put", ["db", b"k", b"v"], "UNKNOWN_METHOD", "no method put"),
+        ("\xff" * 500, [], "UNKNOWN_METHOD", "no method"),
+    ],
+)
+def test_refusals(node: Node, method: str, params: list[Value], code: str, words: str) -> None:
+    """Every wrong request has its code and one clear sentence."""
+    got, message = node.refusal(method, *params)
+    assert got == code
+    assert words in message
+    assert len(message) < 300
+
+
+def test_not_ready_has_the_progress(node: Node) -> None:
+    """A database with nothing yet says how far it is."""
+    error = decoded(node.handlers.answer(b"get", msgpack.packb(["empty", b"k"]))).error
+    assert error is not None
+    assert error.message == "empty has no version ready yet: half of empty is there"
+    assert error.details == {"database": "empty", "status": {"empty": {"done": 0.5}}}
+
+
+def test_damage_is_reported_and_answered(tmp_path: Path) -> None:
+    """CORRUPT with file and offset, for each read method, and the library hears of it."""
+    make_file(tmp_path, {b"key%05d" % number: b"v" * 50 for number in range(1000)}).close()
+    image = bytearray(next(tmp_path.glob("*.gkv")).read_bytes())
+    image[image.index(b"key00900") + 12] ^= 1
+    node = Node((BuiltVersion("db", "v1", [SortedFile(bytes(image), name="broken.gkv")]), True))
+    for method, params in (
+        ("get", ["db", b"key00900"]),
+        ("get_many", ["db", [b"key00001", b"key00900"]]),
+        ("scan", ["db", {"start": b"key00900"}]),
+    ):
+        with pytest.raises(Corrupt, match=r"broken\.gkv") as caught:
+            node.ask(method, *params)
+        assert caught.value.offset > 0
+    assert [(database, version) for database, version, _ in node.library.reported] == [("db", "v1")] * 3
+
+
+def test_batches_larger_than_a_frame(tmp_path: Path) -> None:
+    """TOO_LARGE, before the values are gathered for nothing."""
+    version = make_version(tmp_path, "db", "v1", {b"k": b"x" * 3000})
+    node = Node((version, True), max_frame=10_000)
+    assert node.refusal("get_many", "db", [b"k"] * 10)[0] == "TOO_LARGE"
+    assert node.ask("get_many", "db", [b"k"] * 2) == [[b"x" * 3000] * 2, "v1"]
+
+
+def test_scan_pages_fit_into_a_frame(tmp_path: Path) -> None:
+    """A page is bounded in bytes as well."""
+    version = make_version(tmp_path, "db", "v1", {b"k%d" % number: b"x" * 1000 for number in range(20)})
+    node = Node((version, True), max_frame=10_000, scan_limit=1000)
+    records, cursor, _ = node.ask("scan", "db")
+    assert len(records) == 4
+    assert cursor is not None
+
+
+def test_info_and_lists(node: Node) -> None:
+    """Who answers, since when, and what it counts; errors are counted by code."""
+    node.refusal("put")
+    node.refusal("put")
+    info = node.ask("info")
+    assert isinstance(info, dict)
+    assert info["counters"] == {"gets": 3, "errors_unknown_method": 2, "gossip_dropped_foreign": 2}
+    assert info["name"] == "gossipkv"
+    assert (info["version"], info["protocol"], info["epoch"]) == ("1.2.3", 1, 7)
+    assert (info["cluster"], info["node"], info["uptime_s"], info["databases"]) == ("c", "n", 1.235, 2)
+    assert node.ask("ping") == "pong"
+    assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
+    told = {"done": 0.5, "isolated": False}
+    assert node.ask("status", {"local": True}) == node.ask("status") == {"db": told, "empty": told}
+    assert node.ask("status", {"database": "db"}) == {"db": told}
+    node.cluster.is_isolated = True
+    assert node.ask("status", {"database": "db"}) == {"db": {**told, "isolated": True}}
+    assert node.ask("info")["isolated"] is True
+    assert node.ask("status", {"database": None}) == node.ask("status")
+    assert node.refusal("status", {"database": "nowhere"}) == (
+        "UNKNOWN_DATABASE",
+        "no database nowhere here or at the source",
+    )
+
+
+async def refresh(node: Node, *params: Value) -> rpc.Response:
+    """The answer of `refresh`, which takes time."""
+    waiting = node.handlers.answer(b"refresh", msgpack.packb(params))
+    assert isinstance(waiting, Waiting)
+    return decoded(await node.handlers.complete(b"refresh", waiting))
+
+
+async def test_refresh(node: Node) -> None:
+    """All databases, or one; an unknown one is an error, one without versions is not."""
+    assert await refresh(node) == (5, None, {"db": ["v1"]})
+    assert await refresh(node, None) == (5, None, {"db": ["v1"]})
+    assert await refresh(node, "db") == (5, None, {"db": ["v1"]})
+    assert await refresh(node, "empty") == (5, None, {})
+    error = (await refresh(node, "nowhere")).error
+    assert error is not None
+    assert error.code == "UNKNOWN_DATABASE"
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("secret"), SourceError("/a/path of ours")])
+async def test_defects_become_internal(node: Node, failure: Exception) -> None:
+    """What is not meant for clients is logged with its traceback under an id, and the client gets the id alone."""
+    node.library.failure = failure
+    with capture_logs() as logs:
+        error = (await refresh(node)).error
+    assert error is not None
+    assert error.code == "INTERNAL"
+    assert str(failure) not in error.message
+    (line,) = logs
+    assert line["event"] == "internal_error"
+    assert line["exc_info"] is failure
+    assert error.details == {"id": line["id"]}
+
+
+def test_results_that_cannot_be_encoded(node: Node) -> None:
+    """A defect in a result is a defect like any other: the connection is still answered."""
+    node.library.told = 1 << 64
+    with capture_logs() as logs:
+        assert node.refusal("status")[0] == "INTERNAL"
+        assert node.refusal("get", "empty", b"k")[0] == "INTERNAL"  # Here it is the error that cannot be encoded.
+    assert len(logs) == 2
+
+
+def test_names_of_files_that_are_not_utf8(node: Node) -> None:
+    """What is said of a file whose name is no UTF-8 reaches the client, as a result and within an error."""
+    node.library.told = "part-\udcff"
+    assert node.ask("status") == {name: {"done": "part-\\udcff", "isolated": False} for name in ("db", "empty")}
+    assert node.refusal("get", "empty", b"k")[0] == "NOT_READY"
+
+
+def test_what_a_node_knows_of_others(node: Node) -> None:
+    """Members, and what they published, by path; the path of the root is empty."""
+    assert node.ask("members") == node.cluster.members()
+    assert node.ask("children", "nodes") == ["x", "y"]
+    assert node.ask("children", "", {"all": True}) == ["x", "y"]
+    (entry,) = node.ask("entries", "nodes")
+    assert (entry["value"], entry["age_s"], entry["state"]) == (b"\xff", 1.5, "alive")
+    assert node.ask("entries", "nodes", {"all": True}) == node.ask("entries", "nodes", {})
+    assert node.cluster.asked == [("nodes", False), ("", True), *(("nodes", flag) for flag in (False, True, False))]
+    assert (node.ask("info")["epoch"], node.ask("info")["shard_id"]) == (7, "3")
+    assert node.ask("info")["counters"]["gossip_dropped_foreign"] == 2
+
+
+@pytest.mark.parametrize(("method", "params", "said"), [
+    ("members", [1], "takes 0 parameters"), ("children", [], "the path is missing"),
+    ("children", [7], "the path must be a string"), ("children", ["x" * 1025], "than the 1024 that a path may have"),
+    ("children", ["a", "b"], "the options must be a map"), ("entries", ["a", {"al": True}], "did you mean all"),
+    ("entries", ["a", {"all": 1}], "must be true or false"), ("gossip", ["a", "b"], "takes 1 parameter"),
+    ("gossip", [5], "the request must be bytes"),
+])  # fmt: skip
+def test_wrong_questions_about_others(node: Node, method: str, params: list[Value], said: str) -> None:
+    """Each has one clear error."""
+    code, message = node.refusal(method, *params)
+    assert code == "BAD_REQUEST"
+    assert said in message
+
+
+async def test_many_entries_take_several_turns(node: Node) -> None:
+    """The answer is the same; all who ask for the same before it is begun share it."""
+    node.cluster.keys_below = FEW_ENTRIES
+    assert len(node.ask("entries", "nodes")) == FEW_ENTRIES
+    node.cluster.keys_below += 1
+    waiting = node.handlers.answer(b"entries", msgpack.packb(["nodes", {"all": True}]))
+    assert isinstance(waiting, Waiting)
+    assert waiting.shared_by == ("entries", "nodes", True)
+    result = decoded(await node.handlers.complete(b"entries", waiting)).result
+    assert isinstance(result, list)
+    assert [entry["name"] for entry in result] == [f"k{number}" for number in range(FEW_ENTRIES + 1)]
+
+
+def test_a_request_of_another_node(node: Node) -> None:
+    """Bytes for bytes; one that is refused has an error."""
+    assert node.ask("gossip", b"\x00\xff") == b"re: \x00\xff"
+    assert node.refusal("gossip", b"") == ("UNAVAILABLE", "no request")

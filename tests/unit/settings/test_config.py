@@ -1,0 +1,289 @@
+"""The settings: units, every source and their order, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.address import Address, parse_address
+from gossipkv.errors import ConfigError
+from gossipkv.settings import quantity
+from gossipkv.settings.config import SETTINGS, Config, load
+
+UNITS = {"duration": quantity.DURATION, "size": quantity.SIZE, "rate": quantity.RATE}
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+# A legal value of each setting that is not its default, as text and as the program sees it.
+OTHERS = {
+    "source": ("/srv/data", "/srv/data"), "data": ("/var/lib/g", Path("/var/lib/g")),
+    "listen": ("[::1]:0", Address("::1", 0)), "cluster": ("east", "east"), "node": ("n-1", "n-1"),
+    "advertise": ("10.1.2.3:0", Address("10.1.2.3", 0)), "profile": ("wan", "wan"), "shard_id": ("7", 7),
+    "join": ("a:1, [::1]:2,a:1", (Address("a", 1), Address("::1", 2))), "time_to_converge": ("2s", 2000),
+    "key_ring": ("/etc/g/keys", Path("/etc/g/keys")), "seal": ("send", "send"), "max_members": ("64", 64),
+    "max_branch_keys": ("100", 100), "max_entry": ("1KiB", 1024), "max_tree": ("1MiB", 1 << 20),
+    "refresh_period": ("off", 0), "retire_after": ("1.5h", 5_400_000), "max_parallel_loads": ("7", 7),
+    "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_lanes": ("3", 3),
+    "build_memory": ("1GiB", 1 << 30),
+    "presharded": ("declared", "declared"), "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536),
+    "max_key": ("100B", 100),
+    "max_connections": ("5", 5), "max_in_flight": ("1", 1),
+    "max_depth": ("4", 4), "max_elements": ("12288", 12288), "max_value": ("1KiB", 1024),
+    "max_connections_per_address": ("off", 0), "max_in_flight_total": ("10", 10),
+    "max_queued_total": ("1GiB", 1 << 30), "output_timeout": ("2s", 2000), "busy_poll": ("off", "off"),
+    "max_queued": ("1MiB", 1 << 20), "frame_timeout": ("500ms", 500), "idle_timeout": ("off", 0),
+    "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
+    "log_format": ("json", "json"),
+}  # fmt: skip
+
+
+def toml_of(name: str, text: str) -> str:
+    """The line of a TOML file that sets `name`."""
+    bare = BY_NAME[name].kind == "bool" or (BY_NAME[name].kind == "count" and text.isdigit())
+    value = text if bare else json.dumps(text)
+    return f"{name} = {value}\n"
+
+
+@given(st.integers(0, 10**15), st.sampled_from(list(UNITS.values())))
+def test_a_quantity_survives_being_shown(value, units):
+    """`parse(show(x)) == x` for every value and unit family."""
+    assert quantity.parse(quantity.show(value, units), units) == value
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("500ms", 500), ("10s", 10_000), ("10 m", 600_000), ("1h", 3_600_000), ("0.25s", 250), (" 1d ", 86_400_000),
+    ("0ms", 0),
+])  # fmt: skip
+def test_durations(text, value):
+    """Durations are read exactly."""
+    assert quantity.parse(text, quantity.DURATION) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "s", "-1s", "1e3s", "0.5ms", "1 s s", "1S", "1KiB", "1\u0661s", "1" * 30 + "s"]
+)
+def test_what_is_no_duration(text):
+    """No unit, a wrong unit, a fraction of a millisecond, odd digits: refused."""
+    with pytest.raises(ValueError, match="expected"):
+        quantity.parse(text, quantity.DURATION)
+
+
+@pytest.mark.parametrize(("text", "address"), [
+    ("127.0.0.1:7070", Address("127.0.0.1", 7070)), ("[::1]:7070", Address("::1", 7070)),
+    ("host:0", Address("host", 0)),
+    ("a.b-c:65535", Address("a.b-c", 65_535)),
+])  # fmt: skip
+def test_addresses(text, address):
+    """Addresses are read, and shown as they are written."""
+    assert parse_address(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize("text", [
+    "", ":", "host", "host:", ":70", "::1:70", "[::1]", "[::1:70", "[]:70", "h:65536", "h:-1", "h:\u0663", "a b:1",
+    "h\0:1",
+    "http://h:1", "h:1/", "h:99999999999",
+])  # fmt: skip
+def test_what_is_no_address(text):
+    """Everything that is not `host:port` is refused with the form that is expected."""
+    with pytest.raises(ValueError, match="expected"):
+        parse_address(text)
+
+
+@given(st.text(max_size=20))
+def test_no_text_surprises_the_address_parser(text):
+    """Any text is an address or a `ValueError`; an address that was read is written so that it reads the same."""
+    try:
+        address = parse_address(text)
+    except ValueError:
+        return
+    assert parse_address(str(address)) == address
+
+
+def test_the_list_is_the_dataclass():
+    """Every field but the tables and the origins is a setting, described in full, its default within its range."""
+    fields = [field.name for field in dataclasses.fields(Config)]
+    assert [*BY_NAME, "databases", "storage_options", "origins"] == fields
+    for setting in SETTINGS:
+        assert setting.meaning
+        assert setting.why
+        assert setting.allowed
+        value = getattr(Config(), setting.name)
+        if value is not None:
+            assert setting.parse(setting.show(value)) == value
+        if setting.kind not in {"path", "text"}:
+            assert setting.parse(setting.default) == value
+    assert set(OTHERS) == set(BY_NAME)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().listen = None
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_setting_from_every_source(name, tmp_path):
+    """Each setting can be given by file, environment and flag, and its origin says which."""
+    text, value = OTHERS[name]
+    setting = BY_NAME[name]
+    file = tmp_path / "gossipkv.toml"
+    file.write_text(f"# A comment.\n{toml_of(name, text)}")
+    cases = {
+        f"{file}:2": load(file),
+        f"environment {setting.variable}": load(environ={setting.variable: text}),
+        f"flag {setting.flag}": load(flags={name: text}),
+    }
+    for origin, found in cases.items():
+        assert getattr(found, name) == value != getattr(Config(), name)
+        assert type(getattr(found, name)) is type(value)
+        assert found.origin(name) == origin
+        assert [other for other in BY_NAME if found.origin(other) != "default"] == [name]
+
+
+@pytest.mark.parametrize("winner", ["file", "environment", "flag"])
+def test_the_later_source_wins(winner, tmp_path):
+    """A file gives way to the environment, and that to a flag."""
+    file = tmp_path / "gossipkv.toml"
+    file.write_text('cluster = "file"\n')
+    environ = {"GOSSIPKV_CONFIG": str(file)}
+    if winner != "file":
+        environ["GOSSIPKV_CLUSTER"] = "environment"
+    flags = {"cluster": "flag"} if winner == "flag" else {}
+    found = load(None, environ, flags)
+    assert found.cluster == winner
+    assert found.origin("cluster").startswith(str(file) if winner == "file" else winner)
+
+
+def test_members_to_join_as_an_array(tmp_path):
+    """A file may name them as TOML's own array, or as one string; an array of anything else is refused."""
+    file = tmp_path / "gossipkv.toml"
+    for line in ('join = ["a:1", "[::1]:2"]', 'join = "a:1,[::1]:2"'):
+        file.write_text(line)
+        assert load(file).join == (Address("a", 1), Address("::1", 2))
+    file.write_text("join = [7070]")
+    with pytest.raises(ConfigError, match=r":1: join = \[7070\]: expected a string or an array of strings"):
+        load(file)
+
+
+def test_the_named_file_goes_before_the_one_of_the_environment(tmp_path):
+    """`--config` replaces `GOSSIPKV_CONFIG`; both are not read."""
+    (tmp_path / "a.toml").write_text('cluster = "a"\n')
+    (tmp_path / "b.toml").write_text("nonsense = 1\n")
+    found = load(tmp_path / "a.toml", {"GOSSIPKV_CONFIG": str(tmp_path / "b.toml")})
+    assert found.cluster == "a"
+    assert load(None, {"GOSSIPKV_CONFIG": ""}) == Config()
+
+
+def test_reserved_names_are_not_settings():
+    """`GOSSIPKV_NODE` is the client commands' address; this node's own name is `GOSSIPKV_NODE_NAME`."""
+    found = load(
+        environ={
+            "GOSSIPKV_NODE": "10.0.0.1:7070",
+            "GOSSIPKV_DEBUG": "1",
+            "GOSSIPKV_SANITIZE": "a",
+            "PATH": "/bin",
+            "GOSSIPKV": "x",
+        }
+    )
+    assert found == Config()
+    assert load(environ={"GOSSIPKV_NODE_NAME": "n1"}).node == "n1"
+
+
+@pytest.mark.parametrize(("source", "name", "near"), [
+    ("file", "refresh_periode", "refresh_period"), ("file", "refresh-period", "refresh_period"),
+    ("environment", "GOSSIPKV_LISTN", "GOSSIPKV_LISTEN"), ("environment", "GOSSIPKV_MAXFRAME", "GOSSIPKV_MAX_FRAME"),
+    ("flags", "max_conections", "max_connections"),
+])  # fmt: skip
+def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
+    """A misspelt name is an error that says which one was probably meant, and where."""
+    file = tmp_path / "gossipkv.toml"
+    file.write_text(f'log_level = "debug"\n\n{name} = 1\n' if source == "file" else "")
+    with pytest.raises(ConfigError, match=f"unknown setting {name}; the nearest known one is {near} ") as caught:
+        load(file, {name: "1"} if source == "environment" else {}, {name: "1"} if source == "flags" else {})
+    assert str(caught.value).startswith(f"{file}:3" if source == "file" else source)
+
+
+@pytest.mark.parametrize(("name", "text", "said"), [
+    ("refresh_period", "10", "unit"), ("refresh_period", "1ms", "100ms to 7d, or off"), ("retire_after", "off", "unit"),
+    ("max_frame", "1B", "64KiB to 17MiB"), ("max_frame", "64KB", "KiB"), ("throttle_loads", "1MiB", "MiB/s"),
+    ("max_parallel_loads", "0", "1 to 64"), ("max_parallel_loads", "two", "whole number"),
+    ("max_parallel_loads", "9" * 99, "1 to 64"), ("compression", "zip", "none or lz4"), ("listen", "7070", "HOST:PORT"),
+    ("require_success_file", "maybe", "true or false"), ("cluster", "a b", "1 to 64"), ("cluster", "", "1 to 64"),
+    ("join", "a", "HOST:PORT"), ("join", "a:1,b:0", "port other than 0"), ("advertise", "0.0.0.0:1", "can reach"),
+    ("shard_id", "0.5", "whole number"), ("seal", "maybe", "accept or send or require"),
+    ("data", "", "path"), ("source", "~nobody-of-that-name/x", "home"),
+])  # fmt: skip
+def test_a_wrong_value_says_what_where_and_what_is_allowed(name, text, said):
+    """From the environment and from a flag, a wrong value names setting, origin, value and what is allowed."""
+    setting = BY_NAME[name]
+    for found in (lambda: load(environ={setting.variable: text}), lambda: load(flags={name: text})):
+        with pytest.raises(ConfigError) as caught:
+            found()
+        message = str(caught.value)
+        assert name in message
+        assert repr(text) in message
+        assert said in message
+        assert f"allowed: {setting.allowed}" in message
+        assert setting.variable in message or setting.flag in message
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("max_frame = 65536", "expected a string"), ("max_parallel_loads = '2'", "expected a number"),
+    ("require_success_file = 'true'", "expected true or false"), ("require_success_file = 1", "expected true or false"),
+    ("refresh_period = 1.5", "expected a string"), ("cluster = ['a']", "expected a string"),
+    ("[cluster]", "expected a string"), ("max_parallel_loads = true", "expected a number"),
+    ("max_parallel_loads = -1", "whole number"), ("log_level = 1979-05-27", "expected a string"),
+])  # fmt: skip
+def test_a_wrong_type_in_the_file_names_the_line(line, said, tmp_path):
+    """TOML's own types must fit the setting; the error names file and line."""
+    file = tmp_path / "gossipkv.toml"
+    file.write_text(f"\n\n\n{line}\n")
+    with pytest.raises(ConfigError, match=said) as caught:
+        load(file)
+    assert str(caught.value).startswith(f"{file}:4: ")
+
+
+def test_zero_needs_no_unit_in_a_file(tmp_path):
+    """`refresh_period = 0` is off."""
+    file = tmp_path / "gossipkv.toml"
+    file.write_text("refresh_period = 0\n")
+    assert load(file).refresh_period == 0
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    (b"cluster = \n", ":1: not TOML"), (b"a = 1\na = 2\n", ":2: not TOML"), (b"\xff", "not UTF-8"),
+])  # fmt: skip
+def test_a_file_that_is_no_toml(content, said, tmp_path):
+    """A file that cannot be parsed is named, with the line where that is known."""
+    file = tmp_path / "gossipkv.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        load(file)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    """A file that is missing, or is a directory, is an error that says why."""
+    with pytest.raises(ConfigError, match="No such file"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="directory"):
+        load(tmp_path)
+
+
+def test_a_wrong_value_is_found_although_it_is_overridden():
+    """A value that a later source replaces is checked as well: it would bite when the other goes."""
+    with pytest.raises(ConfigError, match="GOSSIPKV_MAX_FRAME"):
+        load(environ={"GOSSIPKV_MAX_FRAME": "huge"}, flags={"max_frame": "1MiB"})
+
+
+def test_the_home_directory_is_expanded(monkeypatch):
+    """`~` in a path is this user's home."""
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert load(flags={"data": "~/g"}).data == Path("/home/someone/g")
+
+
+def test_the_docs_list_every_setting():
+    """`docs/settings.md` holds the table that the list makes."""
+    text = (Path(__file__).parents[3] / "docs" / "settings.md").read_text(encoding="utf-8")
+    for setting in SETTINGS:
+        row = f"| `{setting.name}` | {setting.default} | {setting.allowed} | {setting.meaning} | {setting.why} |"
+        assert row in text, f"docs/settings.md lacks the row\n{row}"

@@ -1,0 +1,139 @@
+"""The tables of single databases in a settings file."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gossipkv.errors import ConfigError
+from gossipkv.settings.config import load
+from gossipkv.settings.databases import DATABASE_SETTINGS, DatabaseSettings, is_name, nearest
+
+SECRET = "correct-horse"
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """`settings(text)`: what a file of that text says."""
+
+    def settings(text):
+        file = tmp_path / "gossipkv.toml"
+        file.write_text(text)
+        return load(file)
+
+    return settings
+
+
+def test_everything_can_be_said(settings):
+    """As tables, dotted and in one line; what is not said is left open."""
+    found = settings("""
+source = "s3://bucket/root"
+[storage_options]
+key = "AKID"
+[databases.geo]
+format = "json"
+key = "id"
+value = "name"
+hold = "2024-01"
+presharded = "declared"
+[databases.geo.storage_options]
+anon = false
+client_kwargs = { region_name = "east", retries = 3, factor = 1.5 }
+[databases.plain]
+""")
+    assert found.storage_options == {"key": "AKID"}
+    assert dict(found.databases) == {
+        "geo": DatabaseSettings(
+            format="json", key="id", value="name", hold="2024-01", presharded="declared",
+            storage_options={"anon": False, "client_kwargs": {"region_name": "east", "retries": 3, "factor": 1.5}},
+        ),
+        "plain": DatabaseSettings(),
+    }  # fmt: skip
+    assert found.origin("databases.geo.format").endswith("gossipkv.toml:6")
+    assert found.origin("databases.geo.storage_options").endswith("gossipkv.toml:11")
+
+
+def test_without_tables_there_are_none(settings):
+    """The defaults."""
+    assert dict(settings("").databases) == {}
+    assert dict(settings("").storage_options) == {}
+    assert dict(load().databases) == {}
+
+
+@pytest.mark.parametrize(("text", "line", "said"), [
+    ("[databases.geo]\nformt = 'tsv'", 2, "databases.geo: unknown setting formt; the nearest known one is format"),
+    ("[databases.geo]\nhold = 'v1'\nvalu = 'x'", 3, "unknown setting valu; the nearest known one is value"),
+    ("[databases.geo]\nrefresh_period = '1m'", 2, "unknown setting refresh_period; the nearest known one is"),
+    ("[databases.geo]\nformat = 'tvs'", 2, "the nearest known one is tsv; allowed: sequence or tsv or"),
+    ("[databases.geo]\nformat = 1", 2, "databases.geo.format: 1: expected a string; allowed: sequence or"),
+    ("[databases.geo]\npresharded = 'prob'", 2, "the nearest known one is probe; allowed: probe or declared or never"),
+    ("[databases.geo]\nhold = 'v 1'", 2, "not the name of a version"),
+    ("[databases.geo]\nhold = ''", 2, "not the name of a version"),
+    ("[databases.geo]\nkey = ''", 2, "expected 1 to 1,000 characters"),
+    ("\n[databases.'ge o']\nkey = 'k'", 2, "databases.ge o: not the name of a database"),
+    ("[databases]\ngeo = 1", 2, "expected a table [databases.geo]"),
+    ("databases = 1", 1, "expected tables [databases.NAME]"),
+    ("[[databases]]", 1, "expected tables [databases.NAME]"),
+    ("storage_options = 'x'", 1, "expected a table of the store's options"),
+    (f"[storage_options]\nkey = ['{SECRET}']", 2, "storage_options.key: expected a string, a number"),
+    (f"[databases.g.storage_options]\na = 1\nb.c = ['{SECRET}']", 3, "databases.g.storage_options.b.c: expected"),
+    ("[databases.geo]\nstorage_options = 'x'", 2, "expected a table of the store's options"),
+    ("[database.geo]\nkey = 'k'", 1, "unknown setting database; the nearest known one is databases"),
+    ("[storage_option]\nkey = 'k'", 1, "unknown setting storage_option; the nearest known one is storage_options"),
+])  # fmt: skip
+def test_a_mistake_names_line_and_what_is_allowed(settings, tmp_path, text, line, said):
+    """And no option's value, which may be a secret."""
+    with pytest.raises(ConfigError) as caught:
+        settings(text)
+    assert str(caught.value).startswith(f"{tmp_path / 'gossipkv.toml'}:{line}: ")
+    assert said in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("table", ["[storage_options]", "[databases.geo.storage_options]"])
+def test_options_without_a_store_are_a_mistake(settings, table):
+    """A directory has none; without a source, one of another day may."""
+    with pytest.raises(ConfigError, match="the source /srv is a directory, which has no such options"):
+        settings(f"source = '/srv'\n{table}\nkey = 'k'")
+    settings(f"{table}\nkey = 'k'")
+
+
+def test_the_tables_stand_in_the_file_alone():
+    """A variable or a flag of that name is unknown."""
+    for wrong in ({"environ": {"GOSSIPKV_DATABASES": "x"}}, {"flags": {"databases": "x"}}):
+        with pytest.raises(ConfigError, match="unknown setting"):
+            load(**wrong)
+
+
+def test_secrets_are_not_in_what_is_printed(settings):
+    """Of a whole configuration and of a database's settings."""
+    found = settings(
+        f"source = 'ftp://joe:{SECRET}@host/x'\n[storage_options]\nsecret = '{SECRET}'\n"
+        f"[databases.g.storage_options]\nsecret = '{SECRET}'\n"
+    )
+    assert SECRET not in repr(found)
+    assert SECRET not in str(found.origins)
+
+
+def test_the_list_is_the_dataclass():
+    """Each setting of a database is described."""
+    assert sorted(setting.name for setting in DATABASE_SETTINGS) == sorted(
+        field.name for field in dataclasses.fields(DatabaseSettings)
+    )
+
+
+def test_the_docs_list_every_setting_of_a_database():
+    """`docs/settings.md` holds the table that the list makes."""
+    text = (Path(__file__).parents[3] / "docs" / "settings.md").read_text(encoding="utf-8")
+    for setting in DATABASE_SETTINGS:
+        row = f"| `{setting.name}` | {setting.default} | {setting.allowed} | {setting.meaning} | {setting.why} |"
+        assert row in text, f"docs/settings.md lacks the row\n{row}"
+
+
+def test_the_nearest_of_names():
+    """However far it is."""
+    assert nearest("hodl", ["hold", "key"]) == "hold"
+    assert nearest("", ["key"]) == "key"
+    assert is_name("a-B_9")
