@@ -1,5 +1,7 @@
 """The seam to the world.
 
+Read in this order:
+
     seam.py         what the program asks of the world: clock, randomness, files, sockets, threads, signals
     real_files.py   the real clock and files: all that a process which only builds needs
     trio_world.py   the real sockets, threads and signals, which wait under Trio; `cli` alone imports it

@@ -1,5 +1,7 @@
 """From the files of a source to sorted files.
 
+Read in this order:
+
     job.py          what is to be built
     survey.py, recognition.py   what the files are, and which partition function made them
     reading_in.py   how records get into a builder

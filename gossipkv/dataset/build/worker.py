@@ -1,4 +1,4 @@
-"""The program of one lane of a build: `python -m gossipkv.dataset.build.worker`; `workers` draws what it says, and hears.
+"""The program of one lane of a build: `python -m gossipkv.dataset.build.worker`; `workers` draws the talk.
 
 It reads its files, and then does as it is told until it is told to end.  It dies with the process that directs it.
 """

@@ -1,5 +1,7 @@
 """Where datasets come from.
 
+Read in this order:
+
     listing.py      databases, versions and files below a root, listed with suspicion
     declared_partitions.py   what a job says about the files that it wrote
     reader.py       the bytes of one listed file; hadoop_checksums.py: the sums beside it

@@ -1,5 +1,7 @@
 """The bytes of gossip.
 
+Read in this order:
+
     fields.py       how fields are read and written
     messages.py     the messages, byte by byte
     compression.py  parts on their way over TCP

@@ -1,5 +1,7 @@
 """The Trio shell of gossip: sockets, timers and a disk for a core that has none.
 
+Read in this order:
+
     agent.py        datagrams and timers
     tcp_request.py  one request to another node
     persistence.py  what must survive the node, on its way to the disk

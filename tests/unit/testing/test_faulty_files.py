@@ -112,7 +112,10 @@ def test_a_crash_is_not_caught_as_an_exception():
 def test_a_child_can_be_killed_for_real(tmp_path):
     """With SIGKILL, at the chosen operation."""
     script = (
-        "import sys; from gossipkv.environment.seam import *; from gossipkv.environment.real_files import *; from gossipkv.testing.faulty_files import *\n"
+        "import sys\n"
+        "from gossipkv.environment.real_files import RealFiles\n"
+        "from gossipkv.environment.seam import WRITE_NEW\n"
+        "from gossipkv.testing.faulty_files import *\n"
         "files = FaultyFiles(RealFiles(), Fault(0, Action.CRASH_AFTER, kinds={'create'}), die=kill_process)\n"
         "files.open(sys.argv[1], WRITE_NEW); print('not reached')\n"
     )
