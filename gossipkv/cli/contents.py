@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.local.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
-from gossipkv.dataset.local.node_document import NODE, NODE_FORMAT
 from gossipkv.dataset.local.version import open_partition, read_version
 from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError, StorageError, UnsupportedFormat
+from gossipkv.node.identity import NODE, NODE_FORMAT
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import Body, decode
 from gossipkv.storage.sorted_file import SUFFIX, SortedFile

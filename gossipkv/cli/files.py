@@ -16,8 +16,8 @@ from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
 from gossipkv.cli.screen import add_row, draw, progress, size_text
 from gossipkv.dataset.local.manifest import MANIFEST
-from gossipkv.dataset.local.node_document import NODE
 from gossipkv.errors import Corrupt
+from gossipkv.node.identity import NODE
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from gossipkv.dataset.local.store import DataDirectory
+    from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.source.listing import Source
     from gossipkv.dataset.source.look_threads import Looks
     from gossipkv.environment.seam import Threads
@@ -53,7 +53,7 @@ UNPIN_POLL_S = 0.05
 class Shared:
     """What the databases of a node have in common."""
 
-    directory: DataDirectory
+    directory: VersionStore
     source: Callable[[DatabaseSettings], Source | None]
     looks: Looks
     loads: Loads

@@ -27,7 +27,7 @@ from gossipkv.settings.databases import DatabaseSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gossipkv.dataset.local.store import DataDirectory
+    from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
     from gossipkv.environment.seam import Threads
     from gossipkv.errors import Detail
@@ -62,7 +62,7 @@ class Library:
 
     def __init__(
         self,
-        directory: DataDirectory,
+        directory: VersionStore,
         settings: LibrarySettings,
         *,
         threads: Threads,

@@ -1,6 +1,6 @@
 """What the shell of gossip needs of those around it: the core it drives, a disk, a claim of a place.
 
-`core.Gossip`, `dataset.store.DataDirectory` and `node.gossiping.Place` are these in a node; a test has smaller ones.
+`core.Gossip`, `node.directory.DataDirectory` and `node.gossip.Place` are these in a node; a test has smaller ones.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.address import Address
-    from gossipkv.dataset.local.store import DataDirectory
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.errors import Detail
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.gossip.tree.watch import Watch
+    from gossipkv.node.directory import DataDirectory
     from gossipkv.settings.config import Config
 
     Key = tuple[str, bytes]  # A name, and one owner's id.

@@ -28,11 +28,11 @@ from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.build.workers import cores
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library, LibrarySettings
-from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.errors import ConfigError, LocalError
 from gossipkv.node._connection import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
+from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping, read_key_ring
 from gossipkv.node.methods import Handlers, Identity
 from gossipkv.node.pump import Pump
@@ -166,7 +166,7 @@ class _Node:
         self._published = Served().publish()
         self._core = make_core(config)
         self._library = Library(
-            directory,
+            directory.store,
             LibrarySettings(
                 source=config.source,
                 storage_options=config.storage_options,

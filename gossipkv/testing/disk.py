@@ -1,6 +1,6 @@
 """What a machine keeps: who it is, and where others were last seen, in the documents of a node on a simulated disk.
 
-They are read and written by the code that does it for a node (`node_document.py`), on a disk that may crash the
+They are read and written by the code that does it for a node (`node/identity.py`), on a disk that may crash the
 machine before, within or after any step of a write, with or without the power, or refuse one.  When the power goes, the
 disk forgets any of what was not synced, and holds any part of it, in pieces of `PIECE_BYTES`.
 """
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.dataset.local.node_document import NODE, PEERS, begin, read_peers, write_node, write_peers
+from gossipkv.node.identity import NODE, PEERS, begin, read_peers, write_node, write_peers
 from gossipkv.testing.faulty_files import Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.address import Address
-    from gossipkv.dataset.local.node_document import NodeRecord
+    from gossipkv.node.identity import NodeRecord
     from gossipkv.testing.streams import Streams
 
 PIECE_BYTES: Final = 8  # Never torn, as on persistent memory; in sectors, what a small cluster keeps never would be.

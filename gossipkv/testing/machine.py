@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.address import Address
-    from gossipkv.dataset.local.node_document import NodeRecord
     from gossipkv.gossip.effects import Effect
+    from gossipkv.node.identity import NodeRecord
     from gossipkv.testing.world import World
 
 SOCKET_BUFFER_BYTES = 212_992  # Linux' default; what does not fit is lost.

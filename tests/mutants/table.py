@@ -372,7 +372,7 @@ MUTANTS = (
         "a start does not keep its epoch",
         (
             Edit(
-                "gossipkv.dataset.local.node_document:begin",
+                "gossipkv.node.identity:begin",
                 "write_node(files, path, record)",
                 "write_node(files, path, known)",
             ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from gossipkv.dataset.local.store import DataDirectory
+from gossipkv.dataset.local.store import VersionStore
 from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.errors import GossipKVError
 from gossipkv.testing.faulty_files import CHANGING, Action, Fault
@@ -113,8 +113,8 @@ def test_answers_never_go_back(seed: int) -> None:
 
 def test_a_node_that_forgets_what_it_has_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The readers see it go back after a restart, with some of the seeds."""
-    monkeypatch.setattr(DataDirectory, "set_active", lambda *_: None)
-    monkeypatch.setattr(DataDirectory, "_move", lambda self, source, target: self.files.rename(source, target))
+    monkeypatch.setattr(VersionStore, "set_active", lambda *_: None)
+    monkeypatch.setattr(VersionStore, "_move", lambda self, source, target: self.files.rename(source, target))
 
     def twenty() -> None:
         for seed in range(20):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.gossip.core import Gossip
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.self_identity import Naming
 from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.tree import Tree
+from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping
 from gossipkv.node.pump import Pump
 from gossipkv.testing.nodes.replay import Plan, run

@@ -2,7 +2,7 @@
 
 Read in this order:
 
-    store.py        the directories and documents, and what a crash leaves of them
+    store.py        the versions on the disk, and what a crash leaves of them
     manifest.py     what a version was made from, and the files it consists of
     partition.py    what one sorted file says it is
     version.py      a built version, opened

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from structlog.typing import EventDict, WrappedLogger
 
-    from gossipkv.dataset.local.store import DataDirectory
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.gossip.packets.sealing import Sealing
+    from gossipkv.node.directory import DataDirectory
     from gossipkv.wire.rpc import Value
 
 LIMIT_S: Final = 3600.0

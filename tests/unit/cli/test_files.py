@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.node.directory import DataDirectory
 from gossipkv.storage.sorted_file import SortedFile
 
 
@@ -34,8 +34,8 @@ def data(run, source, tmp_path):
         built = place / "building" / "geo" / "v1"
         built.parent.mkdir()
         assert run("build", source, built).status == 0
-        directory.publish("geo", "v1")
-        directory.set_active("geo", "v1")
+        directory.store.publish("geo", "v1")
+        directory.store.set_active("geo", "v1")
     return place
 
 

@@ -23,9 +23,9 @@ from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.lifecycle import State, Trouble
-from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import SourceChanged, SourceError
+from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.storage.document import read_document
 from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
@@ -235,7 +235,7 @@ class SimulatedNode:
                         source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, databases=self.databases
                     )
                     self.library = Library(
-                        directory,
+                        directory.store,
                         settings,
                         threads=RealThreads(),
                         build=self._build,

@@ -8,11 +8,11 @@ import pytest
 
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import Means, perform
-from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.node.directory import DataDirectory
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
@@ -34,17 +34,17 @@ def directory(files, root):
 def raise_to(files, root, name, said=None):
     """Builds, publishes and switches to a version, then removes the older ones: what a node does over time."""
     with directory(files, root) as data:
-        if name not in data.versions("db"):
+        if name not in data.store.versions("db"):
             source = Source(f"{root}/source", files).version("db", name)
-            path = data.begin_build("db", name)
+            path = data.store.begin_build("db", name)
             perform(BuildJob.of(source, str(path)), files, Means(MEMORY_BYTES))
-            data.publish("db", name)
-        data.set_active("db", name)
+            data.store.publish("db", name)
+        data.store.set_active("db", name)
         if said is not None:
             said.append(name)
-        for older in data.versions("db"):
+        for older in data.store.versions("db"):
             if older < name:
-                data.remove_version("db", older)
+                data.store.remove_version("db", older)
 
 
 def prepare(files, root):
@@ -59,10 +59,10 @@ def what_is_served(files, root):
     with directory(files, root) as data:
         for leftover in ("building", "removing", "damaged"):
             assert files.list_directory(f"{root}/data/{leftover}") == []
-        active = data.active("db").version
-        assert active in data.versions("db")
-        for name in data.versions("db"):
-            version = open_version(files, data.version_path("db", name), "db", name)
+        active = data.store.active("db").version
+        assert active in data.store.versions("db")
+        for name in data.store.versions("db"):
+            version = open_version(files, data.store.version_path("db", name), "db", name)
             found = {key: value for file in version.files for key, value in file.scan()}
             for file in version.files:
                 file.verify()

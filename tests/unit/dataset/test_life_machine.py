@@ -260,7 +260,7 @@ def builds_again_what_is_wrong(monkeypatch):
 
 def forgets_what_was_active(monkeypatch):
     """At a restart."""
-    monkeypatch.setattr(store.DataDirectory, "active", lambda self, name: None)
+    monkeypatch.setattr(store.VersionStore, "active", lambda self, name: None)
 
 
 def forgets_the_hold(monkeypatch):
@@ -276,8 +276,8 @@ def forgets_the_hold(monkeypatch):
 
 def forgets_what_a_hold_left_behind(monkeypatch):
     """So that one that was withdrawn comes back after a restart."""
-    real = store.DataDirectory.set_active
-    monkeypatch.setattr(store.DataDirectory, "set_active", lambda self, name, version, newest=None: (
+    real = store.VersionStore.set_active
+    monkeypatch.setattr(store.VersionStore, "set_active", lambda self, name, version, newest=None: (
         real(self, name, version)
     ))  # fmt: skip
 
@@ -343,13 +343,13 @@ def serves_before_it_is_written_down(monkeypatch):
 def publishes_without_sync(monkeypatch):
     """A power loss undoes it."""
     monkeypatch.setattr(
-        store.DataDirectory, "_move", lambda self, source, target: self.files.rename(source, target)
+        store.VersionStore, "_move", lambda self, source, target: self.files.rename(source, target)
     )  # fmt: skip
 
 
 def removes_before_it_switches(monkeypatch):
     """A crash between leaves nothing to serve."""
-    real = store.DataDirectory.set_active
+    real = store.VersionStore.set_active
 
     def set_active(self, name, version, newest=None):
         for other in self.versions(name):
@@ -357,7 +357,7 @@ def removes_before_it_switches(monkeypatch):
                 self.remove_version(name, other)
         real(self, name, version, newest)
 
-    monkeypatch.setattr(store.DataDirectory, "set_active", set_active)
+    monkeypatch.setattr(store.VersionStore, "set_active", set_active)
 
 
 def takes_what_changed_meanwhile(monkeypatch):
@@ -372,7 +372,7 @@ def takes_what_changed_meanwhile(monkeypatch):
 
 def builds_again_at_a_restart(monkeypatch):
     """What is built already."""
-    monkeypatch.setattr(store.DataDirectory, "versions", lambda self, name: [])
+    monkeypatch.setattr(store.VersionStore, "versions", lambda self, name: [])
 
 
 def replace_decision(monkeypatch, change):

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import trio
 
 from gossipkv.dataset.library import Library, LibrarySettings
-from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import RealThreads
+from gossipkv.node.directory import DataDirectory
 from tests.unit.dataset.sources import lines, put_version
 
 
@@ -40,7 +40,7 @@ class World:
         chosen = {"source": str(self.source), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
         with DataDirectory.open(self.root / "data", self.files, cluster="test", random=random.Random(1)) as directory:
             library = Library(
-                directory,
+                directory.store,
                 LibrarySettings(**chosen),
                 threads=RealThreads(),
                 on_change=lambda: self.changes.append(library.held()),

@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from gossipkv.address import Address
-from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.environment import trio_world
 from gossipkv.errors import ConfigError
 from gossipkv.gossip.core import Gossip, Limits, Me
@@ -22,6 +21,7 @@ from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.tree.claim import Claim
+from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import LOOK_MS, Gossiping, Place, read_key_ring
 from gossipkv.settings.config import load
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.local.manifest import FORMAT as MANIFEST_FORMAT
-from gossipkv.dataset.local.node_document import NODE_FORMAT
 from gossipkv.dataset.local.store import ACTIVE_FORMAT
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.node.identity import NODE_FORMAT
 from gossipkv.storage import document
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles

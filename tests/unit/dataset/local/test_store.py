@@ -1,28 +1,27 @@
-"""The data directory: whose it is, what is in it, and what it refuses."""
+"""The built versions of a node: what is there, across crashes, and what is refused."""
 
 import errno
 import os
-import random
-import subprocess
-import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.local.store import Active, DataDirectory
+from gossipkv.dataset.local.store import Active, VersionStore
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
-from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
-from gossipkv.storage.document import read_document, write_document
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.storage.document import write_document
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 
 FILES = RealFiles()
 
 
-def opened(path, files=FILES, cluster="test", node=None, seed=1):
-    """Opens the directory."""
-    return DataDirectory.open(path, files, cluster=cluster, random=random.Random(seed), node=node)
+@contextmanager
+def opened(path, files=FILES):
+    """One start of a node, as far as its versions see it."""
+    yield VersionStore.open(path, files)
 
 
 def make_version(data, database, version, text="x"):
@@ -37,104 +36,6 @@ def make_version(data, database, version, text="x"):
 def path_of(path):
     """A pure path as one of this machine."""
     return Path(path)
-
-
-def test_a_new_directory_is_made_with_those_above_it(tmp_path):
-    """And holds what docs/data-directory.md says."""
-    with opened(tmp_path / "a" / "b") as data:
-        assert data.databases() == []
-        assert sorted(os.listdir(tmp_path / "a" / "b")) == [
-            "LOCK", "NODE", "active", "building", "damaged", "datasets", "removing",
-        ]  # fmt: skip
-        assert len(data.record.uuid) == 32
-        assert data.record.node == f"node-{data.record.uuid[:8]}"
-
-
-def test_who_a_node_is_stays_and_its_name_can_be_changed(tmp_path):
-    """The uuid is for life."""
-    with opened(tmp_path) as data:
-        uuid, name = data.record.uuid, data.record.node
-    with opened(tmp_path, seed=2) as data:
-        assert (data.record.uuid, data.record.node) == (uuid, name)
-    with opened(tmp_path, node="alpha") as data:
-        assert (data.record.uuid, data.record.node) == (uuid, "alpha")
-    with opened(tmp_path) as data:
-        assert (data.record.uuid, data.record.node) == (uuid, "alpha")
-
-
-def test_two_nodes_cannot_have_the_same_directory(tmp_path):
-    """The second is told which process has it; the first goes on; then it is free."""
-    with opened(tmp_path):
-        with pytest.raises(DirectoryInUse, match=f"in use by process {os.getpid()}"):
-            opened(tmp_path)
-        with pytest.raises(DirectoryInUse):
-            opened(tmp_path)
-    opened(tmp_path).close()
-
-
-def test_the_lock_holds_between_processes_and_ends_with_one(tmp_path):
-    """However it ends."""
-    script = (
-        "import sys, random, time; from gossipkv.dataset.local.store import DataDirectory\n"
-        "from gossipkv.environment.real_files import RealFiles\n"
-        "data = DataDirectory.open(sys.argv[1], RealFiles(), cluster='test', random=random.SystemRandom())\n"
-        "print('locked', flush=True); time.sleep(60)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE, env=environment) as holder:
-        assert holder.stdout.readline() == b"locked\n"
-        with pytest.raises(DirectoryInUse, match=f"process {holder.pid}"):
-            opened(tmp_path)
-        holder.kill()
-    opened(tmp_path).close()
-
-
-def test_a_directory_of_another_cluster_is_refused_and_untouched(tmp_path):
-    """Both names are told."""
-    opened(tmp_path, cluster="one").close()
-    (tmp_path / "building" / "x").mkdir()
-    with pytest.raises(UnsupportedFormat, match="belongs to cluster 'one', and this node is to join 'two'"):
-        opened(tmp_path, cluster="two")
-    assert (tmp_path / "building" / "x").exists()
-    opened(tmp_path, cluster="one").close()
-
-
-def test_a_directory_of_a_newer_format_is_refused(tmp_path):
-    """It names the formats."""
-    opened(tmp_path).close()
-    body = read_document(FILES, tmp_path / "NODE", "NODE", newest_format=2)
-    write_document(FILES, tmp_path / "NODE", "NODE", body, format_number=3)
-    with pytest.raises(UnsupportedFormat, match="format 3, and this program reads up to 2"):
-        opened(tmp_path)
-
-
-def test_a_directory_of_somebody_else_is_refused(tmp_path):
-    """It would be cleared of what looks left over."""
-    (tmp_path / "building").mkdir()
-    (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UnsupportedFormat, match=r"not a data directory.*thesis.tex"):
-        opened(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["building", "thesis.tex"]
-
-
-def test_a_path_that_is_a_file_is_refused(tmp_path):
-    """With the system's words."""
-    (tmp_path / "file").write_text("")
-    for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StorageError, match="cannot be used as a data directory"):
-            opened(path)
-
-
-def test_every_damaged_byte_of_the_node_document_is_named(tmp_path):
-    """Never another node, never a new one."""
-    opened(tmp_path).close()
-    whole = (tmp_path / "NODE").read_bytes()
-    for at in range(len(whole)):
-        (tmp_path / "NODE").write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        with pytest.raises((Corrupt, UnsupportedFormat), match="NODE"):
-            opened(tmp_path)
-    (tmp_path / "NODE").write_bytes(whole)
-    opened(tmp_path).close()
 
 
 def test_a_version_is_published_listed_and_removed(tmp_path):
@@ -265,21 +166,6 @@ def test_publishing_over_a_version_replaces_it(tmp_path):
         place = path_of(make_version(data, "db", "v1", "whole"))
         assert (place / "part-00000.gkv").read_text() == "whole"
         assert os.listdir(tmp_path / "damaged" / "db") == []
-
-
-@pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS, errno.EMFILE, errno.EIO, errno.ENOSPC])
-def test_what_the_system_refuses_is_one_clear_error(error):
-    """At every operation of the first opening; the lock is free again afterwards."""
-    calm = FaultyFiles(SimulatedFiles())
-    opened("/a/data", calm).close()
-    total = sum(calm.counts.values()) - 1  # The last one closes the lock.
-    for at in range(total):
-        files = SimulatedFiles()
-        faulty = FaultyFiles(files, Fault(at, Action.FAIL, error=error))
-        with pytest.raises(StorageError, match=os.strerror(error)) as caught:
-            opened("/a/data", faulty)
-        assert caught.value.message.startswith("/")
-        opened("/a/data", files).close()
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOSPC, errno.EIO])

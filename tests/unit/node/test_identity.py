@@ -5,11 +5,11 @@ import random
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.dataset.local import node_document
-from gossipkv.dataset.local.node_document import NodeRecord, read_node, write_node
-from gossipkv.dataset.local.store import DataDirectory
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.node import identity
+from gossipkv.node.directory import DataDirectory
+from gossipkv.node.identity import NodeRecord, read_node, write_node
 from gossipkv.storage.document import encode, write_document
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
@@ -121,7 +121,7 @@ def test_peers_are_remembered(tmp_path):
         data.remember(PEERS)
         assert data.peers() == PEERS
         data.remember([Address("10.0.0.1", port) for port in range(1, 1000)])
-        assert len(data.peers()) == node_document.MAX_PEERS
+        assert len(data.peers()) == identity.MAX_PEERS
 
 
 @pytest.mark.parametrize("content", [

@@ -1,0 +1,166 @@
+"""The data directory of a node: locked while it runs, and divided among the parts that keep something there.
+
+    LOCK                  holds the process number of whoever has locked it
+    NODE, PEERS           documents: who the node is (`identity`)
+    active/, datasets/, building/, removing/, damaged/    the built versions (`dataset.local.store`)
+
+There is one owner of the directory, this class.  Each part is given its place in it, and names what it keeps there, so
+that a directory with anything else is known to be somebody else's.  `docs/data-directory.md` has every byte.
+
+Everything here blocks, and is called from worker threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Self, final
+
+from gossipkv.dataset.local import store as version_store
+from gossipkv.dataset.local.store import VersionStore
+from gossipkv.errors import DirectoryInUse, UnsupportedFormat
+from gossipkv.node.identity import NODE, PEERS, begin, read_peers, write_node, write_peers
+from gossipkv.storage.directories import make_directory, storage_error
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from gossipkv.address import Address
+    from gossipkv.environment.seam import Files
+    from gossipkv.node.identity import NodeRecord
+
+_LOCK = "LOCK"
+_KNOWN = frozenset({_LOCK, NODE, f"{NODE}.tmp", PEERS, f"{PEERS}.tmp", "lost+found", *version_store.NAMES})
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+
+
+@final
+class DataDirectory:
+    """An opened, locked data directory.  Open it with `DataDirectory.open`."""
+
+    def __init__(self, path: PurePath, files: Files, lock: int, record: NodeRecord, store: VersionStore) -> None:
+        self.path = path
+        self.files = files
+        self.store = store  # Of the datasets.
+        self._lock: int | None = lock
+        self._record = record
+        self._writing = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        files: Files,
+        *,
+        cluster: str,
+        random: random.Random,
+        node: str | None = None,
+        first_epoch: int = 1,
+    ) -> Self:
+        """Lock the directory, making it if need be, and have each part remove what a crash left behind.
+
+        `node` renames this node; None keeps its name, or makes one from its uuid.  Each opening is an epoch of its own,
+        that of a new directory `first_epoch`.
+
+        Raises:
+            DirectoryInUse: another node runs in it.
+            UnsupportedFormat: of another cluster, of a newer format, or no data directory at all.
+            Corrupt: the NODE document is damaged.
+            StorageError: the system refused.
+        """
+        place = PurePath(path)
+        try:
+            make_directory(files, place)
+            _refuse_foreign(files, place)
+            lock = _take_lock(files, place)
+            try:
+                record = begin(files, place, cluster=cluster, node=node, random=random, first_epoch=first_epoch)
+                store = VersionStore.open(place, files)
+            except BaseException:
+                files.close(lock)
+                raise
+        except OSError as error:
+            raise storage_error(error, place, "cannot be used as a data directory") from error
+        return cls(place, files, lock, record, store)
+
+    def close(self) -> None:
+        """Unlock it; again does nothing."""
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            self.files.close(lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def record(self) -> NodeRecord:
+        """Record of the node, as it stands on the disk."""
+        return self._record
+
+    def keep(self, *, epoch: int | None = None, cluster_id: str | None = None, shard_id: int | None = None) -> None:
+        """Change what is given of the node's record; durable when it returns, and `record` says it from then on."""
+        with self._writing:
+            known = self._record
+            record = known._replace(
+                epoch=known.epoch if epoch is None else epoch,
+                cluster_id=known.cluster_id if cluster_id is None else cluster_id,
+                shard_id=known.shard_id if shard_id is None else shard_id,
+            )
+            assert record.epoch >= known.epoch, (record, known)
+            try:
+                write_node(self.files, self.path, record)
+            except OSError as error:
+                raise storage_error(error, self.path / NODE, "cannot be written") from error
+            self._record = record
+
+    def peers(self) -> list[Address]:
+        """Return where members were last seen; nothing, if that was never kept, or is damaged."""
+        return read_peers(self.files, self.path)
+
+    def remember(self, peers: Sequence[Address]) -> None:
+        """Keep where members are, for the next start."""
+        try:
+            write_peers(self.files, self.path, peers)
+        except OSError as error:
+            raise storage_error(error, self.path / PEERS, "cannot be written") from error
+
+
+def _refuse_foreign(files: Files, path: PurePath) -> None:
+    """Never move into a directory with somebody else's files: it will be cleared of what looks left over."""
+    entries = files.list_directory(path)
+    if any(entry.name == NODE for entry in entries):
+        return
+    for entry in entries:
+        if entry.name not in _KNOWN:
+            raise UnsupportedFormat(
+                f"{path}: not a data directory of GossipKV, and not empty: it has {entry.name!r}; "
+                "give --data a directory of its own",
+                {"file": str(path)},
+            )
+
+
+def _take_lock(files: Files, path: PurePath) -> int:
+    descriptor = files.open(path / _LOCK, _LOCK_FLAGS)
+    try:
+        try:
+            files.lock(descriptor)
+        except BlockingIOError as error:
+            holder = files.pread(descriptor, 20, 0).strip().decode("ascii", "replace")
+            who = f"process {holder}" if holder else "another process"
+            raise DirectoryInUse(
+                f"{path}: in use by {who}; stop it, or give --data another directory",
+                {"file": str(path), "process": holder},
+            ) from error
+        files.pwrite(descriptor, f"{os.getpid()}\n".ljust(20).encode(), 0)
+    except BaseException:
+        files.close(descriptor)
+        raise
+    return descriptor
