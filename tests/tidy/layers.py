@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "unbuilt": set(),
     "address": {"errors"},
     "environment": {"errors", "address"},
+    "environment.trio_world": {"address", "environment"},  # For `cli` alone.
     "settings": {"errors", "address"},
     "processes": {"errors"},
     "wire": {"errors"},
@@ -57,7 +58,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": GROUND | {"address", "wire", "keyspace", "placement", "storage", "node", "client"} | GOSSIP | DATASET,
     "demo": GROUND | {"address", "wire", "keyspace", "storage", "dataset", "node", "client"},
     "cli": GROUND
-    | {"", "address", "wire", "keyspace", "storage", "node", "client", "launcher", "demo", "testing"}
+    | {
+        "",
+        "environment.trio_world",
+        "address",
+        "wire",
+        "keyspace",
+        "storage",
+        "node",
+        "client",
+        "launcher",
+        "demo",
+        "testing",
+    }
     | GOSSIP
     | DATASET
     | {"dataset.formats", "dataset.offline"},

@@ -13,7 +13,10 @@ from tests.tidy.source import ROOT
 
 # What is not there on other systems, and what a client should not cost.
 ABSENT = ("fcntl", "trio", "lz4", "structlog", "click", "rich")
-PARTS = ("cli", "config", "dataset", "demo", "environment", "node", "storage", "testing")
+PARTS = (
+    "cli", "dataset", "demo", "environment", "gossip", "launcher", "node", "processes", "settings", "storage",
+    "testing",
+)  # fmt: skip
 
 ALONE = """
 import sys
