@@ -177,10 +177,11 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 def test_a_signal_before_it_is_ready(tmp_path: Path) -> None:
     """While the first look at the source goes on: the node ends as told, and nothing is an error."""
     program = (
-        "import sys, time\nfrom gossipkv import cli, environment\n"
+        "import sys, time\nfrom gossipkv import cli\n"
+        "from gossipkv.environment import real_files\n"
         "def hang(self, path):\n    print('looks', flush=True)\n    time.sleep(600)\n"
-        "source = environment.RealFiles.list_directory\n"
-        "environment.RealFiles.list_directory = lambda self, path: ("
+        "source = real_files.RealFiles.list_directory\n"
+        "real_files.RealFiles.list_directory = lambda self, path: ("
         "hang if str(path) == '/the/source' else source)(self, path)\n"
         "sys.exit(cli.run(sys.argv[1:]))"
     )
