@@ -97,6 +97,8 @@ class Dispatcher:
         """
         if self._is_closed:
             raise Unavailable("the client is closed")
+        assert request.session is None, "a request is submitted once"
+        assert request not in self._line, "a request is submitted once"
         self._deadlines.add(request, due)
         if due < self.alarm:
             self.alarm = due
@@ -161,6 +163,8 @@ class Dispatcher:
 
     def on_connected(self, link: Link) -> None:
         """A new link: what waits goes there."""
+        assert self.link is None, "there is one link in use"
+        assert link.session not in self._links, "a session belongs to one link, for life"
         self.link = link
         self._links[link.session] = link
         self._suspicion = None
@@ -222,10 +226,12 @@ class Dispatcher:
     def _admit(self, link: Link) -> None:
         while self._line and not link.session.is_full:
             request, _ = self._line.popitem(last=False)
+            assert request.session is None, "what is in the line is on no link"
             link.send(request)
 
     def _move_to_front(self, requests: list[Request[object]]) -> None:
         for request in reversed(requests):
+            assert request.session is None, "a request is in the line or on a link, never both"
             self._line[request] = None
             self._line.move_to_end(request, last=False)
         if self.link is not None:
@@ -297,6 +303,7 @@ class Dispatcher:
         return True
 
     def _finish(self, request: Request[object], error: GossipKVError) -> None:
+        assert request not in self._line, "what has ended waits no more"
         request.fail(error)
         owner = request.owner
         if owner is not None:

@@ -71,6 +71,7 @@ class Pages:
         if self._left is not None:
             records = records[: self._left]
             self._left -= len(records)
+            assert self._left >= 0, self._left
         self._is_complete = self._cursor is None or self._left == 0
         return records
 

@@ -64,6 +64,7 @@ def _one_version(
     values: Values = []
     options = reads.read_options(version, min_version)
     while len(values) < len(keys):
+        assert most > 0, most
         part = keys[len(values) : _end(keys, len(values), most)]
         request = get_many_request(database, part, options)
         yield request
@@ -76,6 +77,7 @@ def _one_version(
         elif answering != version:
             raise ProtocolError(f"get_many of version {version} was answered from {answering}")
         version = answering
+        assert len(found) == len(part), (len(found), len(part))  # The session compares what came with what was asked.
         values += found
         most = min(most + most // 4 + 1, PART_KEYS)  # Not doubled: every second one would be too large again.
     assert version is not None
@@ -91,4 +93,5 @@ def _end(keys: list[bytes], begin: int, most: int) -> int:
         if size_bytes > PART_BYTES and end > begin:
             break
         end += 1
+    assert end > begin, (begin, end)
     return end

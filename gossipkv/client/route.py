@@ -40,6 +40,7 @@ class Route:
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._addresses = deque(dict.fromkeys(addresses))
+        assert self._addresses, "a client has an address"
 
     def __len__(self) -> int:
         return len(self._addresses)
