@@ -52,8 +52,12 @@ def _lines(measurement: Measurement) -> Iterable[tuple[str, ...]]:
 
 def table(measurements: Iterable[Measurement]) -> str:
     """All rows, columns aligned."""
-    rows = [HEAD, *(line for measurement in measurements for line in _lines(measurement))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    return aligned([HEAD, *(line for measurement in measurements for line in _lines(measurement))])
+
+
+def aligned(rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table of rows of the same length, the first of which is its head."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
     ]

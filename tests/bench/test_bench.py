@@ -7,15 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bench import data, goals, report, verification
+from tests.bench import builds, data, goals, meters, report, verification
 from tests.bench.clients import parts as clients
 from tests.bench.datasets import load_client, records
 from tests.bench.measurement import Measurement
+from tests.bench.network.rows import WrongAnswerError
 from tests.bench.peers.python_dict import PythonDict
 
 if TYPE_CHECKING:
@@ -107,6 +109,40 @@ def test_quick_run_of_gossip(tmp_path: Path) -> None:
     for row in (goals.FIRST_DEAD, goals.CHANGE):
         assert f"{goals.gossip(row, 8)}, p99" in figures[0]
     assert {goals.LEFT, goals.WRONG_DAY, goals.gossip(goals.SENT_ALL, 8)} <= figures[0].keys()
+
+
+def test_a_build_is_compared_with_itself() -> None:
+    """Both sides of a row have figures, and instructions where they can be counted here."""
+    command = [sys.executable, "-m", "tests.bench.builds", str(builds.ROOT)]
+    command += ["--quick", "--rounds", "1", "--only", "lookup"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    head, _, found = ([cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()[-3:])
+    assert (head[:4], found[0]) == (list(builds.HEAD[:4]), goals.GET_HIT_SMALL)
+    assert float(found[3]) > 0
+    if shutil.which("valgrind") is not None:
+        assert float(found[6]) == pytest.approx(1, abs=0.02)
+
+
+def test_a_build_that_answers_wrongly_has_no_figure(tmp_path: Path) -> None:
+    """A process that ends early, and a run that is not the same, stop their row; a tree without a build stops all."""
+    side = builds.Side("here", builds.ROOT, tmp_path, meters.ProcessorTime(), builds.servers.Cores.of_this_machine())
+    work = builds.working(side, 1, work="no such work")
+    with pytest.raises(WrongAnswerError, match="ended early"), work:
+        pass
+    assert builds.traces('{"trace": "a-1"}\n{"trace": "b-2"}') == ["a-1", "b-2"]
+    with pytest.raises(SystemExit, match="no checkout that is built"):
+        builds.check_package(replace(side, tree=tmp_path))
+
+
+def test_what_was_not_counted_is_no_count(tmp_path: Path) -> None:
+    """Neither counter takes silence for a figure."""
+    (tmp_path / "perf").write_text("<not supported>,,instructions:u,0,100.00,,\n")
+    with pytest.raises(RuntimeError, match="does not count"):
+        meters.Perf(tmp_path).take()
+    (tmp_path / "perf").write_text("# started on\n\n4711,,instructions:u,100,100.00,,\n")
+    assert meters.Perf(tmp_path).take() == 4711
+    with pytest.raises(RuntimeError, match="counted nothing"):
+        meters.Callgrind(tmp_path).take("1.*")
 
 
 def test_a_client_counts_what_is_wrong() -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from time import sleep
 from typing import TYPE_CHECKING
@@ -213,14 +213,18 @@ def handed_off(stage: Stage) -> Iterator[Measurement]:
         yield _answered_by_python(stage, shape, running, line)
     shape = stage.shape(goals.NETWORK_DATABASES, 64, 16)
     with servers.node(stage.directory / "node", _records(100), stage.cores, "--busy-poll", "off") as node:
-        client = Client(*node.address)
-        answer = client.exchange(msgpack.packb([0, 1, "databases", []]), _whole)
-        client.close()
-        assert isinstance(answer, bytes)
-        dialect = compiled.protocols().CallDialect(b"databases", answer[4:])
-        called = servers.Server(node.name, node.process, node.address, dialect)
+        called = called_databases(node)
         with machine.pinned(stage.cores.load):
             yield stage.measure(shape, [called])
+
+
+def called_databases(node: Server) -> Server:
+    """The node, asked for its databases."""
+    client = Client(*node.address)
+    answer = client.exchange(msgpack.packb([0, 1, "databases", []]), _whole)
+    client.close()
+    assert isinstance(answer, bytes)
+    return replace(node, dialect=compiled.protocols().CallDialect(b"databases", answer[4:]))
 
 
 def _answered_by_python(stage: Stage, shape: Shape, running: subprocess.Popen[str], line: str) -> Measurement:

@@ -37,6 +37,12 @@ MOST_CONNECTIONS = 20_000
 CHUNK = 10_000  # Records given to redis at once.
 
 
+def cpu_ns(process: int) -> int:
+    """Processor time of a process since its start, of all threads there are."""
+    tasks = Path(f"/proc/{process}/task")
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+
+
 @dataclass(frozen=True)
 class Server:
     """A process under load, and how it is spoken to."""
@@ -48,8 +54,7 @@ class Server:
 
     def cpu_ns(self) -> int:
         """Processor time since the start, of all threads there are."""
-        tasks = Path(f"/proc/{self.process.pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+        return cpu_ns(self.process.pid)
 
     def resident_bytes(self) -> int:
         """Memory of its own that is in use."""
@@ -79,14 +84,19 @@ class Cores:
 
 @contextmanager
 def node(
-    directory: Path, records: list[Record], cores: Cores, *options: str, module: tuple[str, ...] = ("gossipkv", "serve")
+    directory: Path,
+    records: list[Record],
+    cores: Cores,
+    *options: str,
+    python: tuple[str, ...] = (sys.executable,),
+    module: tuple[str, ...] = ("gossipkv", "serve"),
 ) -> Iterator[Server]:
     """A node that serves these records; built before it is pinned, as the build is not what is measured."""
     source = directory / "source"
     if not source.exists():
         source.mkdir(parents=True)
         write_database(source, DATABASE, iter(records))
-    command = [sys.executable, "-m", *module, "--source", str(source), "--data", str(directory / "data")]
+    command = [*python, "-m", *module, "--source", str(source), "--data", str(directory / "data")]
     command += ["--listen", "127.0.0.1:0", "--log-level", "warning", "--max-connections", str(MOST_CONNECTIONS)]
     command += ["--max-connections-per-address", "off", *options]
     with process(command, ready=lambda line: line.startswith("ready ")) as (running, line):

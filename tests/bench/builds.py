@@ -1,0 +1,309 @@
+"""Does this tree cost what another build of it costs?
+
+    python -m tests.bench.builds OTHER_TREE [--rounds 7] [--only ROW]
+
+OTHER_TREE is another checkout, compiled in place.  Ten rows of `docs/performance.md` and one beside them are done with
+both packages, by the same interpreter, in turns: this tree, the other, the other, this tree.  The processes that are
+measured take their package from their own tree; the load and the checks are this tree's.  First processor time over all
+rounds, then instructions in three rounds of less work.  A row in which one value is wrong has no figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gossipkv
+from tests.bench import data, goals, machine, one_build, report
+from tests.bench.datasets import records
+from tests.bench.measurement import Measurement
+from tests.bench.meters import Meter, ProcessorTime, instructions
+from tests.bench.network import parts, rows, servers
+from tests.bench.network.rows import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tests.bench.data import Record
+
+    # What was used for all operations of one turn.
+    Turn = Callable[[], float]
+
+ROOT = Path(__file__).parents[2]
+THIS, OTHER = "this tree", "the other"
+NODE_OPTIONS = ("--busy-poll", "off")
+SHORT_VALUE_BYTES = 15  # Records of 31 bytes.
+FILES = 4
+COUNTED_ROUNDS = 3  # Instructions do not scatter as times do, and are counted slowly.
+QUICK_PART = 100
+HEAD = ("what", "CPU here", "CPU there", "here / there", "least to greatest")
+HEAD_COUNTED = ("instructions here", "here / there", "least to greatest")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two builds: where it stands, where its files go, and what is measured of its processes."""
+
+    name: str
+    tree: Path
+    directory: Path
+    meter: Meter
+    cores: servers.Cores
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What stands before a command so that it finds this build's package, and orders sets alike."""
+        return ("env", "-C", str(self.tree), f"PYTHONPATH={self.tree}", "PYTHONHASHSEED=0")
+
+    @property
+    def python(self) -> tuple[str, ...]:
+        """The interpreter of a process of which turns are measured."""
+        return (*self.place, *self.meter.wrapper, sys.executable)
+
+    def run(self, *arguments: str) -> tuple[float, str]:
+        """What `gossipkv` used from its start to its end, and what it wrote."""
+        return self.meter.command(self.place, (sys.executable, "-m", "gossipkv", *arguments))
+
+
+@cache
+def served() -> list[Record]:
+    """The records of nodes."""
+    return data.make(one_build.KEYS, data.SMALL_VALUE_BYTES).records
+
+
+@contextmanager
+def node(side: Side) -> Iterator[servers.Server]:
+    """A node of this build."""
+    with servers.node(side.directory / "node", served(), side.cores, *NODE_OPTIONS, python=side.python) as running:
+        if side.cores.server == side.cores.load:
+            give_way(running.process.pid)
+        yield running
+
+
+def give_way(process: int) -> None:
+    """Let a process interrupt nobody on its core: then it finds nearly as many requests at each turn."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        os.sched_setscheduler(int(task.name), os.SCHED_BATCH, os.sched_param(0))
+
+
+@contextmanager
+def loaded(
+    side: Side, requests: int, *, connections: int = 64, in_flight: int = 1, batch: int = 1, calls: bool = False
+) -> Iterator[Turn]:
+    """A node asked for values, or with `calls` for its databases, which its core hands to Python."""
+    with node(side) as server:
+        asked = parts.called_databases(server) if calls else server
+        with rows.open_traffic(asked, Shape("", connections, in_flight, batch)) as traffic:
+            yield lambda: side.meter.turn(
+                server.process.pid, lambda: rows.checked(traffic.run(requests=requests), side.name)
+            )
+
+
+@contextmanager
+def scanned(side: Side, count: int) -> Iterator[Turn]:
+    """A node asked for its records in key order, page by page, and from the first again after the last."""
+    in_order = sorted(served())
+    with node(side) as server, gossipkv.blocking.connect(server.address) as client:
+        dataset = client.dataset(servers.DATABASE)
+
+        def scan() -> None:
+            for first in range(0, count, len(in_order)):
+                expected = in_order[: count - first]
+                if [tuple(record) for record in dataset.scan(limit=len(expected))] != expected:
+                    raise rows.WrongAnswerError(f"{side.name}: a scan is not as it should be")
+
+        yield lambda: side.meter.turn(server.process.pid, scan)
+
+
+@contextmanager
+def working(side: Side, count: int, *, work: str, asks_node: bool = False) -> Iterator[Turn]:
+    """A process of this build at one of `one_build.WORK`; a node that it asks is this tree's, and not measured."""
+    with ExitStack() as stack:
+        place = str(side.directory / "file.gkv")
+        if asks_node:
+            asked_node = servers.node(side.directory / "asked", served(), side.cores, *NODE_OPTIONS)
+            place = str(stack.enter_context(asked_node).address)
+        command = [*side.python, one_build.__file__, work, place, str(count)]
+        process = stack.enter_context(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, answered = process.stdin, process.stdout
+
+        def turn() -> None:
+            asked.write("turn\n")
+            asked.flush()
+            if answered.readline() != "turn\n":
+                raise rows.WrongAnswerError(f"{side.name}: {work} ended early; why stands above")
+
+        turn()  # When it is ready is not what is measured.
+        yield lambda: side.meter.turn(process.pid, turn)
+
+
+@contextmanager
+def built(side: Side, count: int) -> Iterator[Turn]:
+    """SequenceFiles made into sorted files, from the start of the process to its end."""
+    source, target = side.directory.parent / f"source-{count}", side.directory / "built"
+    if not source.exists():
+        records.write_sequence_files(source, list(records.numbered(count, SHORT_VALUE_BYTES)), FILES)
+
+    def turn() -> float:
+        used, _ = side.run("build", "--lanes", "1", str(source), str(target))
+        records.check_numbered(target, count, SHORT_VALUE_BYTES)
+        shutil.rmtree(target)
+        return used
+
+    yield turn
+
+
+@contextmanager
+def simulated(side: Side, runs: int) -> Iterator[Turn]:
+    """Members in the simulated world, the same run of it to the last datagram."""
+
+    def turn() -> float:
+        used, output = side.run("simulate", "--seed", "1", "--runs", str(runs), "--json")
+        found, expected = traces(output), traces_here(runs)
+        if found != expected:
+            raise rows.WrongAnswerError(f"{side.name}: runs are not the same: expected {expected}, got {found}")
+        return used
+
+    yield turn
+
+
+def traces(output: str) -> list[str]:
+    """What tells simulated runs apart."""
+    return re.findall(r'"trace": "([^"]+)"', output)
+
+
+@cache
+def traces_here(runs: int) -> list[str]:
+    """Those of this tree."""
+    command = [sys.executable, "-m", "gossipkv", "simulate", "--seed", "1", "--runs", str(runs), "--json"]
+    found = traces(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert len(found) == runs, found
+    return found
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is done so often in a turn that is timed, and in one that is counted; `words` are those of the page."""
+
+    words: str
+    open: Callable[[Side, int], AbstractContextManager[Turn]]
+    timed: int
+    counted: int
+
+
+ROWS = {
+    "get": Row(goals.NETWORK_ONE, loaded, 100_000, 50_000),
+    "pipelined": Row(goals.NETWORK_PIPELINED, partial(loaded, in_flight=16), 1_000_000, 200_000),
+    "get_many": Row(goals.NETWORK_BATCHED, partial(loaded, connections=16, batch=parts.BATCH), 40_000, 4_000),
+    "lone": Row(goals.NETWORK_ROUND_TRIP, partial(loaded, connections=1), 15_000, 5_000),
+    "databases": Row(goals.NETWORK_DATABASES, partial(loaded, in_flight=16, calls=True), 150_000, 10_000),
+    "blocking": Row(goals.CLIENT_GET, partial(working, work="blocking", asks_node=True), 20_000, 10_000),
+    "trio": Row(goals.CLIENT_TASKS, partial(working, work="trio", asks_node=True), 60_000, 10_000),
+    "lookup": Row(goals.GET_HIT_SMALL, partial(working, work="lookup"), 1_000_000, 200_000),
+    "build": Row(goals.SEQUENCE_SHORT, built, 1_000_000, 200_000),
+    "simulation": Row(goals.SIMULATED, simulated, 10, 1),
+    "scan": Row("beside the ten: scan of a node, per record", scanned, 1_000_000, 500_000),
+}
+
+
+def measure(row: Row, sides: list[Side], rounds: int, amount: int) -> Measurement:
+    """What one operation takes in each round, after one that does not count."""
+    samples: dict[str, list[float]] = {side.name: [] for side in sides}
+    with ExitStack() as stack:
+        turns = {side.name: stack.enter_context(row.open(side, amount)) for side in sides}
+        for number in range(rounds + 1):
+            for name in samples if number % 2 else reversed(samples):
+                used = turns[name]() / amount
+                if number > 0:
+                    samples[name].append(used)
+    return Measurement(row.words, sides[0].meter.unit, THIS, samples)
+
+
+def line(time: Measurement, counted: Measurement | None) -> tuple[str, ...]:
+    """One row of the table."""
+    here_us, there_us = (time.typical(name) / rows.MICROSECOND_NS for name in (THIS, OTHER))
+    cells = (time.row, f"{here_us:.3f} us", f"{there_us:.3f} us", *ratio(time))
+    return cells if counted is None else (*cells, f"{counted.typical(THIS):,.0f}", *ratio(counted))
+
+
+def ratio(measurement: Measurement) -> tuple[str, str]:
+    """Of the pairs: the median, and how far they are apart."""
+    found = measurement.ratio(OTHER)
+    return f"{found.median:.3f}", f"{found.least:.3f} to {found.greatest:.3f}"
+
+
+def compare(sides_of: Callable[[Meter], list[Side]], counter: Meter | None, chosen: argparse.Namespace) -> bool:
+    """Measure the rows one by one, and print them; whether all answers were right."""
+    lines, wrong = [HEAD if counter is None else HEAD + HEAD_COUNTED], []
+    part = QUICK_PART if chosen.quick else 1
+    for name in chosen.only or ROWS:
+        row = ROWS[name]
+        machine.say(f"  {row.words}")
+        try:
+            time = measure(row, sides_of(ProcessorTime()), chosen.rounds, max(1, row.timed // part))
+            counted = counter and measure(
+                row, sides_of(counter), min(chosen.rounds, COUNTED_ROUNDS), max(1, row.counted // part)
+            )
+        except rows.WrongAnswerError as error:
+            wrong.append(f"- **{row.words}: {error}**")
+            continue
+        lines.append(line(time, counted))
+        machine.say(f"    {' | '.join(lines[-1][1:])}")
+    counted_by = counter.name if counter else "not counted: neither perf nor valgrind counts here"
+    print(f"{machine.describe()}\n\n{chosen.rounds} rounds; instructions: {counted_by}\n")
+    print("\n".join([report.aligned(lines), *wrong]))
+    return not wrong
+
+
+def check_package(side: Side) -> None:
+    """Raise if commands of this side would not find its own package, whole."""
+    code = "import gossipkv.cli, gossipkv.loadtest.load; print(gossipkv.__file__)"
+    found = subprocess.run([*side.place, sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = side.tree / "gossipkv" / "__init__.py"
+    if found.returncode != 0 or Path(found.stdout.strip()).resolve() != expected.resolve():
+        raise SystemExit(f"{side.tree} is no checkout that is built: expected {expected}, got {found}")
+
+
+def main() -> None:
+    """Measure what is chosen."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("other", type=Path, metavar="OTHER_TREE")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", action="append", choices=ROWS, help="may be given several times")
+    parser.add_argument("--quick", action="store_true", help="only prove that it works; ratios mean nothing")
+    chosen = parser.parse_args()
+    cores = servers.Cores.of_this_machine()
+    with tempfile.TemporaryDirectory() as name, machine.pinned(cores.load):
+        directory = Path(name)
+
+        def sides_of(meter: Meter) -> list[Side]:
+            trees = ((THIS, ROOT), (OTHER, chosen.other.resolve()))
+            used = cores if isinstance(meter, ProcessorTime) else servers.Cores(server=cores.load, load=cores.load)
+            return [Side(name, tree, directory / name.replace(" ", "-"), meter, used) for name, tree in trees]
+
+        for side in sides_of(ProcessorTime()):
+            check_package(side)
+            side.directory.mkdir()
+        counts = directory / "counts"
+        counts.mkdir()
+        if not compare(sides_of, instructions(counts), chosen):
+            raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What a process uses for a piece of work: processor time, or the instructions that it carries out in user space.
+
+Time differs by a tenth from run to run on a machine that does something else beside; instructions differ by less than a
+hundredth.  They say nothing of the kernel, of caches or of waiting: each of the two is looked at beside the other.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+import subprocess
+from abc import ABC, abstractmethod
+from time import sleep
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from tests.bench.network import servers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SECOND_NS = 1e9
+ATTACH_S = 0.5  # perf says nowhere that it has begun.
+
+
+class Used(NamedTuple):
+    """By a command from its start to its end, and what it wrote."""
+
+    amount: float
+    output: str
+
+
+class Meter(ABC):
+    """One way to measure."""
+
+    name: ClassVar[str]
+    unit: ClassVar[str]
+
+    @property
+    def wrapper(self) -> tuple[str, ...]:
+        """What stands before the command of a process of which turns are measured."""
+        return ()
+
+    @abstractmethod
+    def turn(self, process: int, work: Callable[[], object]) -> float:
+        """Do `work`, and return what the process used meanwhile; it rests before and after."""
+
+    @abstractmethod
+    def command(self, place: tuple[str, ...], command: tuple[str, ...]) -> Used:
+        """Run a command with all processes that it starts; `place` stands before everything."""
+
+
+def _output(command: tuple[str, ...]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _children_ns() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (usage.ru_utime + usage.ru_stime) * SECOND_NS
+
+
+class ProcessorTime(Meter):
+    """Nanoseconds, of user and kernel."""
+
+    name, unit = "processor time", "ns"
+
+    def turn(self, process: int, work: Callable[[], object]) -> float:
+        before_ns = servers.cpu_ns(process)
+        work()
+        return servers.cpu_ns(process) - before_ns
+
+    def command(self, place: tuple[str, ...], command: tuple[str, ...]) -> Used:
+        before_ns = _children_ns()
+        output = _output((*place, *command))
+        return Used(_children_ns() - before_ns, output)
+
+
+class Callgrind(Meter):
+    """Instructions as valgrind counts them: everywhere, some fifty times as slow."""
+
+    name, unit = "valgrind --tool=callgrind", "instructions"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @property
+    def _valgrind(self) -> tuple[str, ...]:
+        return ("valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={self._directory}/%p")
+
+    @property
+    def wrapper(self) -> tuple[str, ...]:
+        return (*self._valgrind, "--instr-atstart=no")
+
+    def turn(self, process: int, work: Callable[[], object]) -> float:
+        self._tell(process, "instrumentation", "on")
+        work()
+        self._tell(process, "instrumentation", "off")
+        self._tell(process, "dump")
+        return self.take(f"{process}.*")
+
+    def command(self, place: tuple[str, ...], command: tuple[str, ...]) -> Used:
+        output = _output((*place, *self._valgrind, "--trace-children=yes", *command))
+        return Used(self.take("*"), output)
+
+    @staticmethod
+    def _tell(process: int, *command: str) -> None:
+        _output(("vgdb", f"--pid={process}", *command))
+
+    def take(self, pattern: str) -> float:
+        """The sum of the files of that name, which are removed."""
+        total = 0
+        for path in self._directory.glob(pattern):
+            with path.open() as lines:
+                total += sum(int(line.split()[1]) for line in lines if line.startswith("totals:"))
+            path.unlink()
+        if total == 0:
+            raise RuntimeError(f"valgrind counted nothing in {self._directory}/{pattern}")
+        return total
+
+
+class Perf(Meter):
+    """Instructions as the processor counts them."""
+
+    name, unit = "perf stat", "instructions"
+    event = "instructions:u"
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "perf"
+
+    @property
+    def _stat(self) -> tuple[str, ...]:
+        return ("perf", "stat", "-x,", "-e", self.event, "-o", str(self._path))
+
+    def turn(self, process: int, work: Callable[[], object]) -> float:
+        with subprocess.Popen([*self._stat, "-p", str(process)]) as perf:
+            sleep(ATTACH_S)
+            work()
+            perf.send_signal(signal.SIGINT)
+        return self.take()
+
+    def command(self, place: tuple[str, ...], command: tuple[str, ...]) -> Used:
+        output = _output((*self._stat, "--", *place, *command))
+        return Used(self.take(), output)
+
+    def take(self) -> float:
+        """The count; RuntimeError where there is none, as in most virtual machines."""
+        lines = self._path.read_text().splitlines()
+        count = next((line.partition(",")[0] for line in lines if self.event in line and "," in line), "")
+        if not count.isdecimal():
+            raise RuntimeError(f"perf does not count {self.event} here: {lines}")
+        return int(count)
+
+
+def instructions(directory: Path) -> Meter | None:
+    """The best counter of instructions that this machine has, with a directory of its own; None where there is none."""
+    if shutil.which("perf") is not None:
+        perf = Perf(directory)
+        try:
+            perf.command((), ("true",))
+        except (OSError, RuntimeError):
+            pass
+        else:
+            return perf
+    return Callgrind(directory) if shutil.which("valgrind") and shutil.which("vgdb") else None
