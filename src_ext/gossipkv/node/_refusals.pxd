@@ -2,8 +2,8 @@
 
 from libc.stdint cimport uint32_t
 
-from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._message cimport write_bad_request, write_error
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport write_bad_request, write_error
 
 
 cdef inline int refuse_message(Buffer* out, uint32_t msgid) noexcept nogil:

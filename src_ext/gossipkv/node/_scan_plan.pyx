@@ -8,16 +8,16 @@ is here.  Of a cursor, `gossipkv.node.scan` says what it is; the rules for bound
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from gossipkv.node._buffer cimport Buffer, buffer_reserve
-from gossipkv.node._message cimport (
-    Blob, Cursor, big_endian, blob_is, put, put_bytes, take_array, take_blob, take_map, take_unsigned,
-)
 from gossipkv.node._published cimport (
     ANSWERED, HAND_OFF, OUT_OF_MEMORY, Published, PublishedDatabase, ReadLimits, ReadOptions, choose_version,
 )
 from gossipkv.node._scan_page cimport Range
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._message cimport (
+    Blob, Cursor, big_endian, blob_is, put, put_bytes, take_array, take_blob, take_map, take_unsigned,
+)
 
 cdef enum:
     MAX_NAME_BYTES = 255  # As in `gossipkv.node.arguments`.

@@ -10,7 +10,7 @@ Every writer requires that the caller has reserved the room: `HEAD_BYTES` for a 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, strlen
 
-from gossipkv.node._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 
 cdef enum:
     HEAD_BYTES = 9  # The longest head of any value.
