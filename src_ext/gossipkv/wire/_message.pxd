@@ -1,16 +1,36 @@
-"""Reading a request out of a scanned frame, and writing an answer: MessagePack in C, nothing allocated.
+"""MessagePack in C, nothing allocated: reading values out of a frame, writing them, and the messages that they make up.
 
-Every reader works inside one frame that the scanner has passed, so lengths fit; each still checks against the
-cursor's end, because a defect there must be a refused request and not a read beyond a buffer.  A reader that finds
-another type than it wants leaves the cursor where it was and says so.
+    request       [0, id, method, params]
+    response      [1, id, error, result]
+    notification  [2, method, params]
+
+Every reader checks against the cursor's end and asks for nothing but that: in a frame that the scanner has passed the
+lengths fit, and a defect there must be a refused message and not a read beyond a buffer.  A reader that finds another
+type than it wants, or too few bytes, leaves the cursor where it was and says so.
 
 Every writer requires that the caller has reserved the room: `HEAD_BYTES` for a head, and the bytes it copies.
+
+Node, client and load generator read and write with these and nothing else; what one of them alone can say (an error's
+text, a scan's cursor) stands with it.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, strlen
 
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._frames cimport (
+    ARRAY_16,
+    BIN_8,
+    FIX_ARRAY,
+    FIX_MAP,
+    FIX_STR,
+    INT_8,
+    MAP_16,
+    NIL,
+    STR_8,
+    UINT_8,
+    big_endian,
+)
 
 cdef enum:
     HEAD_BYTES = 9  # The longest head of any value.
@@ -38,101 +58,215 @@ cdef struct Envelope:
     Cursor params  # one whole array
 
 
-cdef inline uint64_t big_endian(const uint8_t* data, int width) noexcept nogil:
-    cdef uint64_t value = 0
-    cdef int i
-    for i in range(width):
-        value = (value << 8) | data[i]
-    return value
+# Reading values ---------------------------------------------------------------------------------------------------
 
 
-cdef inline bint take_length(Cursor* cursor, int width, Py_ssize_t* length) noexcept nogil:
-    """The head's length field; the cursor stands behind it afterwards."""
+cdef inline bint take_number(Cursor* cursor, int width, uint64_t* number) noexcept nogil:
+    """The big-endian number behind a head; the cursor stands behind it afterwards."""
     if width >= cursor.end - cursor.at:
         return False
-    length[0] = <Py_ssize_t>big_endian(cursor.at + 1, width)
+    number[0] = big_endian(cursor.at + 1, width)
     cursor.at += 1 + width
     return True
 
 
-cdef inline bint take_blob(Cursor* cursor, Blob* blob) noexcept nogil:
-    """A `str` or a `bin`: both mean their bytes."""
-    cdef const uint8_t* start = cursor.at
-    cdef uint8_t head
-    cdef bint known = True
-    if cursor.at >= cursor.end:
+cdef inline bint take_nil(Cursor* cursor) noexcept nogil:
+    if cursor.at >= cursor.end or cursor.at[0] != NIL:
         return False
-    head = cursor.at[0]
-    if 0xA0 <= head <= 0xBF:
-        blob.size = head & 0x1F
-        cursor.at += 1
-    elif head == 0xC4 or head == 0xD9:
-        known = take_length(cursor, 1, &blob.size)
-    elif head == 0xC5 or head == 0xDA:
-        known = take_length(cursor, 2, &blob.size)
-    elif head == 0xC6 or head == 0xDB:
-        known = take_length(cursor, 4, &blob.size)
-    else:
-        return False
-    if not known or blob.size > cursor.end - cursor.at:
-        cursor.at = start
-        return False
-    blob.data = cursor.at
-    cursor.at += blob.size
+    cursor.at += 1
     return True
 
 
 cdef inline bint take_unsigned(Cursor* cursor, uint64_t* value) noexcept nogil:
     """An integer that is not negative, in any of the forms that libraries choose."""
     cdef uint8_t head
-    cdef int width
     if cursor.at >= cursor.end:
         return False
     head = cursor.at[0]
-    if head < 0x80:
+    if head < FIX_MAP:
         value[0] = head
         cursor.at += 1
         return True
-    if 0xCC <= head <= 0xCF:
-        width = 1 << (head - 0xCC)
-    elif 0xD0 <= head <= 0xD3:
-        width = 1 << (head - 0xD0)
-    else:
+    if UINT_8 <= head < UINT_8 + 4:
+        return take_number(cursor, 1 << (head - UINT_8), value)
+    if not INT_8 <= head < INT_8 + 4 or cursor.end - cursor.at < 2 or cursor.at[1] & 0x80:
         return False
-    if width >= cursor.end - cursor.at or (head >= 0xD0 and cursor.at[1] & 0x80):
+    return take_number(cursor, 1 << (head - INT_8), value)
+
+
+cdef inline bint take_body(Cursor* cursor, int width, Blob* blob) noexcept nogil:
+    """The bytes of a value whose length stands in `width` bytes behind its head."""
+    cdef Cursor ahead = cursor[0]
+    cdef uint64_t size
+    if not take_number(&ahead, width, &size) or size > <uint64_t>(ahead.end - ahead.at):
         return False
-    value[0] = big_endian(cursor.at + 1, width)
-    cursor.at += 1 + width
+    blob.data = ahead.at
+    blob.size = <Py_ssize_t>size
+    cursor.at = ahead.at + size
     return True
 
 
-cdef inline Py_ssize_t take_container(Cursor* cursor, uint8_t short_head, uint8_t long_head) noexcept nogil:
-    """The count of an array (0x90, 0xdc) or map (0x80, 0xde); -1 when it is another type."""
-    cdef Py_ssize_t count = -1
-    cdef uint8_t head
+cdef inline bint take_sized(Cursor* cursor, uint8_t head_8, Blob* blob) noexcept nogil:
+    """A value of the family that begins with `head_8`."""
+    cdef uint8_t form
     if cursor.at >= cursor.end:
-        return -1
-    head = cursor.at[0]
-    if head & 0xF0 == short_head:
-        cursor.at += 1
-        return head & 0x0F
-    if head == long_head and take_length(cursor, 2, &count):
-        return count
-    if head == long_head + 1 and take_length(cursor, 4, &count):
-        return count
-    return -1
+        return False
+    form = <uint8_t>(cursor.at[0] - head_8)
+    if form == 0:
+        return take_body(cursor, 1, blob)
+    if form > 2:
+        return False
+    return take_body(cursor, 2, blob) if form == 1 else take_body(cursor, 4, blob)
 
 
-cdef inline Py_ssize_t take_array(Cursor* cursor) noexcept nogil:
-    return take_container(cursor, 0x90, 0xDC)
+cdef inline bint take_bin(Cursor* cursor, Blob* blob) noexcept nogil:
+    return take_sized(cursor, BIN_8, blob)
 
 
-cdef inline Py_ssize_t take_map(Cursor* cursor) noexcept nogil:
-    return take_container(cursor, 0x80, 0xDE)
+cdef inline bint take_str(Cursor* cursor, Blob* blob) noexcept nogil:
+    """Its bytes: whether they are UTF-8 is for whoever wants text."""
+    cdef Py_ssize_t size
+    if cursor.at >= cursor.end or not FIX_STR <= cursor.at[0] < NIL:
+        return take_sized(cursor, STR_8, blob)
+    size = cursor.at[0] & 0x1F
+    if size >= cursor.end - cursor.at:
+        return False
+    blob.data = cursor.at + 1
+    blob.size = size
+    cursor.at += 1 + size
+    return True
+
+
+cdef inline bint take_blob(Cursor* cursor, Blob* blob) noexcept nogil:
+    """A `str` or a `bin`: both mean their bytes."""
+    return take_bin(cursor, blob) or take_str(cursor, blob)
 
 
 cdef inline bint blob_is(const Blob* blob, const char* text, Py_ssize_t size) noexcept nogil:
     return blob.size == size and memcmp(blob.data, text, size) == 0
+
+
+cdef inline Py_ssize_t take_container(Cursor* cursor, uint8_t fix_head, uint8_t head_16) noexcept nogil:
+    cdef uint64_t count
+    cdef uint8_t head
+    if cursor.at >= cursor.end:
+        return -1
+    head = cursor.at[0]
+    if head & 0xF0 == fix_head:
+        cursor.at += 1
+        return head & 0x0F
+    if head == head_16 and take_number(cursor, 2, &count):
+        return <Py_ssize_t>count
+    if head == head_16 + 1 and take_number(cursor, 4, &count):
+        return <Py_ssize_t>count
+    return -1
+
+
+cdef inline Py_ssize_t take_array(Cursor* cursor) noexcept nogil:
+    """The number of its elements, which follow; -1 when it is another type."""
+    return take_container(cursor, FIX_ARRAY, ARRAY_16)
+
+
+cdef inline Py_ssize_t take_map(Cursor* cursor) noexcept nogil:
+    """The number of its pairs, which follow; -1 when it is another type."""
+    return take_container(cursor, FIX_MAP, MAP_16)
+
+
+# Writing values ---------------------------------------------------------------------------------------------------
+
+
+cdef inline void put(Buffer* out, uint8_t value) noexcept nogil:
+    out.data[out.end] = value
+    out.end += 1
+
+
+cdef inline void put_bytes(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """Bytes as they are."""
+    memcpy(out.data + out.end, data, size)
+    out.end += size
+
+
+cdef inline void store(uint8_t* at, uint64_t number, int width) noexcept nogil:
+    """Big-endian."""
+    cdef int shift = 8 * width
+    while shift > 0:
+        shift -= 8
+        at[0] = <uint8_t>(number >> shift)
+        at += 1
+
+
+cdef inline void put_number(Buffer* out, uint64_t number, int width) noexcept nogil:
+    cdef uint8_t* at = out.data + out.end
+    out.end += width
+    store(at, number, width)
+
+
+cdef inline void put_head(Buffer* out, uint8_t head, uint64_t number, int width) noexcept nogil:
+    cdef uint8_t* at = out.data + out.end
+    out.end += 1 + width
+    at[0] = head
+    store(at + 1, number, width)
+
+
+cdef inline void put_nil(Buffer* out) noexcept nogil:
+    put(out, NIL)
+
+
+cdef inline void put_unsigned(Buffer* out, uint64_t value) noexcept nogil:
+    if value < FIX_MAP:
+        put(out, <uint8_t>value)
+    elif value <= 0xFF:
+        put_head(out, UINT_8, value, 1)
+    elif value <= 0xFFFF:
+        put_head(out, UINT_8 + 1, value, 2)
+    elif value <= 0xFFFFFFFFU:
+        put_head(out, UINT_8 + 2, value, 4)
+    else:
+        put_head(out, UINT_8 + 3, value, 8)
+
+
+cdef inline int unsigned_size(uint64_t value) noexcept nogil:
+    """How many bytes `put_unsigned` writes."""
+    if value < FIX_MAP:
+        return 1
+    return 2 if value <= 0xFF else 3 if value <= 0xFFFF else 5 if value <= 0xFFFFFFFFU else 9
+
+
+cdef inline void put_bin_head(Buffer* out, Py_ssize_t size) noexcept nogil:
+    if size <= 0xFF:
+        put_head(out, BIN_8, <uint64_t>size, 1)
+    elif size <= 0xFFFF:
+        put_head(out, BIN_8 + 1, <uint64_t>size, 2)
+    else:
+        put_head(out, BIN_8 + 2, <uint64_t>size, 4)
+
+
+cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    put_bin_head(out, size)
+    put_bytes(out, data, size)
+
+
+cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:
+    """A short `str`: at most 255 bytes."""
+    cdef Py_ssize_t size = <Py_ssize_t>strlen(text)
+    if size < 32:
+        put(out, <uint8_t>(FIX_STR | size))
+    else:
+        put_head(out, STR_8, <uint64_t>size, 1)
+    put_bytes(out, <const uint8_t*>text, size)
+
+
+cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
+    """Its head; so many elements follow."""
+    if count < 16:
+        put(out, <uint8_t>(FIX_ARRAY | count))
+    elif count <= 0xFFFF:
+        put_head(out, ARRAY_16, <uint64_t>count, 2)
+    else:
+        put_head(out, ARRAY_16 + 1, <uint64_t>count, 4)
+
+
+# Messages ---------------------------------------------------------------------------------------------------------
 
 
 cdef inline int read_envelope(const uint8_t* data, Py_ssize_t size, Envelope* envelope) noexcept nogil:
@@ -157,99 +291,38 @@ cdef inline int read_envelope(const uint8_t* data, Py_ssize_t size, Envelope* en
     return IS_REQUEST
 
 
-cdef inline void put(Buffer* out, uint8_t value) noexcept nogil:
-    out.data[out.end] = value
-    out.end += 1
+cdef inline bint take_response(Cursor* cursor, uint32_t* msgid) noexcept nogil:
+    """The head of an answer; error and result follow."""
+    cdef Cursor ahead = cursor[0]
+    cdef uint64_t number = 0
+    if take_array(&ahead) != 4 or not take_unsigned(&ahead, &number) or number != IS_RESPONSE:
+        return False
+    if not take_unsigned(&ahead, &number) or number > 0xFFFFFFFFU:
+        return False
+    msgid[0] = <uint32_t>number
+    cursor[0] = ahead
+    return True
 
 
-cdef inline void put_number(Buffer* out, uint64_t value, int width) noexcept nogil:
-    """Big-endian."""
-    cdef int shift = 8 * width
-    while shift > 0:
-        shift -= 8
-        put(out, <uint8_t>(value >> shift))
+cdef inline void put_message(Buffer* out, uint8_t kind, uint32_t msgid) noexcept nogil:
+    put_head(out, FIX_ARRAY | 4, kind, 1)
+    put_unsigned(out, msgid)
 
 
-cdef inline void put_unsigned(Buffer* out, uint64_t value) noexcept nogil:
-    if value < 0x80:
-        put(out, <uint8_t>value)
-    elif value <= 0xFF:
-        put(out, 0xCC)
-        put_number(out, value, 1)
-    elif value <= 0xFFFF:
-        put(out, 0xCD)
-        put_number(out, value, 2)
-    elif value <= 0xFFFFFFFFU:
-        put(out, 0xCE)
-        put_number(out, value, 4)
-    else:
-        put(out, 0xCF)
-        put_number(out, value, 8)
-
-
-cdef inline void put_bytes(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Bytes as they are."""
-    memcpy(out.data + out.end, data, size)
-    out.end += size
-
-
-cdef inline void put_bin_head(Buffer* out, Py_ssize_t size) noexcept nogil:
-    if size <= 0xFF:
-        put(out, 0xC4)
-        put_number(out, <uint64_t>size, 1)
-    elif size <= 0xFFFF:
-        put(out, 0xC5)
-        put_number(out, <uint64_t>size, 2)
-    else:
-        put(out, 0xC6)
-        put_number(out, <uint64_t>size, 4)
-
-
-cdef inline void put_bin(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    put_bin_head(out, size)
-    put_bytes(out, data, size)
-
-
-cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
-    if count < 16:
-        put(out, <uint8_t>(0x90 | count))
-    elif count <= 0xFFFF:
-        put(out, 0xDC)
-        put_number(out, <uint64_t>count, 2)
-    else:
-        put(out, 0xDD)
-        put_number(out, <uint64_t>count, 4)
-
-
-cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:
-    """A short `str`: at most 255 bytes."""
-    cdef Py_ssize_t size = <Py_ssize_t>strlen(text)
-    if size < 32:
-        put(out, <uint8_t>(0xA0 | size))
-    else:
-        put(out, 0xD9)
-        put(out, <uint8_t>size)
-    put_bytes(out, <const uint8_t*>text, size)
-
-
-cdef inline int unsigned_size(uint64_t value) noexcept nogil:
-    """How many bytes `put_unsigned` writes."""
-    if value < 0x80:
-        return 1
-    return 2 if value <= 0xFF else 3 if value <= 0xFFFF else 5 if value <= 0xFFFFFFFFU else 9
+cdef inline void put_request(Buffer* out, uint32_t msgid) noexcept nogil:
+    """The head of a request; method and parameters follow."""
+    put_message(out, IS_REQUEST, msgid)
 
 
 cdef inline void put_response(Buffer* out, uint32_t msgid) noexcept nogil:
     """The head of an answer; error and result follow."""
-    put(out, 0x94)
-    put(out, 0x01)
-    put_unsigned(out, msgid)
+    put_message(out, IS_RESPONSE, msgid)
 
 
 cdef inline void put_answer(Buffer* out, uint32_t msgid) noexcept nogil:
     """The envelope of a success; the result follows."""
     put_response(out, msgid)
-    put(out, 0xC0)
+    put_nil(out)
 
 
 cdef inline int write_error(
@@ -259,17 +332,17 @@ cdef inline int write_error(
     if buffer_reserve(out, ERROR_BYTES) < 0:
         return -1
     put_response(out, msgid)
-    put(out, 0x93)
+    put_array(out, 3)
     put_text(out, code)
     put_text(out, message)
-    put(out, <uint8_t>(0x80 | (<int>(limit >= 0) + <int>(size >= 0))))
+    put(out, <uint8_t>(FIX_MAP | (<int>(limit >= 0) + <int>(size >= 0))))
     if limit >= 0:
         put_text(out, b"limit")
         put_unsigned(out, <uint64_t>limit)
     if size >= 0:
         put_text(out, b"size")
         put_unsigned(out, <uint64_t>size)
-    put(out, 0xC0)
+    put_nil(out)
     return 0
 
 
