@@ -23,6 +23,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.node._refusals cimport write_error
 from gossipkv.storage._records cimport Slice
 from gossipkv.storage._sorted_file cimport SortedFile
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
@@ -40,7 +41,6 @@ from gossipkv.wire._message cimport (
     take_blob,
     take_map,
     take_unsigned,
-    write_error,
 )
 
 from msgpack import packb

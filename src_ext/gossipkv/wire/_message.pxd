@@ -17,7 +17,7 @@ text, a scan's cursor) stands with it.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, strlen
 
-from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport (
     ARRAY_16,
     BIN_8,
@@ -35,7 +35,6 @@ from gossipkv.wire._frames cimport (
 cdef enum:
     HEAD_BYTES = 9  # The longest head of any value.
     ENVELOPE_BYTES = 3  # An answer's beside its id and what it says: array, kind, nil.
-    ERROR_BYTES = 512  # The longest error that is written here, envelope included.
 
 cdef enum EnvelopeKind:
     BAD_ENVELOPE = -2  # not a message, and no id to answer it under
@@ -124,7 +123,7 @@ cdef inline bint take_bin(Cursor* cursor, Blob* blob) noexcept nogil:
 
 
 cdef inline bint take_str(Cursor* cursor, Blob* blob) noexcept nogil:
-    """Its bytes: whether they are UTF-8 is for whoever wants text."""
+    """The bytes of a `str`: whether they are UTF-8 is for whoever wants text."""
     cdef Py_ssize_t size
     if cursor.at >= cursor.end or not FIX_STR <= cursor.at[0] < NIL:
         return take_sized(cursor, STR_8, blob)
@@ -187,7 +186,7 @@ cdef inline void put_bytes(Buffer* out, const uint8_t* data, Py_ssize_t size) no
 
 
 cdef inline void store(uint8_t* at, uint64_t number, int width) noexcept nogil:
-    """Big-endian."""
+    """Write `width` bytes, big-endian."""
     cdef int shift = 8 * width
     while shift > 0:
         shift -= 8
@@ -256,14 +255,23 @@ cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:
     put_bytes(out, <const uint8_t*>text, size)
 
 
-cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
-    """Its head; so many elements follow."""
+cdef inline void put_container(Buffer* out, uint8_t fix_head, uint8_t head_16, Py_ssize_t count) noexcept nogil:
     if count < 16:
-        put(out, <uint8_t>(FIX_ARRAY | count))
+        put(out, <uint8_t>(fix_head | count))
     elif count <= 0xFFFF:
-        put_head(out, ARRAY_16, <uint64_t>count, 2)
+        put_head(out, head_16, <uint64_t>count, 2)
     else:
-        put_head(out, ARRAY_16 + 1, <uint64_t>count, 4)
+        put_head(out, head_16 + 1, <uint64_t>count, 4)
+
+
+cdef inline void put_array(Buffer* out, Py_ssize_t count) noexcept nogil:
+    """The head of an array; so many elements follow."""
+    put_container(out, FIX_ARRAY, ARRAY_16, count)
+
+
+cdef inline void put_map(Buffer* out, Py_ssize_t count) noexcept nogil:
+    """The head of a map; so many pairs follow."""
+    put_container(out, FIX_MAP, MAP_16, count)
 
 
 # Messages ---------------------------------------------------------------------------------------------------------
@@ -323,28 +331,3 @@ cdef inline void put_answer(Buffer* out, uint32_t msgid) noexcept nogil:
     """The envelope of a success; the result follows."""
     put_response(out, msgid)
     put_nil(out)
-
-
-cdef inline int write_error(
-    Buffer* out, uint32_t msgid, const char* code, const char* message, Py_ssize_t limit, Py_ssize_t size
-) noexcept nogil:
-    """A whole error answer, `[1, id, [code, message, {limit, size}], nil]`; what is negative is left out."""
-    if buffer_reserve(out, ERROR_BYTES) < 0:
-        return -1
-    put_response(out, msgid)
-    put_array(out, 3)
-    put_text(out, code)
-    put_text(out, message)
-    put(out, <uint8_t>(FIX_MAP | (<int>(limit >= 0) + <int>(size >= 0))))
-    if limit >= 0:
-        put_text(out, b"limit")
-        put_unsigned(out, <uint64_t>limit)
-    if size >= 0:
-        put_text(out, b"size")
-        put_unsigned(out, <uint64_t>size)
-    put_nil(out)
-    return 0
-
-
-cdef inline int write_bad_request(Buffer* out, uint32_t msgid, const char* message) noexcept nogil:
-    return write_error(out, msgid, b"BAD_REQUEST", message, -1, -1)
