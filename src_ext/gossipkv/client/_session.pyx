@@ -64,13 +64,13 @@ from gossipkv.errors import ProtocolError
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import refusal
 
-# Ids of requests whose answers nobody awaits; a node that never answers them is left before they pile up.
-MAX_ABANDONED = 10_000
+cdef enum:
+    # Ids of requests whose answers nobody awaits; a node that never answers them is left before they pile up.
+    MOST_ABANDONED = 10000
+
+MAX_ABANDONED = MOST_ABANDONED
 MAX_IN_FLIGHT = 1_000  # What a node takes of one connection before it stops reading, by default.
 MAX_UNSENT_BYTES = 1 << 20  # Some 10,000 requests for one key; a node that reads takes more than this in a millisecond.
-
-cdef enum:
-    MOST_ABANDONED = 10000
 
 # In place of a value, where something else stands.
 cdef object UNEXPECTED = object()
@@ -252,7 +252,7 @@ cdef class Session:
         self.requests[request.message_id] = None
         self.abandoned += 1
         if self.abandoned > MOST_ABANDONED and self.failure is None:
-            self.failure = ProtocolError(f"more than {MAX_ABANDONED} requests stay unanswered")
+            self.failure = ProtocolError(f"more than {MOST_ABANDONED} requests stay unanswered")
 
     def outstanding(self):
         """The requests that somebody waits for, in the order in which they were sent."""

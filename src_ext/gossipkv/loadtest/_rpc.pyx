@@ -1,7 +1,8 @@
 """MessagePack-RPC as the generator speaks it: `get` for one key, `get_many` for several.  `docs/wire.md` has the bytes.
 
 An answer that is as it should be is read straight through, head by head, and its values compared where they lie.
-Whatever else comes (an error, another type, another length) is first bounded by the scanner, and then read with care:
+Whatever else comes (an error, another type, another length, a part of an answer) is first bounded by the scanner, and
+then, if it is whole, read with care:
 
     not MessagePack within the limits, not [1, id, error, result]       garbage
     an id that is not in flight                                         unasked
