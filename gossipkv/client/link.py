@@ -164,7 +164,7 @@ class Link:
             self._socket.settimeout(remaining_s)
             self._timeout_s = remaining_s
 
-    def _send_receiving(self, data: bytearray, deadline: float) -> None:
+    def _send_receiving(self, data: bytes, deadline: float) -> None:
         """Send while taking what arrives: a node whose answers are not read stops reading, and both would wait."""
         self._limit_waiting(deadline)
         view = memoryview(data)

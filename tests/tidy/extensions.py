@@ -73,6 +73,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.storage._sorted_file": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._sorted_file_writer": Proof("tests/unit/storage/test_builder.py", "tests.oracle.sorted_file"),
     "gossipkv.wire._frames": Proof("tests/unit/wire/test_frames.py", "tests.oracle.msgpack_scanner"),
+    "gossipkv.wire._message": Proof("tests/unit/wire/test_message.py", "tests.oracle.messagepack"),
 }
 
 

@@ -11,6 +11,8 @@ already is not in flight any more.  Where a protocol has no ids, answers come in
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
+from gossipkv.wire._buffer cimport Buffer
+
 cdef enum:
     NO_SLOT = 0xFFFFFFFF
     ABSENT = 0xFFFFFFFF  # The size of the value of a key that the server must not have.
@@ -128,8 +130,8 @@ cdef class Dialect:
     # The most bytes that a request for so many keys takes.
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil
 
-    # Writes a request for these records; returns its end.
-    cdef uint8_t* write(self, uint8_t* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil
+    # Writes a request for these records.  Requires: there is room.
+    cdef void write(self, Buffer* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil
 
     # The answer at `data`, of which `size` bytes are here: a `Taken`; `reply` is filled when it is COMPLETE.
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil

@@ -5,6 +5,8 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from gossipkv.wire._buffer cimport Buffer
+
 cdef enum:
     LONGEST = 0xFFFFFFFE  # A size is 32 bits, and the last one means that there is no value.
 
@@ -61,8 +63,8 @@ cdef class Dialect:
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         return 0
 
-    cdef uint8_t* write(self, uint8_t* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
-        return out
+    cdef void write(self, Buffer* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
+        pass
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         return GARBAGE

@@ -22,8 +22,7 @@ cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.math cimport ceil
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.stdlib cimport calloc, free, malloc
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close
 
@@ -47,6 +46,7 @@ from gossipkv.loadtest._tally cimport (
     UNASKED_ANSWER,
     Tally,
 )
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
 
 cdef extern from * nogil:
     """
@@ -97,17 +97,12 @@ cdef enum:
     SLICE_MS = 20  # The longest sleep within a step.
     SWEEPS = 16  # Looks for what is overdue, in the time that a request has.
 
-cdef struct Bytes:
-    uint8_t* data
-    Py_ssize_t size
-    Py_ssize_t capacity
-
 cdef struct Link:
     int fd  # -1: broken
     bint blocked  # waits until the server takes more
     Window window
-    Bytes input  # half an answer
-    Bytes output  # what the server has not taken
+    Buffer input  # half an answer
+    Buffer output  # what the server has not taken
 
 
 cdef inline int64_t real_now() noexcept nogil:
@@ -116,36 +111,14 @@ cdef inline int64_t real_now() noexcept nogil:
     return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
 
 
-cdef int reserve(Bytes* buffer, Py_ssize_t extra) noexcept nogil:
-    cdef Py_ssize_t capacity = max(<Py_ssize_t>LEAST_ROOM, buffer.capacity)
-    cdef uint8_t* data
-    while capacity - buffer.size < extra:
-        capacity *= 2
-    if capacity > buffer.capacity:
-        data = <uint8_t*>realloc(buffer.data, capacity)
-        if data == NULL:
-            return -1
-        buffer.data = data
-        buffer.capacity = capacity
-    return 0
-
-
-cdef int keep(Bytes* buffer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    if reserve(buffer, size) < 0:
-        return -1
-    memcpy(buffer.data + buffer.size, data, size)
-    buffer.size += size
-    return 0
-
-
-cdef void drop(Bytes* buffer, Py_ssize_t size) noexcept nogil:
-    """Forget the first `size` bytes."""
-    buffer.size -= size
-    if buffer.size > 0 and size > 0:
-        memmove(buffer.data, buffer.data + size, buffer.size)
-    elif buffer.size == 0 and buffer.capacity > KEPT_BYTES:
-        free(buffer.data)
-        memset(buffer, 0, sizeof(Bytes))
+cdef void drop(Buffer* buffer, Py_ssize_t size) noexcept nogil:
+    """Forget the first `size` bytes; what is empty keeps its memory, so that nothing is allocated for an answer."""
+    buffer.start += size
+    if buffer_size(buffer) == 0:
+        buffer.start = 0
+        buffer.end = 0
+        if buffer.capacity > KEPT_BYTES:
+            buffer_release(buffer)
 
 
 @cython.final
@@ -166,8 +139,7 @@ cdef class Generator:
     cdef uint32_t batch
     cdef int epoll
     cdef uint8_t* inbox
-    cdef uint8_t* outbox
-    cdef Py_ssize_t request_bytes
+    cdef Buffer outbox  # of one connection in one turn
     cdef int64_t timeout_ns
     cdef uint64_t random
     cdef uint32_t ahead[AHEAD]
@@ -196,14 +168,14 @@ cdef class Generator:
         self.timeout_ns = timeout_ms * 1000000
         self.random = seed
         self.tally = Tally(dialect)
-        self.request_bytes = dialect.room(batch)
         self.links = <Link*>calloc(len(sockets), sizeof(Link))
         self.slots = <Slot*>calloc(slot_count, sizeof(Slot))
         self.keys = <uint32_t*>calloc(slot_count * batch, sizeof(uint32_t))
         self.idle = <uint32_t*>calloc(slot_count, sizeof(uint32_t))
         self.inbox = <uint8_t*>malloc(INBOX_BYTES)
-        self.outbox = <uint8_t*>malloc(in_flight * self.request_bytes)
-        if not (self.links and self.slots and self.keys and self.idle and self.inbox and self.outbox):
+        if not (self.links and self.slots and self.keys and self.idle and self.inbox):
+            raise MemoryError
+        if buffer_reserve(&self.outbox, in_flight * dialect.room(batch)) < 0:
             raise MemoryError
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
@@ -220,7 +192,7 @@ cdef class Generator:
         free(self.keys)
         free(self.idle)
         free(self.inbox)
-        free(self.outbox)
+        buffer_release(&self.outbox)
 
     cdef int adopt(self, socket) except -1:
         cdef Link* link = self.links + self.link_count
@@ -247,10 +219,8 @@ cdef class Generator:
             if self.links[i].fd >= 0:
                 close(self.links[i].fd)
                 self.links[i].fd = -1
-            free(self.links[i].input.data)
-            free(self.links[i].output.data)
-            memset(&self.links[i].input, 0, sizeof(Bytes))
-            memset(&self.links[i].output, 0, sizeof(Bytes))
+            buffer_release(&self.links[i].input)
+            buffer_release(&self.links[i].output)
         self.alive = 0
         if self.epoll >= 0:
             close(self.epoll)
@@ -409,17 +379,15 @@ cdef class Generator:
 
     cdef void fill(self, Link* link, int64_t now) noexcept nogil:
         """Ask with every free slot; one send."""
-        cdef uint8_t* out = self.outbox
         while link.window.in_flight < self.in_flight and self.may_send(now):
-            out = self.ask(link, out, now, now)
-        if out != self.outbox:
-            self.give(link, self.outbox, out - self.outbox)
+            self.ask(link, now, now)
+        if buffer_size(&self.outbox) > 0:
+            self.give(link)
 
     cdef void send_due(self, int64_t now) noexcept nogil:
         """Ask what has fallen due, as long as slots are free."""
         cdef uint64_t all_slots = <uint64_t>self.link_count * self.in_flight
         cdef Link* link
-        cdef uint8_t* out
         cdef int64_t due_ns
         while self.idle_begin != self.idle_end and self.may_send(now):
             due_ns = self.due(self.tally.sent)
@@ -428,10 +396,10 @@ cdef class Generator:
             link = self.links + self.idle[self.idle_begin % all_slots]
             self.idle_begin += 1
             if link.fd >= 0:
-                out = self.ask(link, self.outbox, due_ns, now)
-                self.give(link, self.outbox, out - self.outbox)
+                self.ask(link, due_ns, now)
+                self.give(link)
 
-    cdef uint8_t* ask(self, Link* link, uint8_t* out, int64_t due_ns, int64_t now) noexcept nogil:
+    cdef void ask(self, Link* link, int64_t due_ns, int64_t now) noexcept nogil:
         """Write a request with a free slot."""
         cdef uint32_t at = window_take(&link.window, self.dialect.in_order)
         cdef Slot* slot = link.window.slots + at
@@ -443,7 +411,7 @@ cdef class Generator:
         self.tally.sent += 1
         for i in range(self.batch):
             keys[i] = self.draw()
-        return self.dialect.write(out, slot.id, keys, self.batch)
+        self.dialect.write(&self.outbox, slot.id, keys, self.batch)
 
     cdef inline uint32_t draw(self) noexcept nogil:
         """The next random key (splitmix64); its record is fetched while those drawn before are written."""
@@ -463,10 +431,13 @@ cdef class Generator:
         gkv_fetch(self.dialect.records[halfway].key + 64)
         return drawn
 
-    cdef void give(self, Link* link, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        """Send, or put it behind what waits."""
+    cdef void give(self, Link* link) noexcept nogil:
+        """Send what was written, or put it behind what waits."""
+        cdef const uint8_t* data = self.outbox.data
+        cdef Py_ssize_t size = self.outbox.end
         cdef ssize_t taken = 0
-        if link.output.size == 0:
+        self.outbox.end = 0
+        if buffer_size(&link.output) == 0:
             taken = send(link.fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT)
             if taken == size:
                 return
@@ -475,19 +446,22 @@ cdef class Generator:
                     self.end(link, RESET)
                     return
                 taken = 0
-        if keep(&link.output, data + taken, size - taken) < 0:
+        if buffer_append(&link.output, data + taken, size - taken) < 0:
             self.end(link, NO_MEMORY)
         elif not link.blocked:
             link.blocked = self.watch(link, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT) == 0
 
     cdef void flush(self, Link* link) noexcept nogil:
-        cdef ssize_t taken = send(link.fd, link.output.data, link.output.size, MSG_NOSIGNAL | MSG_DONTWAIT)
+        cdef Buffer* output = &link.output
+        cdef ssize_t taken = send(
+            link.fd, output.data + output.start, buffer_size(output), MSG_NOSIGNAL | MSG_DONTWAIT
+        )
         if taken < 0:
             if errno != EAGAIN and errno != EINTR:
                 self.end(link, RESET)
             return
-        drop(&link.output, taken)
-        if link.output.size == 0:
+        drop(output, taken)
+        if buffer_size(output) == 0:
             self.watch(link, EPOLL_CTL_MOD, EPOLLIN)
             link.blocked = False
 
@@ -501,17 +475,18 @@ cdef class Generator:
 
     cdef void receive(self, Link* link) noexcept nogil:
         """Take what is there, count the answers, and ask for as many again."""
-        cdef bint is_half = link.input.size > 0
+        cdef Buffer* input = &link.input
+        cdef bint is_half = buffer_size(input) > 0
         cdef uint8_t* into = self.inbox
         cdef Py_ssize_t room = INBOX_BYTES
         cdef ssize_t size
         cdef int64_t now
         if is_half:
-            if reserve(&link.input, LEAST_ROOM) < 0:
+            if buffer_reserve(input, LEAST_ROOM) < 0:
                 self.end(link, NO_MEMORY)
                 return
-            into = link.input.data + link.input.size
-            room = link.input.capacity - link.input.size
+            into = input.data + input.end
+            room = input.capacity - input.end
         size = recv(link.fd, into, room, MSG_DONTWAIT)
         if size <= 0:
             if size == 0:
@@ -521,13 +496,13 @@ cdef class Generator:
             return
         now = self.now()
         if is_half:
-            link.input.size += size
-            size = self.take(link, link.input.data, link.input.size, now)
+            input.end += size
+            size = self.take(link, input.data + input.start, buffer_size(input), now)
             if link.fd >= 0:
-                drop(&link.input, size)
+                drop(input, size)
         else:
             room = self.take(link, self.inbox, size, now)
-            if link.fd >= 0 and room < size and keep(&link.input, self.inbox + room, size - room) < 0:
+            if link.fd >= 0 and room < size and buffer_append(input, self.inbox + room, size - room) < 0:
                 self.end(link, NO_MEMORY)
         if link.fd >= 0 and self.period_ns == 0:
             self.fill(link, now)
@@ -565,5 +540,5 @@ cdef class Generator:
         self.tally.count_broken(reason, link.window.in_flight)
         self.waiting -= link.window.in_flight
         link.window.in_flight = 0
-        drop(&link.input, link.input.size)
-        drop(&link.output, link.output.size)
+        buffer_release(&link.input)
+        buffer_release(&link.output)

@@ -3,13 +3,13 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from gossipkv.node._backlog cimport Request
-from gossipkv.node._buffer cimport buffer_reserve, buffer_size
 from gossipkv.node._connection cimport Core
 from gossipkv.node._counters cimport CLOSED_MEMORY, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE
 from gossipkv.node._id_set cimport ids_remove
-from gossipkv.node._message cimport ENVELOPE_BYTES, put, put_bytes, put_response, unsigned_size
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._state cimport Connection
+from gossipkv.wire._buffer cimport buffer_reserve, buffer_size
+from gossipkv.wire._message cimport ENVELOPE_BYTES, put, put_bytes, put_response, unsigned_size
 
 cdef enum:
     # Parameters of requests whose peers do not read; beyond, a connection is closed rather than parked.

@@ -3,18 +3,18 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from gossipkv.node._addresses cimport AddressCounts
 from gossipkv.latency._histogram cimport LatencyHistogram
+from gossipkv.node._addresses cimport AddressCounts
 from gossipkv.node._backlog cimport Backlog
-from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_size
 from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._local cimport GatheredGets
-from gossipkv.node._message cimport Envelope
 from gossipkv.node._published cimport Published, ReadLimits
 from gossipkv.node._scans cimport Scans
 from gossipkv.node._slots cimport Slots
 from gossipkv.node._state cimport Connection, TimeLimits
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_size
 from gossipkv.wire._frames cimport FrameLimits
+from gossipkv.wire._message cimport Envelope
 
 cdef class Core:
     cdef Published published

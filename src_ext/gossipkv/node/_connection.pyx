@@ -36,7 +36,6 @@ from libc.string cimport memcpy
 from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
 from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.node._backlog cimport ASKED, Backlog, Request, request_bytes
-from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_size
 from gossipkv.node._counters cimport (
     BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_BY_PEER, CLOSED_MEMORY,
     CLOSED_UNASKED_RESPONSE, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS, DUPLICATE_IDS,
@@ -46,9 +45,6 @@ from gossipkv.node._counters cimport (
 from gossipkv.node._holdings cimport held_by, largest_holder
 from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release
 from gossipkv.node._local cimport GATHERED_MOST, Gathered, answer_ping, end_get, gather_get, prefetch_gathered
-from gossipkv.node._message cimport (
-    BAD_REQUEST, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope, blob_is, read_envelope,
-)
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
 from gossipkv.node._refusals cimport (
     refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_size,
@@ -58,8 +54,12 @@ from gossipkv.node._scans cimport (
 )
 from gossipkv.node._slots cimport slots_find, slots_give_back, slots_grow, slots_take
 from gossipkv.node._state cimport FINISHING, OPEN, Connection, time_is_up
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_drop, buffer_release, buffer_size
 from gossipkv.wire._frames cimport (
     FRAME_COMPLETE, FRAME_DEPTH, FRAME_PARTIAL, FRAME_TOO_LARGE, frame_begin, frame_scan,
+)
+from gossipkv.wire._message cimport (
+    BAD_REQUEST, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Envelope, blob_is, read_envelope,
 )
 
 cdef enum:

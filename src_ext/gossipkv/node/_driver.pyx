@@ -12,13 +12,13 @@ from libc.stdlib cimport free
 from gossipkv.node._addresses cimport address_number
 from gossipkv.node._answering cimport claim, deliver
 from gossipkv.node._backlog cimport Request, method_of, params_of
-from gossipkv.node._buffer cimport buffer_append, buffer_size
 from gossipkv.node._connection cimport Core, next_runnable
 from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._scan_turns cimport take_turn
 from gossipkv.node._scans cimport SLICE_WORK, release_unread, scans_have_turn
 from gossipkv.node._state cimport Connection
+from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
 
 cdef const uint8_t[::1] NOWHERE = b"\0\0\0\0"

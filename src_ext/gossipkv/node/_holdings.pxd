@@ -3,9 +3,9 @@
 from libc.stdint cimport uint32_t
 
 from gossipkv.node._backlog cimport Backlog
-from gossipkv.node._buffer cimport buffer_size
 from gossipkv.node._slots cimport Slots
 from gossipkv.node._state cimport FREE, Connection
+from gossipkv.wire._buffer cimport buffer_size
 
 
 cdef inline Py_ssize_t held_by(const Connection* connection, Backlog backlog) noexcept nogil:

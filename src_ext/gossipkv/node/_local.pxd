@@ -2,12 +2,12 @@
 
 from libc.stdint cimport uint8_t, uint64_t
 
-from gossipkv.node._buffer cimport Buffer, buffer_reserve
 from gossipkv.node._counters cimport GETS, KEYS_READ, PINGS
-from gossipkv.node._message cimport HEAD_BYTES, Envelope, blob_is, put_answer, put_text
 from gossipkv.node._published cimport (
     ANSWERED, HAND_OFF, OUT_OF_MEMORY, Lookup, Published, ReadLimits,
 )
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._message cimport HEAD_BYTES, Envelope, blob_is, put_answer, put_text
 
 cdef enum:
     GATHERED_MOST = 32  # As in a window of `get_many`.

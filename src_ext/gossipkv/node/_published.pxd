@@ -4,8 +4,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._message cimport Blob, Cursor
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport Blob, Cursor
 
 cdef enum Outcome:
     OUT_OF_MEMORY = -1

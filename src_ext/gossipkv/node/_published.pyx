@@ -23,8 +23,11 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from gossipkv.keyspace._hashing cimport partition_of
-from gossipkv.node._buffer cimport Buffer, buffer_reserve
-from gossipkv.node._message cimport (
+from gossipkv.node._refusals cimport write_error
+from gossipkv.storage._records cimport Slice
+from gossipkv.storage._sorted_file cimport SortedFile
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._message cimport (
     HEAD_BYTES,
     Blob,
     Cursor,
@@ -38,10 +41,7 @@ from gossipkv.node._message cimport (
     take_blob,
     take_map,
     take_unsigned,
-    write_error,
 )
-from gossipkv.storage._records cimport Slice
-from gossipkv.storage._sorted_file cimport SortedFile
 
 from msgpack import packb
 

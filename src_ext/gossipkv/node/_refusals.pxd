@@ -1,9 +1,37 @@
 """The errors that the core answers by itself, in its words; -1 without memory."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._message cimport write_bad_request, write_error
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._message cimport put_array, put_map, put_nil, put_response, put_text, put_unsigned
+
+cdef enum:
+    ERROR_BYTES = 512  # The longest error that is written here, envelope included.
+
+
+cdef inline int write_error(
+    Buffer* out, uint32_t msgid, const char* code, const char* message, Py_ssize_t limit, Py_ssize_t size
+) noexcept nogil:
+    """A whole error answer, `[1, id, [code, message, {limit, size}], nil]`; what is negative is left out."""
+    if buffer_reserve(out, ERROR_BYTES) < 0:
+        return -1
+    put_response(out, msgid)
+    put_array(out, 3)
+    put_text(out, code)
+    put_text(out, message)
+    put_map(out, <int>(limit >= 0) + <int>(size >= 0))
+    if limit >= 0:
+        put_text(out, b"limit")
+        put_unsigned(out, <uint64_t>limit)
+    if size >= 0:
+        put_text(out, b"size")
+        put_unsigned(out, <uint64_t>size)
+    put_nil(out)
+    return 0
+
+
+cdef inline int write_bad_request(Buffer* out, uint32_t msgid, const char* message) noexcept nogil:
+    return write_error(out, msgid, b"BAD_REQUEST", message, -1, -1)
 
 
 cdef inline int refuse_message(Buffer* out, uint32_t msgid) noexcept nogil:

@@ -3,10 +3,10 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._message cimport Blob
 from gossipkv.storage._records cimport Record
 from gossipkv.storage._scan cimport Walk
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport Blob
 
 cdef enum PageResult:
     PAGE_NO_MEMORY = -3

@@ -24,8 +24,6 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from gossipkv.node._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve, buffer_size
-from gossipkv.node._message cimport HEAD_BYTES, Blob, put, put_array, put_bin
 from gossipkv.storage._format cimport COMPRESSION_NONE, compare_keys, prefetch, word_of
 from gossipkv.storage._records cimport read_record
 from gossipkv.storage._scan cimport (
@@ -37,6 +35,8 @@ from gossipkv.storage._scan cimport (
     walk_prefetch,
 )
 from gossipkv.storage._sorted_file cimport SortedFile
+from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._message cimport HEAD_BYTES, Blob, put, put_array, put_bin
 
 from gossipkv.errors import TooLarge
 

@@ -1,9 +1,9 @@
 """What a request for a scan asks.  The idea stands in `_scan_plan.pyx`."""
 
-from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._message cimport Blob, Cursor
 from gossipkv.node._published cimport Published, PublishedVersion, ReadLimits
 from gossipkv.node._scan_page cimport Range
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport Blob, Cursor
 
 cdef enum:
     CURSOR_CHECKSUM_BYTES = 4

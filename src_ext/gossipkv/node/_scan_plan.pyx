@@ -8,16 +8,17 @@ is here.  Of a cursor, `gossipkv.node.scan` says what it is; the rules for bound
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from gossipkv.node._buffer cimport Buffer, buffer_reserve
-from gossipkv.node._message cimport (
-    Blob, Cursor, big_endian, blob_is, put, put_bytes, take_array, take_blob, take_map, take_unsigned,
-)
 from gossipkv.node._published cimport (
     ANSWERED, HAND_OFF, OUT_OF_MEMORY, Published, PublishedDatabase, ReadLimits, ReadOptions, choose_version,
 )
 from gossipkv.node._scan_page cimport Range
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._frames cimport FALSE, NIL, TRUE, big_endian
+from gossipkv.wire._message cimport (
+    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str, take_unsigned,
+)
 
 cdef enum:
     MAX_NAME_BYTES = 255  # As in `gossipkv.node.arguments`.
@@ -40,13 +41,6 @@ cdef struct Asked:
     uint64_t limit
 
 
-cdef inline bint take_nil(Cursor* params) noexcept nogil:
-    if params.at >= params.end or params.at[0] != 0xC0:
-        return False
-    params.at += 1
-    return True
-
-
 cdef inline bint take_blob_or_nil(Cursor* params, Blob* blob, bint* given) noexcept nogil:
     """An option that is nil counts as not given; of a name that stands there twice the later one counts."""
     given[0] = not take_nil(params)
@@ -54,9 +48,9 @@ cdef inline bint take_blob_or_nil(Cursor* params, Blob* blob, bint* given) noexc
 
 
 cdef inline bint take_flag_or_nil(Cursor* params, bint* flag) noexcept nogil:
-    if params.at >= params.end or params.at[0] not in (0xC0, 0xC2, 0xC3):
+    if params.at >= params.end or params.at[0] not in (NIL, FALSE, TRUE):
         return False
-    flag[0] = params.at[0] == 0xC3
+    flag[0] = params.at[0] == TRUE
     params.at += 1
     return True
 
@@ -110,11 +104,7 @@ cdef bint take_cursor(const Blob* cursor, Blob* version, Blob* last) noexcept no
         return False
     if crc32c_of(body.at, body.end - body.at, 0) != <uint32_t>big_endian(cursor.data, CURSOR_CHECKSUM_BYTES):
         return False
-    if take_array(&body) != 2 or body.at >= body.end or 0xC4 <= body.at[0] <= 0xC6:
-        return False  # The version is text.
-    if not take_blob(&body, version) or body.at >= body.end or not 0xC4 <= body.at[0] <= 0xC6:
-        return False  # The key is bytes.
-    return take_blob(&body, last) and body.at == body.end
+    return take_array(&body) == 2 and take_str(&body, version) and take_bin(&body, last) and body.at == body.end
 
 
 cdef inline int order(const Blob* one, const Blob* other) noexcept nogil:

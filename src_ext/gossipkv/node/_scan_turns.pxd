@@ -3,16 +3,16 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from gossipkv.latency._histogram cimport histogram_record
-from gossipkv.node._buffer cimport buffer_size
 from gossipkv.node._connection cimport Core
 from gossipkv.node._counters cimport CLOSED_MEMORY, REPLIES_TOO_LARGE
 from gossipkv.node._id_set cimport ids_remove
-from gossipkv.node._message cimport Blob, Cursor, Envelope
 from gossipkv.node._published cimport HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE
 from gossipkv.node._scans cimport (
     UNDER_WAY, Job, Scanner, scans_done, scans_drop, scans_park, scans_run, scans_turn,
 )
 from gossipkv.node._state cimport Connection
+from gossipkv.wire._buffer cimport buffer_size
+from gossipkv.wire._message cimport Blob, Cursor, Envelope
 
 
 cdef inline void end_scan(Core core, Connection* connection, int outcome) noexcept nogil:

@@ -3,11 +3,11 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from gossipkv.node._buffer cimport Buffer
-from gossipkv.node._message cimport Envelope
 from gossipkv.node._published cimport Published, ReadLimits
 from gossipkv.node._scan_page cimport Page
 from gossipkv.node._scan_plan cimport Plan
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport Envelope
 
 cdef enum:
     # Work of one slice, in units of some 50 ns: about 100 µs when the data is in memory.

@@ -22,10 +22,6 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
-from gossipkv.node._message cimport (
-    HEAD_BYTES, Blob, Cursor, Envelope, put, put_answer, put_bin, put_bin_head, put_bytes, put_number,
-)
 from gossipkv.node._published cimport (
     ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published, PublishedDatabase, PublishedVersion, ReadOptions,
     choose_version,
@@ -37,6 +33,10 @@ from gossipkv.node._scan_page cimport (
 )
 from gossipkv.node._scan_plan cimport CURSOR_CHECKSUM_BYTES, make_plan
 from gossipkv.storage._checksum cimport crc32c_of
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._message cimport (
+    HEAD_BYTES, Blob, Cursor, Envelope, put, put_answer, put_bin, put_bin_head, put_bytes, put_number,
+)
 
 cdef enum:
     # Keys and values of one answer: a scan reads ahead by pages, and more would be held for each scan that runs.

@@ -45,7 +45,6 @@ from gossipkv.node._answering cimport next_request, park_request, respond
 from gossipkv.node._backlog cimport (
     ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )
-from gossipkv.node._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
 from gossipkv.node._connection cimport Core, next_runnable, pop_handle
 from gossipkv.node._counters cimport (
@@ -62,6 +61,7 @@ from gossipkv.node._sockets cimport (
     recv, send, setsockopt, shutdown, sockaddr, sockaddr_storage, socklen_t,
 )
 from gossipkv.node._state cimport FREE, LINGERING, OPEN, Connection
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 
 cdef enum:
     INBOX_BYTES = 65536  # One receive: 1,300 gets, which take a quarter of a millisecond.

@@ -2,10 +2,10 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from gossipkv.node._buffer cimport Buffer
 from gossipkv.node._counters cimport CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_OUTPUT_TIMEOUT
 from gossipkv.node._id_set cimport IdSet
 from gossipkv.node._scans cimport Scanner
+from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameState
 
 cdef enum:

@@ -1,10 +1,10 @@
-"""The scanner's state and its one function, inlined into whoever cimports it.
+"""MessagePack's heads, and the scanner that walks them: its state and its one function, inlined into who cimports it.
 
 The invariant: after `FRAME_COMPLETE`, the first `state.position` bytes are exactly one MessagePack value that keeps
 every limit, so a reader of those bytes needs no further bounds than their end.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 cdef extern from *:
     """
@@ -30,6 +30,23 @@ cdef extern from *:
     enum: GKV_EXTENSION
     enum: GKV_RESERVED
     const uint8_t gkv_heads[32]
+
+cdef enum:
+    # The first byte of a value.  Below FIX_MAP, and from NEGATIVE, it is a small number itself; in the next three forms
+    # its low bits are the length.  Behind BIN_8 follow the heads of 16 and of 32 bits, and so on in each family.
+    FIX_MAP = 0x80
+    FIX_ARRAY = 0x90
+    FIX_STR = 0xA0
+    NIL = 0xC0
+    FALSE = 0xC2
+    TRUE = 0xC3
+    BIN_8 = 0xC4
+    UINT_8 = 0xCC
+    INT_8 = 0xD0
+    STR_8 = 0xD9
+    ARRAY_16 = 0xDC
+    MAP_16 = 0xDE
+    NEGATIVE = 0xE0
 
 cdef enum:
     # Requests need 4 levels and the deepest answer (status) 9; the stack of the scanner's state has room for these.
@@ -69,13 +86,19 @@ cdef inline void frame_begin(FrameState* state) noexcept nogil:
     state.closed = False
 
 
-cdef inline Py_ssize_t frame_length(const uint8_t* data, int width) noexcept nogil:
-    """A big-endian length field of 1, 2 or 4 bytes."""
+cdef inline uint32_t big_endian_word(const uint8_t* data) noexcept nogil:
+    return (<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3]
+
+
+cdef inline uint64_t big_endian(const uint8_t* data, int width) noexcept nogil:
+    """A number of 1, 2, 4 or 8 bytes."""
     if width == 1:
         return data[0]
     if width == 2:
-        return (<Py_ssize_t>data[0] << 8) | data[1]
-    return (<Py_ssize_t>data[0] << 24) | (<Py_ssize_t>data[1] << 16) | (<Py_ssize_t>data[2] << 8) | data[3]
+        return (<uint64_t>data[0] << 8) | data[1]
+    if width == 4:
+        return big_endian_word(data)
+    return (<uint64_t>big_endian_word(data) << 32) | big_endian_word(data + 4)
 
 
 cdef inline int frame_head(
@@ -90,19 +113,19 @@ cdef inline int frame_head(
     cdef int width
     children[0] = -1
     length[0] = 1
-    if head < 0x80 or head >= 0xE0:
+    if head < FIX_MAP or head >= NEGATIVE:
         return FRAME_COMPLETE
-    if head < 0x90:
+    if head < FIX_ARRAY:
         children[0] = 2 * (head & 0x0F)
         return FRAME_COMPLETE
-    if head < 0xA0:
+    if head < FIX_STR:
         children[0] = head & 0x0F
         return FRAME_COMPLETE
-    if head < 0xC0:
+    if head < NIL:
         length[0] += head & 0x1F
         return FRAME_COMPLETE
-    kind = gkv_heads[head - 0xC0] & 0xF0
-    width = gkv_heads[head - 0xC0] & 0x0F
+    kind = gkv_heads[head - NIL] & 0xF0
+    width = gkv_heads[head - NIL] & 0x0F
     if kind == GKV_EXTENSION:
         return FRAME_EXTENSION
     if kind == GKV_RESERVED:
@@ -115,9 +138,9 @@ cdef inline int frame_head(
     if length[0] > size:
         return FRAME_PARTIAL
     if kind == GKV_BYTES:
-        length[0] += frame_length(data + 1, width)
+        length[0] += <Py_ssize_t>big_endian(data + 1, width)
     else:
-        children[0] = frame_length(data + 1, width) * (1 if kind == GKV_ARRAY else 2)
+        children[0] = <Py_ssize_t>big_endian(data + 1, width) * (1 if kind == GKV_ARRAY else 2)
     return FRAME_COMPLETE
 
 

@@ -7,8 +7,8 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from gossipkv.loadtest._dialect cimport (
     ABSENT,
@@ -27,6 +27,8 @@ from gossipkv.loadtest._dialect cimport (
     window_find,
     window_oldest,
 )
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport HEAD_BYTES, Cursor, put, put_bytes, put_request, take_response
 
 cdef enum:
     NUMBER_BYTES = 24  # `$`, `*`, the digits and the end of the line.
@@ -38,30 +40,24 @@ cdef struct Line:
     const uint8_t* at  # behind the line
 
 
-cdef uint8_t* put_number(uint8_t* out, uint8_t kind, Py_ssize_t number) noexcept nogil:
+cdef void put_line(Buffer* out, uint8_t kind, Py_ssize_t number) noexcept nogil:
     cdef uint8_t digits[NUMBER_BYTES]
     cdef int count = 0
-    out[0] = kind
-    out += 1
+    put(out, kind)
     while number > 0 or count == 0:
         digits[count] = <uint8_t>(48 + number % 10)
         number //= 10
         count += 1
     while count > 0:
         count -= 1
-        out[0] = digits[count]
-        out += 1
-    out[0] = 13
-    out[1] = 10
-    return out + 2
+        put(out, digits[count])
+    put_bytes(out, b"\r\n", 2)
 
 
-cdef inline uint8_t* put_bulk(uint8_t* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    out = put_number(out, 36, size)
-    memcpy(out, data, size)
-    out[size] = 13
-    out[size + 1] = 10
-    return out + size + 2
+cdef inline void put_bulk(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    put_line(out, 36, size)
+    put_bytes(out, data, size)
+    put_bytes(out, b"\r\n", 2)
 
 
 cdef inline int take_line(const uint8_t* at, const uint8_t* end, uint8_t kind, Line* line) noexcept nogil:
@@ -99,16 +95,15 @@ cdef class RedisDialect(Dialect):
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         return 2 * NUMBER_BYTES + <Py_ssize_t>batch * (NUMBER_BYTES + self.longest_key + 2)
 
-    cdef uint8_t* write(self, uint8_t* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
+    cdef void write(self, Buffer* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
         cdef uint32_t i
-        out = put_number(out, 42, <Py_ssize_t>batch + 1)
+        put_line(out, 42, <Py_ssize_t>batch + 1)
         if batch == 1:
-            out = put_bulk(out, b"GET", 3)
+            put_bulk(out, b"GET", 3)
         else:
-            out = put_bulk(out, b"MGET", 4)
+            put_bulk(out, b"MGET", 4)
         for i in range(batch):
-            out = put_bulk(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
-        return out
+            put_bulk(out, self.records[keys[i]].key, self.records[keys[i]].key_size)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         cdef const uint8_t* end = data + size
@@ -186,8 +181,8 @@ cdef class ConstantDialect(Dialect):
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         return self.request_size
 
-    cdef uint8_t* write(self, uint8_t* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
-        return out + self.request_size
+    cdef void write(self, Buffer* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
+        out.end += self.request_size
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         if window.in_flight == 0:
@@ -219,43 +214,23 @@ cdef class CallDialect(Dialect):
         self.keep([(b"", b"")])
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        return 7 + self.tail_size
+        return 3 * HEAD_BYTES + self.tail_size
 
-    cdef uint8_t* write(self, uint8_t* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
-        cdef int shift = 32
-        out[0] = 0x94
-        out[1] = 0x00
-        out[2] = 0xCE
-        out += 3
-        while shift > 0:
-            shift -= 8
-            out[0] = <uint8_t>(id >> shift)
-            out += 1
-        memcpy(out, self.tail_at, self.tail_size)
-        return out + self.tail_size
+    cdef void write(self, Buffer* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
+        put_request(out, id)
+        put_bytes(out, self.tail_at, self.tail_size)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
-        cdef uint64_t id = 0
-        cdef int width = 0
-        cdef int i
-        if size < 3:
+        cdef Cursor cursor = Cursor(data, data + size)
+        cdef uint32_t id
+        if not take_response(&cursor, &id):
+            return PARTIAL if size < 3 * HEAD_BYTES else GARBAGE
+        if cursor.end - cursor.at < self.expected_size:
             return PARTIAL
-        if data[0] != 0x94 or data[1] != 0x01:
-            return GARBAGE
-        if 0xCC <= data[2] <= 0xCE:
-            width = 1 << (data[2] - 0xCC)
-        elif data[2] >= 0x80:
-            return GARBAGE
-        if size < 3 + width + self.expected_size:
-            return PARTIAL
-        if width == 0:
-            id = data[2]
-        for i in range(width):
-            id = (id << 8) | data[3 + i]
-        reply_begin(reply, window_find(window, <uint32_t>id))
+        reply_begin(reply, window_find(window, id))
         if reply.slot == NO_SLOT:
             return UNASKED
-        if memcmp(data + 3 + width, self.expected_at, self.expected_size) != 0:
+        if memcmp(cursor.at, self.expected_at, self.expected_size) != 0:
             return GARBAGE
-        reply.size = 3 + width + self.expected_size
+        reply.size = cursor.at + self.expected_size - data
         return COMPLETE

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 BUILD_DIRECTORY = ROOT / "build" / "bench"
-# A change in the layout of the class that they extend must not go unseen.
-DECLARED = ROOT / "src_ext" / "gossipkv" / "loadtest" / "_dialect.pxd"
+# A change in the layout of what they extend, and in what they inline, must not go unseen.
+DECLARED = [
+    declared for part in ("loadtest", "wire") for declared in (ROOT / "src_ext" / "gossipkv" / part).glob("*.pxd")
+]
 
 
 def _compiler() -> list[str]:
@@ -40,7 +42,7 @@ def protocols() -> ModuleType:
     """The dialects of `_protocols.pyx`."""
     source = HERE / "_protocols.pyx"
     target = BUILD_DIRECTORY / f"_protocols{sysconfig.get_config_var('EXT_SUFFIX')}"
-    if _is_older(target, source, DECLARED):
+    if _is_older(target, source, *DECLARED):
         target.parent.mkdir(parents=True, exist_ok=True)
         c_file = target.with_name("_protocols.c")
         headers = sysconfig.get_paths()["include"]

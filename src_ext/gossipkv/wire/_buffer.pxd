@@ -1,4 +1,4 @@
-"""A growable run of bytes with a start: what one connection holds, and what a step writes.
+"""A growable run of bytes with a start: what one end of a connection holds, and what is written to be sent.
 
 `data[start:end]` is the content.  Nothing is allocated until something is put in, and `buffer_release` gives it
 all back, so an idle connection holds no memory.  A failed allocation changes nothing and returns -1.
