@@ -14,6 +14,7 @@ from gossipkv.node._published cimport (
 from gossipkv.node._scan_page cimport Range
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys
+from gossipkv.storage._scan cimport write_prefix_end
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._message cimport (
     Blob, Cursor, big_endian, blob_is, put, put_bytes, take_array, take_blob, take_map, take_unsigned,
@@ -156,12 +157,10 @@ cdef int set_range(const Asked* asked, const Blob* last, Buffer* bounds, Range* 
         raise_start(range, &made)
     if asked.has_prefix:
         raise_start(range, &asked.prefix)
-        made = Blob(bounds.data + bounds.end, asked.prefix.size)
-        while made.size > 0 and asked.prefix.data[made.size - 1] == 0xFF:
-            made.size -= 1
-        if made.size > 0:  # The least key above all that begin so.
-            put_bytes(bounds, asked.prefix.data, made.size)
-            bounds.data[bounds.end - 1] += 1
+        made.data = bounds.data + bounds.end
+        made.size = write_prefix_end(asked.prefix.data, asked.prefix.size, bounds.data + bounds.end)
+        if made.size > 0:
+            bounds.end += made.size
             lower_end(range, &made)
     return 0
 

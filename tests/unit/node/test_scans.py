@@ -99,7 +99,9 @@ def run(core: Core, *peers: Peer) -> int:
 # The answers ------------------------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from(["v1", "v2", "v3", "v0", "", "v1é", "x" * 300])
-KEYS = st.sampled_from([*FEW, b"k", b"key", b"key1", b"key3", b"l", b"\xff", b"\xff\xff\xff", b"key05\0"])
+KEYS = st.sampled_from([
+    *FEW, b"k", b"key", b"key1", b"key3", b"l", b"\xff", b"\xff\xff\xff", b"key05\0", b"key05\xff\xff", b"\xfe\xff\xff"
+])  # fmt: skip
 TEXT_KEYS = st.sampled_from(["key1", "k", ""])
 CURSORS = st.builds(scan.cursor, NAMES, KEYS)
 ODD = st.sampled_from([None, 0, -1, 1.5, True, [], {}, b"\xff", "é", 2**64 - 1])
