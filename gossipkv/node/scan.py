@@ -21,7 +21,7 @@ from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import prefix_end
 
 if TYPE_CHECKING:
-    from gossipkv.node.served import ServedVersion
+    from gossipkv.node.published import PublishedVersion
     from gossipkv.wire.rpc import Value
 
 # Keys and values of one answer, as in `_scans.pyx`.  A page of this much in 100-byte values is made in 0.3 ms from
@@ -86,7 +86,7 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
 
 
 def page(
-    version: ServedVersion, bounds: Bounds, limit: int, page_bytes: int, max_value: int
+    version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int, max_value: int
 ) -> tuple[list[Value], bytes | None]:
     """At most `limit` records and, but for the first, `page_bytes`; and the cursor when there are more.
 

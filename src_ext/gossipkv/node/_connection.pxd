@@ -8,7 +8,7 @@ from gossipkv.node._addresses cimport AddressCounts
 from gossipkv.node._backlog cimport Backlog
 from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._local cimport GatheredGets
-from gossipkv.node._published cimport Published, ReadLimits
+from gossipkv.node._published cimport PublishedTable, ReadLimits
 from gossipkv.node._scans cimport Scans
 from gossipkv.node._slots cimport Slots
 from gossipkv.node._state cimport Connection, TimeLimits
@@ -17,7 +17,7 @@ from gossipkv.wire._frames cimport FrameLimits
 from gossipkv.wire._message cimport Envelope
 
 cdef class Core:
-    cdef Published published
+    cdef PublishedTable published
     cdef list retired  # tables that are served no longer, but read by scans
     cdef FrameLimits frame_limits
     cdef ReadLimits read_limits

@@ -45,7 +45,7 @@ from gossipkv.node._counters cimport (
 from gossipkv.node._holdings cimport held_by, largest_holder
 from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release
 from gossipkv.node._local cimport GATHERED_MOST, Gathered, answer_ping, end_get, gather_get, prefetch_gathered
-from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published
+from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable
 from gossipkv.node._refusals cimport (
     refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_size,
 )
@@ -109,7 +109,7 @@ cdef class Core:
         if max_depth > FRAME_DEPTH:
             raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
         self.thread = <long>PyThread_get_thread_ident()
-        self.published = Published(())
+        self.published = PublishedTable(())
         self.retired = []
         self.frame_limits.max_size = max_frame
         self.frame_limits.max_depth = max_depth
@@ -573,12 +573,12 @@ cdef class Core:
 
     # The way in from Python -------------------------------------------------------------------------------------
 
-    def publish(self, Published published not None):
+    def publish(self, PublishedTable published not None):
         """Serve this table from the next message on; counting goes on.
 
         The older table's files are released when the last scan that reads from them has ended.
         """
-        cdef Published older = self.published
+        cdef PublishedTable older = self.published
         self.check_thread()
         if published is not older:
             published.inherit(older)

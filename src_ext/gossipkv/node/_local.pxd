@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from gossipkv.node._counters cimport GETS, KEYS_READ, PINGS
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, Lookup, Published, ReadLimits,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, Lookup, PublishedTable, ReadLimits,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._message cimport HEAD_BYTES, Envelope, blob_is, put_answer, put_text
@@ -23,7 +23,7 @@ cdef struct GatheredGets:
 
 
 cdef inline bint gather_get(
-    GatheredGets* gathered, Published published, const ReadLimits* limits, const uint8_t* message,
+    GatheredGets* gathered, PublishedTable published, const ReadLimits* limits, const uint8_t* message,
     const Envelope* request
 ) noexcept nogil:
     """Whether this is a plain get, to be answered with others; its bucket is on its way then."""
@@ -36,7 +36,7 @@ cdef inline bint gather_get(
     return True
 
 
-cdef inline void prefetch_gathered(GatheredGets* gathered, Published published, int count) noexcept nogil:
+cdef inline void prefetch_gathered(GatheredGets* gathered, PublishedTable published, int count) noexcept nogil:
     """Have all records fetched; their buckets were asked for when they were gathered."""
     cdef int i
     for i in range(count):
@@ -46,7 +46,7 @@ cdef inline void prefetch_gathered(GatheredGets* gathered, Published published, 
 
 
 cdef inline int end_get(
-    Gathered* entry, Published published, const ReadLimits* limits, Buffer* out, uint64_t* counts
+    Gathered* entry, PublishedTable published, const ReadLimits* limits, Buffer* out, uint64_t* counts
 ) noexcept nogil:
     """Answer a get whose record is on its way."""
     cdef int outcome = published.end_get(&entry.lookup, entry.request.msgid, limits, out)

@@ -9,7 +9,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, Published, PublishedDatabase, ReadLimits, ReadOptions, choose_version,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, PublishedTable, DatabaseRow, ReadLimits, ReadOptions, choose_version,
 )
 from gossipkv.node._scan_page cimport Range
 from gossipkv.storage._checksum cimport crc32c_of
@@ -166,12 +166,12 @@ cdef int set_range(const Asked* asked, const Blob* last, Buffer* bounds, Range* 
 
 
 cdef int make_plan(
-    Published table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
+    PublishedTable table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
 ) noexcept nogil:
     """Read `database, {options}`, and choose the version: `ANSWERED`, or why there is no plan."""
     cdef Py_ssize_t count = take_array(&params)
     cdef Py_ssize_t entries
-    cdef PublishedDatabase* database
+    cdef DatabaseRow* database
     cdef ReadOptions options
     cdef Asked asked
     cdef Blob last

@@ -82,7 +82,7 @@ class Running:
         listener.settimeout(0)
         self.address = listener.getsockname()
         self.core = make_core(**limits)
-        self.core.publish(one_database(directory, {b"k": b"v"}).publish())
+        self.core.publish(one_database(directory, {b"k": b"v"}).table())
         self.answers = MadeUpAnswers()
         self.pump = Pump(self.core, Loop(self.core, listener, polls=False), RealSockets(), self.answers)
         self.clients: list[trio.SocketStream] = []

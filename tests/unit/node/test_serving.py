@@ -50,7 +50,7 @@ class Served:
         self, directory: Path, family: socket.AddressFamily = socket.AF_INET, *, polls: bool = False, **limits: int
     ) -> None:
         self.core = make_core(**{"max_in_flight": 1000, **limits})
-        self.core.publish(one_database(directory, RECORDS, partitions=3).publish())
+        self.core.publish(one_database(directory, RECORDS, partitions=3).table())
         listener = socket.socket(family)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
