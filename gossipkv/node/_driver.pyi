@@ -2,7 +2,7 @@ from typing import Self, final
 
 from _typeshed import ReadableBuffer
 
-from gossipkv.node._connection import Core
+from gossipkv.node._requests import Core
 
 @final
 class Driver:

@@ -30,7 +30,7 @@ from gossipkv.dataset.lanes import cores
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.dataset.store import DataDirectory
 from gossipkv.errors import ConfigError, LocalError
-from gossipkv.node._connection import Core
+from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.gossiping import Gossiping, read_key_ring

@@ -1,8 +1,8 @@
 """The published table, and the reads that are answered from it without Python.
 
-The table is immutable but for its counters: a change of what is served is a new `PublishedTable`, and the core swaps one
-pointer between two steps, so a request sees all of the old or all of the new.  It pins its files, so nobody unmaps
-one while a pointer into it may be followed.
+The table is immutable but for its counters: a change of what is served is a new table, and the core swaps one pointer
+between two steps, so a request sees all of the old or all of the new.  It pins its files, so nobody unmaps one while
+a pointer into it may be followed.
 
 A read is answered here when everything about it is plain: the parameters are what `docs/wire.md` says, the database
 and the version are known, the partition is here, and the record is whole.  Whatever is not, is handed off as it
@@ -332,10 +332,10 @@ cdef class PublishedTable:
             return HAND_OFF
         count_request(version, lookup.by_name)
         if value.size > limits.max_value:
-            return refuse_size(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
+            return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
         size = value.size + version.packed_name.size + 3 * HEAD_BYTES
         if size > limits.max_frame:
-            return refuse_size(out, msgid, b"the value does not fit into an answer", limits.max_frame, size)
+            return refuse_too_large(out, msgid, b"the value does not fit into an answer", limits.max_frame, size)
         if buffer_reserve(out, size) < 0:
             return OUT_OF_MEMORY
         put_answer(out, msgid)
@@ -388,15 +388,15 @@ cdef class PublishedTable:
         out.end = out.start + before
         keys_read[0] += <uint64_t>(count - max(left, <Py_ssize_t>0))  # They took their time as well.
         if outcome == REFUSED_SIZE and found.too_long > 0:
-            return refuse_size(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
+            return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
         if outcome == REFUSED_SIZE:
-            return refuse_size(
+            return refuse_too_large(
                 out, msgid, b"the values do not fit into one answer: ask for fewer", limits.max_frame, -1
             )
         return outcome
 
 
-cdef int refuse_size(
+cdef int refuse_too_large(
     Buffer* out, uint32_t msgid, const char* message, Py_ssize_t limit, Py_ssize_t size
 ) noexcept nogil:
     if write_error(out, msgid, b"TOO_LARGE", message, limit, size) < 0:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.keyspace import partitioner
-from gossipkv.node._connection import Core
 from gossipkv.node._driver import Driver
+from gossipkv.node._requests import Core
 from gossipkv.node.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.node._connection import Core
 from gossipkv.node._driver import Driver
+from gossipkv.node._requests import Core
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH
 from tests.unit.node.driven import LIMITS, Peer, make_core, one_database

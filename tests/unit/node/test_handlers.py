@@ -12,7 +12,7 @@ import trio
 from structlog.testing import capture_logs
 
 from gossipkv.errors import Corrupt, SourceError, Unavailable
-from gossipkv.node._serving import Refused
+from gossipkv.node._requests import Refused
 from gossipkv.node.handlers import FEW_ENTRIES, Handlers, Identity, Waiting
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads

@@ -15,7 +15,8 @@ import trio
 import trio.testing
 
 from gossipkv.node import pump
-from gossipkv.node._serving import Loop, Refused
+from gossipkv.node._requests import Refused
+from gossipkv.node._serving import Loop
 from gossipkv.node.handlers import Waiting
 from gossipkv.node.pump import Pump
 from gossipkv.reality import RealSockets

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gossipkv.node._connection import Core
+    from gossipkv.node._requests import Core
     from gossipkv.node.published import Published
     from gossipkv.wire.rpc import Value
 

@@ -52,7 +52,7 @@ def served(tmp_path: Path, version: BuiltVersion) -> Iterator[Served]:
 def under_way(served: Served) -> socket.socket:
     """A client whose scan is not answered yet; rounds of no time do one slice each."""
     client = served.connect()
-    served.until(lambda: served.loop.connections == len(served.clients))
+    served.until(lambda: served.loop.connection_count == len(served.clients))
     client.sendall(REQUEST)
     while served.core.counters()["in_flight"] == 0:
         served.step(0)
@@ -101,7 +101,7 @@ def test_a_reset_amid_a_scan(served: Served) -> None:
     client = under_way(served)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
-    served.until(lambda: served.loop.connections == 0)
+    served.until(lambda: served.loop.connection_count == 0)
     assert served.core.counters()["in_flight"] == served.core.counters()["held_bytes"] == 0
     assert not served.loop.has_work
 

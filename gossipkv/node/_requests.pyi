@@ -3,6 +3,20 @@ from typing import Self, final
 from gossipkv.node._published import PublishedTable
 
 @final
+class Refused:
+    error: bytes
+    def __new__(cls, error: bytes) -> Self: ...
+
+@final
+class Pending:
+    handle: int
+    msgid: int
+    received_ns: int
+    method: bytes
+    waiting: object
+    def __new__(cls, handle: int, msgid: int, received_ns: int, method: bytes, waiting: object) -> Self: ...
+
+@final
 class Core:
     def __new__(
         cls,
