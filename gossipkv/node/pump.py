@@ -197,6 +197,8 @@ class Pump:
             await trio.sleep(EXPIRE_PERIOD_S)
             self._loop.expire()
             self._wake()
+            for invariant in self._core.broken_invariants():
+                self._log.error("invariant_broken", invariant=invariant)
 
     async def _report(self) -> None:
         """One line a minute for each reason that has occurred."""

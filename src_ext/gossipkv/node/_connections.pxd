@@ -12,6 +12,12 @@ from gossipkv.storage._format cimport prefetch
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_size
 from gossipkv.wire._frames cimport FrameState
 
+cdef extern from "gossipkv/checks.h" nogil:
+    bint CHECKED "GKV_CHECKS"  # the debug build, in which invariants are checked
+
+cdef enum:
+    MOST_BROKEN = 8  # Further invariants that do not hold are not kept.
+
 cdef enum State:
     FREE = 0
     OPEN = 1
@@ -40,6 +46,13 @@ cdef struct Connection:
     int64_t active_ms  # when bytes last arrived, or a reply, or the peer took some
     int64_t partial_ms  # since when a frame is half-sent; 0: none is
     int64_t blocked_ms  # since when the peer takes nothing; 0: nothing waits
+    # As the sums of all connections were last compared with it, in the debug build.
+    Py_ssize_t seen_bytes
+    uint32_t seen_in_flight
+
+cdef struct Broken:
+    const char* invariant
+    uint64_t handle  # 0: of no connection
 
 cdef struct TimeLimits:
     int64_t frame_ms
@@ -71,11 +84,16 @@ cdef class Connections:
     cdef Backlog backlog  # what was handed off
     cdef Scans scans  # what is answered in slices
     cdef uint64_t counts[COUNTERS]
+    cdef Py_ssize_t seen_bytes  # of all connections
+    cdef uint32_t seen_in_flight
+    cdef Broken broken[MOST_BROKEN]
+    cdef int broken_count
 
     cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil
     cdef int grow(self) noexcept nogil
     cdef Connection* find(self, uint64_t handle) noexcept nogil
     cdef void release(self, Connection* connection) noexcept nogil
+    cdef void become(self, Connection* connection, State state) noexcept nogil
     cdef void finish(self, Connection* connection, int reason) noexcept nogil
     cdef void linger(self, Connection* connection) noexcept nogil
     cdef void doom(self, Connection* connection, int reason) noexcept nogil
@@ -97,6 +115,9 @@ cdef class Connections:
     cdef void set_time(self, int64_t now_ns) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef void drop_scans(self) noexcept nogil
+    cdef void check_sums(self, Connection* connection) noexcept nogil
+    cdef void note_broken(self, Connection* connection, const char* invariant) noexcept nogil
+    cdef list take_broken(self)
 
 
 cdef inline bint has_room(Connections connections, const Connection* connection) noexcept nogil:
@@ -105,6 +126,14 @@ cdef inline bint has_room(Connections connections, const Connection* connection)
         connection.in_flight.count < connections.max_in_flight
         and buffer_size(&connection.output) + buffer_size(&connections.out) < connections.max_queued
     )
+
+
+cdef inline void check(
+    Connections connections, Connection* connection, bint holds, const char* invariant
+) noexcept nogil:
+    """In the debug build: note an invariant that does not hold, and end the connection; NULL: it is of none."""
+    if CHECKED and not holds:
+        connections.note_broken(connection, invariant)
 
 
 cdef inline void fetch_connection(Connections connections, uint64_t handle) noexcept nogil:

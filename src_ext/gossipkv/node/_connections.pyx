@@ -26,6 +26,9 @@ The invariants:
   there are of all connections.
 * `held_bytes` is the sum of all inputs and outputs; with what scans hold and what waits in the backlog it stays within
   `max_held`.  Over that, whoever holds most is closed.
+
+The debug build checks them where they are made and where they are relied upon (`check`).  One that does not hold is a
+defect of ours: it ends the connection that it was seen at, and is told to whoever drives the core, never the node.
 """
 
 cimport cython
@@ -36,10 +39,10 @@ from libc.string cimport memset
 from gossipkv.node._addresses cimport addresses_add, addresses_count, addresses_remove
 from gossipkv.node._backlog cimport Backlog
 from gossipkv.node._counters cimport (
-    CLOSED_BY_PEER, CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_MEMORY, CLOSED_OUTPUT_TIMEOUT, CONNECTIONS_ACCEPTED,
-    CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
+    CLOSED_BY_PEER, CLOSED_CUT, CLOSED_FRAME_TIMEOUT, CLOSED_IDLE, CLOSED_MEMORY, CLOSED_OUTPUT_TIMEOUT,
+    CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
 )
-from gossipkv.node._id_set cimport ids_add, ids_release, ids_remove
+from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
 from gossipkv.node._scans cimport scans_drop, scans_release, scans_unpark
 from gossipkv.wire._buffer cimport buffer_append, buffer_drop, buffer_release, buffer_size
 from gossipkv.wire._frames cimport frame_begin
@@ -69,6 +72,11 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
     ):
         return CLOSED_IDLE
     return 0
+
+
+cdef inline bint may_become(State state, State other) noexcept nogil:
+    """Whether the life of a connection goes on like that: to the next state, or from anywhere to its end."""
+    return other != state and (other == FREE or <int>other == <int>state + 1)
 
 
 @cython.final
@@ -137,7 +145,7 @@ cdef class Connections:
         connection.scanner.handle = handle
         connection.fd = fd
         connection.address = address
-        connection.state = OPEN
+        self.become(connection, OPEN)
         connection.reason = CLOSED_BY_PEER
         connection.active_ms = self.now_ms
         frame_begin(&connection.scan)
@@ -186,19 +194,35 @@ cdef class Connections:
         self.backlog.forget_queue(connection.handle)
         scans_drop(&self.scans, &connection.scanner)
         self.connection_count -= 1
-        connection.state = FREE
+        if CHECKED:
+            self.check_sums(connection)
+        self.become(connection, FREE)
         self.free_slots[self.free_count] = <uint32_t>connection.handle
         self.free_count += 1
+        check(
+            self, connection, self.connection_count + self.free_count == self.slot_count,
+            b"a slot is free or has a connection",
+        )
+
+    cdef void become(self, Connection* connection, State state) noexcept nogil:
+        """Its next state."""
+        check(
+            self, connection, may_become(connection.state, state),
+            b"a connection goes from open over finishing to lingering, and from each of them to its end",
+        )
+        connection.state = state
 
     cdef void finish(self, Connection* connection, int reason) noexcept nogil:
         """Read no more: answer what has arrived, then end."""
         if connection.state == OPEN:
-            connection.state = FINISHING
+            self.become(connection, FINISHING)
             connection.reason = reason
 
     cdef void linger(self, Connection* connection) noexcept nogil:
         """Our end was sent: wait for the peer's, for a while.  Requires: `is_finished`."""
-        connection.state = LINGERING
+        if CHECKED:
+            check(self, connection, self.is_finished(connection), b"a connection ends when all is answered and sent")
+        self.become(connection, LINGERING)
         connection.active_ms = self.now_ms
 
     cdef void doom(self, Connection* connection, int reason) noexcept nogil:
@@ -208,11 +232,13 @@ cdef class Connections:
             connection.reason = reason
 
     cdef bint wants_read(self, const Connection* connection) noexcept nogil:
+        """Whether to receive more: nothing that has arrived waits, and there is room for an answer."""
         return (
             connection.state == OPEN and not connection.held and not connection.doomed and has_room(self, connection)
         )
 
     cdef bint is_finished(self, const Connection* connection) noexcept nogil:
+        """Whether no more comes, and all that came is answered and sent."""
         return (
             connection.state == FINISHING
             and not connection.held
@@ -248,10 +274,16 @@ cdef class Connections:
 
         Requires: the id is not in flight.
         """
+        check(
+            self, connection, not ids_contain(&connection.in_flight, msgid),
+            b"an id is in flight once, so its request is answered once",
+        )
         if ids_add(&connection.in_flight, msgid) < 0:
             self.doom(connection, CLOSED_MEMORY)
             return False
         self.in_flight_count += 1
+        if CHECKED:
+            self.check_sums(connection)
         return True
 
     cdef bint remove_in_flight(self, Connection* connection, uint32_t msgid) noexcept nogil:
@@ -259,6 +291,8 @@ cdef class Connections:
         if not ids_remove(&connection.in_flight, msgid):
             return False
         self.in_flight_count -= 1
+        if CHECKED:
+            self.check_sums(connection)
         return True
 
     # Memory -----------------------------------------------------------------------------------------------------
@@ -309,6 +343,8 @@ cdef class Connections:
             buffer_release(&largest.output)
             self.backlog.forget_queue(largest.handle)
             scans_drop(&self.scans, &largest.scanner)
+            if CHECKED:
+                self.check_sums(largest)
             self.doom(largest, CLOSED_MEMORY)
             self.flush_later(largest)
         return True
@@ -319,6 +355,8 @@ cdef class Connections:
             self.doom(connection, CLOSED_MEMORY)
             return -1
         self.held_bytes += size
+        if CHECKED:
+            self.check_sums(connection)
         return 0
 
     cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil:
@@ -326,6 +364,8 @@ cdef class Connections:
         if size > 0:
             self.held_bytes -= size
             buffer_drop(&connection.input, size)
+            if CHECKED:
+                self.check_sums(connection)
 
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil:
         """Keep the answers in `out`, but for the first `skip` bytes, until the peer takes them; `out` is empty then."""
@@ -343,6 +383,8 @@ cdef class Connections:
             buffer_release(&self.out)
         self.out.start = 0
         self.out.end = 0
+        if CHECKED:
+            self.check_sums(connection)
 
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil:
         """The peer took the first `size` bytes of the output; held input may go on."""
@@ -352,6 +394,8 @@ cdef class Connections:
             connection.blocked_ms = connection.active_ms = self.now_ms
         if buffer_size(&connection.output) == 0:
             connection.blocked_ms = 0
+        if CHECKED:
+            self.check_sums(connection)
         if connection.held and has_room(self, connection):
             self.run_later(connection)
         if buffer_size(&connection.output) < self.max_queued:
@@ -379,3 +423,38 @@ cdef class Connections:
         cdef uint32_t i
         for i in range(self.slot_count):
             scans_drop(&self.scans, &self.slots[i].scanner)
+
+    # Invariants, in the debug build ------------------------------------------------------------------------------
+
+    cdef void check_sums(self, Connection* connection) noexcept nogil:
+        """Compare the sums of all connections with the connections, of which only this one has changed."""
+        cdef Py_ssize_t held = buffer_size(&connection.input) + buffer_size(&connection.output)
+        self.seen_bytes += held - connection.seen_bytes
+        self.seen_in_flight += connection.in_flight.count - connection.seen_in_flight
+        connection.seen_bytes = held
+        connection.seen_in_flight = connection.in_flight.count
+        if self.seen_bytes != self.held_bytes:
+            self.seen_bytes = self.held_bytes  # Told once.
+            self.note_broken(connection, b"`held_bytes` is the sum of all inputs and outputs")
+        if self.seen_in_flight != self.in_flight_count:
+            self.seen_in_flight = self.in_flight_count
+            self.note_broken(connection, b"`in_flight_count` is how many ids are in flight")
+
+    cdef void note_broken(self, Connection* connection, const char* invariant) noexcept nogil:
+        """Keep it for `take_broken`, and end the connection."""
+        if self.broken_count < MOST_BROKEN:
+            self.broken[self.broken_count].invariant = invariant
+            self.broken[self.broken_count].handle = connection.handle if connection != NULL else 0
+            self.broken_count += 1
+        if connection != NULL:
+            self.doom(connection, CLOSED_CUT)
+            self.flush_later(connection)
+
+    cdef list take_broken(self):
+        """The invariants that did not hold since the last time, each with the handle of the connection."""
+        cdef list taken = []
+        cdef int i
+        for i in range(self.broken_count):
+            taken.append(f"{self.broken[i].invariant.decode()} (connection {self.broken[i].handle:#x})")
+        self.broken_count = 0
+        return taken

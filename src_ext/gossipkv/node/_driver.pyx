@@ -11,7 +11,7 @@ from libc.stdlib cimport free
 
 from gossipkv.node._addresses cimport address_number
 from gossipkv.node._backlog cimport Request, method_of, params_of
-from gossipkv.node._connections cimport Connection, Connections
+from gossipkv.node._connections cimport CHECKED, Connection, Connections
 from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._requests cimport Core
@@ -45,7 +45,14 @@ cdef class Driver:
             free(request)
         self.core.begin_step()
         self.core.release_retired()
+        self.raise_broken()
         return result
+
+    cdef int raise_broken(self) except -1:
+        """An invariant of the core that did not hold, as an AssertionError; the debug build alone looks."""
+        if CHECKED and self.connections.broken_count > 0:
+            raise AssertionError("; ".join(self.connections.take_broken()))
+        return 0
 
     cdef Connection* live(self, uint64_t handle) except NULL:
         cdef Connection* connection = self.connections.find(handle)
@@ -115,6 +122,7 @@ cdef class Driver:
         result = PyBytes_FromStringAndSize(<const char*>connection.output.data + connection.output.start, size)
         self.counts[BYTES_SENT] += <uint64_t>size
         self.connections.sent(connection, size)
+        self.raise_broken()
         return result
 
     def receive(self, uint64_t handle, const uint8_t[::1] data, int64_t now_ms):
@@ -138,6 +146,7 @@ cdef class Driver:
         elif buffer_append(&self.connections.out, &frame[0], frame.shape[0]) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
         self.core.deliver(connection)
+        self.raise_broken()
         return True
 
     def may_reply(self, uint64_t handle):
@@ -154,6 +163,7 @@ cdef class Driver:
     def close(self, uint64_t handle):
         """The connection is gone."""
         self.connections.release(self.live(handle))
+        self.raise_broken()
 
     def wants_input(self, uint64_t handle):
         """Whether the transport should read."""
@@ -170,3 +180,36 @@ cdef class Driver:
         self.connections.set_time(now_ms * 1000000)
         for i in range(self.connections.slot_count):
             self.connections.expire_one(self.connections.slots[i])
+        self.raise_broken()
+
+    @property
+    def checks(self):
+        """Whether this is the debug build, which checks the invariants."""
+        return bool(CHECKED)
+
+    def break_invariant(self, uint64_t handle, str which):
+        """Do what no code may, so that a test sees it noticed.  Requires: `checks`.
+
+        Raises:
+            AssertionError: it was noticed at once; else the next step raises it.
+        """
+        cdef Connection* connection = self.live(handle)
+        if not CHECKED:
+            raise RuntimeError("only the debug build notices")
+        if which == "held bytes":
+            self.connections.held_bytes += 1
+        elif which == "ids in flight":
+            self.connections.in_flight_count += 1
+        elif which == "two answers":
+            self.connections.add_in_flight(connection, 1)
+            self.connections.add_in_flight(connection, 1)
+        elif which == "read while held":
+            connection.held = True
+            self.core.receive(connection, <const uint8_t*>b"\xc0", 1)
+        elif which == "state":
+            self.connections.linger(connection)
+        elif which == "slots":
+            self.connections.connection_count += 1
+        else:
+            raise ValueError(f"no such invariant: {which}")
+        self.raise_broken()

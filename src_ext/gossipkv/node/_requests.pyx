@@ -31,7 +31,7 @@ from libc.string cimport memcpy
 
 from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
 from gossipkv.node._backlog cimport ASKED, Request, request_bytes
-from gossipkv.node._connections cimport Connection, Connections, has_room
+from gossipkv.node._connections cimport CHECKED, Connection, Connections, check, has_room
 from gossipkv.node._counters cimport (
     BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE,
     DUPLICATE_IDS, GET_MANYS, GETS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS,
@@ -216,6 +216,8 @@ cdef class Core:
     cdef void receive(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
         """Bytes arrived.  Requires: `wants_read`, and `out` is empty.  Answers are in `out` afterwards."""
         cdef Py_ssize_t consumed
+        if CHECKED:
+            check(self.connections, connection, self.connections.wants_read(connection), b"who is held is not read")
         self.counts[BYTES_RECEIVED] += <uint64_t>size
         connection.active_ms = self.connections.now_ms
         connection.received_ns = self.connections.now_ns
@@ -248,6 +250,9 @@ cdef class Core:
         cdef int result
         cdef int kind
         cdef Envelope envelope
+        check(self.connections, connection, buffer_size(self.out) == 0, b"`out` is empty when a turn begins")
+        check(self.connections, connection, self.gathered.count == 0, b"no get is left behind by a turn")
+        check(self.connections, connection, self.fresh_answers == 0, b"answers are counted in the turn that gave them")
         self.turn_ends_at_key = self.counts[KEYS_READ] + KEYS_PER_TURN
         connection.held = False
         while at < size:
@@ -362,6 +367,8 @@ cdef class Core:
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil:
         """Answer it here if it is plain, else hand it off."""
         cdef int outcome = HAND_OFF
+        cdef Py_ssize_t written = buffer_size(self.out)
+        cdef uint32_t in_flight = connection.in_flight.count
         if ids_contain(&connection.in_flight, request.msgid):
             pass  # Refused below, as two gathered gets of one id are.
         elif blob_is(&request.method, b"get_many", 8):
@@ -378,6 +385,11 @@ cdef class Core:
         elif blob_is(&request.method, b"ping", 4):
             outcome = answer_ping(self, request)
         self.conclude(connection, request, outcome)
+        check(
+            self.connections, connection,
+            connection.doomed or (buffer_size(self.out) > written) != (connection.in_flight.count > in_flight),
+            b"a request is answered at once or in flight, and not both",
+        )
 
     cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil:
         """What is left to do for a request."""
@@ -506,6 +518,11 @@ cdef class Core:
             if refused:
                 put(self.out, 0xC0)
         self.deliver(connection)
+        check(
+            self.connections, connection,
+            buffer_size(&connection.output) < self.connections.max_queued + self.frame_limits.max_size,
+            b"the output is `max_queued` and one answer at most",
+        )
         return True
 
     # What is answered in slices ---------------------------------------------------------------------------------
@@ -540,6 +557,10 @@ cdef class Core:
         """The connection's first scan has ended: count it, or hand it off."""
         cdef Job* job = connection.scanner.first
         cdef Envelope request
+        check(
+            self.connections, connection, ids_contain(&connection.in_flight, job.msgid),
+            b"the id of a scan under way is in flight",
+        )
         self.connections.remove_in_flight(connection, job.msgid)
         if outcome == HAND_OFF:
             request.msgid = job.msgid
@@ -568,6 +589,10 @@ cdef class Core:
             published.inherit(older)
             self.published = published
             self.retired = release_unread([*self.retired, older])
+
+    def broken_invariants(self):
+        """What did not hold since the last time, in words, with the connection; the debug build alone looks."""
+        return self.connections.take_broken()
 
     def latency(self):
         """How long answers took, from the receive that brought the request until the answer was given to the socket."""

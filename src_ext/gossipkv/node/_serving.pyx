@@ -45,7 +45,9 @@ from gossipkv.node._backlog cimport (
     ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )
 from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
-from gossipkv.node._connections cimport FREE, LINGERING, OPEN, Connection, Connections, fetch_connection, pop_handle
+from gossipkv.node._connections cimport (
+    FREE, LINGERING, OPEN, Connection, Connections, check, fetch_connection, pop_handle,
+)
 from gossipkv.node._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
     CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
@@ -390,6 +392,10 @@ cdef class Loop:
                 connection.dirty = False
                 self.transmit_held(connection)
                 self.settle(connection)
+        check(
+            self.connections, NULL, buffer_size(&self.connections.out) == 0,
+            b"no answer is left in `out` when the round's answers are sent",
+        )
         self.tell_time()
         while buffer_size(&self.given) > 0:
             received_ns = <int64_t>pop_handle(&self.given)
@@ -455,6 +461,7 @@ cdef class Loop:
             if connection == NULL:
                 close(fd)
                 continue
+            check(self.connections, connection, connection.handle > WAKER, b"the listener's handle is the listener's")
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
             connection.interest = EPOLLIN
             if self.watch(EPOLL_CTL_ADD, fd, connection.handle, EPOLLIN) < 0:

@@ -84,6 +84,7 @@ class Served:
     def step(self, serve_us: int = 1000) -> None:
         """One round; what it hands off is kept, to be answered by hand."""
         self.hand_offs += self.loop.round(Asked, serve_us, 1000)
+        assert self.core.broken_invariants() == []
 
     def reply(self, pending: Pending, result: Value) -> None:
         """Answer what was handed off, with the next round."""
