@@ -2,7 +2,7 @@ from typing import Self, final
 
 from _typeshed import ReadableBuffer
 
-from gossipkv.node._connection import Core
+from gossipkv.node._requests import Core
 
 @final
 class Driver:
@@ -24,3 +24,6 @@ class Driver:
     @property
     def has_work(self) -> bool: ...
     def expire(self, now_ms: int) -> None: ...
+    @property
+    def checks(self) -> bool: ...
+    def break_invariant(self, handle: int, which: str) -> None: ...

@@ -2,21 +2,7 @@ from collections.abc import Callable
 from typing import Self, final
 
 from gossipkv.environment.seam import Listener
-from gossipkv.node._connection import Core
-
-@final
-class Refused:
-    error: bytes
-    def __new__(cls, error: bytes) -> Self: ...
-
-@final
-class Pending:
-    handle: int
-    msgid: int
-    received_ns: int
-    method: bytes
-    waiting: object
-    def __new__(cls, handle: int, msgid: int, received_ns: int, method: bytes, waiting: object) -> Self: ...
+from gossipkv.node._requests import Core, Pending, Refused
 
 @final
 class Loop:
@@ -26,7 +12,7 @@ class Loop:
     @property
     def has_work(self) -> bool: ...
     @property
-    def connections(self) -> int: ...
+    def connection_count(self) -> int: ...
     def round(self, answer: Callable[[bytes, bytes], object], serve_us: int, answer_us: int) -> list[Pending]: ...
     def complete(self, pending: Pending, answer: bytes | Refused) -> None: ...
     def refuse(self, pending: Pending, error: Refused) -> None: ...

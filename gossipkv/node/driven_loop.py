@@ -13,18 +13,18 @@ import msgpack
 
 from gossipkv.environment.seam import Listener
 from gossipkv.node._driver import Driver
-from gossipkv.node._serving import Pending, Refused
+from gossipkv.node._requests import Pending, Refused
 from gossipkv.wire.rpc import RESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Clock
-    from gossipkv.node._connection import Core
+    from gossipkv.node._requests import Core
     from gossipkv.node.pump import MakeLoop
 
 RECEIVE_BYTES = 65_536
-LINGER_MS = 1000  # As in `_state.pxd`.
+LINGER_MS = 1000  # As in `_connections.pyx`.
 _NIL = b"\xc0"
 
 
@@ -112,7 +112,7 @@ class DrivenLoop:
         return self._driver.has_work or any(self._driver.may_reply(handle) for handle in waiting)
 
     @property
-    def connections(self) -> int:
+    def connection_count(self) -> int:
         return len(self._streams) + len(self._lingering)
 
     def round(self, answer: Callable[[bytes, bytes], object], serve_us: int, answer_us: int) -> list[Pending]:

@@ -17,7 +17,7 @@ import msgpack
 import structlog
 
 from gossipkv.errors import GossipKVError, Internal, LocalError, UnknownDatabase, UnknownMethod, to_wire
-from gossipkv.node._serving import Refused
+from gossipkv.node._requests import Refused
 from gossipkv.node.arguments import Arguments, name_of
 from gossipkv.node.reads import Holdings, Reads
 

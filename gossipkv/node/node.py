@@ -29,15 +29,15 @@ from gossipkv.dataset.build.workers import cores
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.errors import ConfigError, LocalError
-from gossipkv.node._connection import Core
+from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping, read_key_ring
 from gossipkv.node.methods import Handlers, Identity
+from gossipkv.node.published import Published, publish
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
-from gossipkv.node.served import Served, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -163,7 +163,7 @@ class _Node:
         self._reload = reload
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
-        self._published = Served().publish()
+        self._table = Published().table()
         self._core = make_core(config)
         self._library = Library(
             directory.store,
@@ -245,7 +245,7 @@ class _Node:
 
     def close(self) -> None:
         """Let go of every file, after the last request."""
-        self._published.release()
+        self._table.release()
         self._library.close()
 
     async def _look_again(self) -> None:
@@ -278,14 +278,14 @@ class _Node:
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
 
     def _requests(self, database: str, version: str) -> int:
-        return self._published.requests_of(database, version)
+        return self._table.requests_of(database, version)
 
     def _count(self, database: str, version: str, *, by_name: bool) -> None:
-        self._published.count(database, version, by_name)
+        self._table.count(database, version, by_name)
 
     def _publish(self) -> None:
-        served = serve(self._library.held())
-        published = served.publish()
-        self._core.publish(published)
-        self._published = published
-        self._reads.served = served
+        published = publish(self._library.held())
+        table = published.table()
+        self._core.publish(table)
+        self._table = table
+        self._reads.published = published

@@ -17,14 +17,14 @@ import structlog
 import trio
 
 from gossipkv.errors import Overloaded, to_wire
-from gossipkv.node._serving import Pending, Refused
+from gossipkv.node._requests import Pending, Refused
 from gossipkv.node.methods import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from gossipkv.environment.seam import Listener, Sockets
-    from gossipkv.node._connection import Core
+    from gossipkv.node._requests import Core
 
 # How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
 SERVE_US = 1000
@@ -90,7 +90,7 @@ class ServingLoop(Protocol):
     @property
     def has_work(self) -> bool: ...
     @property
-    def connections(self) -> int: ...
+    def connection_count(self) -> int: ...
     def round(self, answer: Callable[[bytes, bytes], object], serve_us: int, answer_us: int) -> list[Pending]: ...
     def complete(self, pending: Pending, answer: bytes | Refused) -> None: ...
     def refuse(self, pending: Pending, error: Refused) -> None: ...
@@ -155,7 +155,7 @@ class Pump:
                 await self._sockets.wait_readable(loop)
             for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
                 self._begin(pending)
-            if self._draining and loop.connections == 0:
+            if self._draining and loop.connection_count == 0:
                 self._drained.set()
 
     def _begin(self, pending: Pending) -> None:
@@ -197,6 +197,8 @@ class Pump:
             await trio.sleep(EXPIRE_PERIOD_S)
             self._loop.expire()
             self._wake()
+            for invariant in self._core.broken_invariants():
+                self._log.error("invariant_broken", invariant=invariant)
 
     async def _report(self) -> None:
         """One line a minute for each reason that has occurred."""

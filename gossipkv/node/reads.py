@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.errors import BadRequest, Corrupt, NotReady, TooLarge, UnknownDatabase
+from gossipkv.node.published import Published, PublishedDatabase, PublishedVersion
 from gossipkv.node.scan import PAGE_BYTES, Bounds, decode_cursor, page
-from gossipkv.node.served import Served, ServedDatabase, ServedVersion
 
 if TYPE_CHECKING:
     from gossipkv.errors import Detail
@@ -68,7 +68,7 @@ class Reads:
         max_frame: int,
         scan_limit: int,
     ) -> None:
-        self.served = Served()
+        self.published = Published()
         self._holdings = holdings
         self._count = count
         self._max_key = max_key
@@ -132,25 +132,25 @@ class Reads:
             raise
         return [records, following, version.name]
 
-    def _value(self, version: ServedVersion, key: bytes) -> bytes | None:
+    def _value(self, version: PublishedVersion, key: bytes) -> bytes | None:
         file = version.file_of(key)
         value = None if file is None else file.get(key)
         if value is not None and len(value) > self._max_value:
             raise TooLarge("the value is longer than the node sends", {"limit": self._max_value, "size": len(value)})
         return value
 
-    def _choose(self, database: str, options: Options) -> ServedVersion:
+    def _choose(self, database: str, options: Options) -> PublishedVersion:
         version, min_version = options.text("version"), options.text("min_version")
         options.number("timeout_ms")  # A local read takes no time worth the name, so any timeout is kept.
         chosen = self._database(database).choose(version, min_version)
         return self._count_choice(chosen, by_name=version is not None)
 
-    def _count_choice(self, version: ServedVersion, *, by_name: bool) -> ServedVersion:
+    def _count_choice(self, version: PublishedVersion, *, by_name: bool) -> PublishedVersion:
         self._count(version.database, version.name, by_name=by_name)
         return version
 
-    def _database(self, name: str) -> ServedDatabase:
-        found = self.served.databases.get(name)
+    def _database(self, name: str) -> PublishedDatabase:
+        found = self.published.databases.get(name)
         if found is not None and found.versions:
             return found
         if not self._holdings.known(name):

@@ -16,8 +16,8 @@ from __future__ import annotations
 from gossipkv.storage import compression as _compression  # noqa: F401  Installs the lz4 functions.
 from gossipkv.storage._records import DEFAULT_CACHE_BYTES
 from gossipkv.storage._scan import Scan
-from gossipkv.storage._sorted_file import SortedFile
+from gossipkv.storage._sorted_file import SortedFile, prefix_end
 
-__all__ = ["DEFAULT_CACHE_BYTES", "SUFFIX", "Scan", "SortedFile"]
+__all__ = ["DEFAULT_CACHE_BYTES", "SUFFIX", "Scan", "SortedFile", "prefix_end"]
 
 SUFFIX = ".gkv"

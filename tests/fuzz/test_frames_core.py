@@ -10,7 +10,7 @@ import msgpack
 
 from gossipkv.errors import UnknownMethod
 from gossipkv.node._driver import Driver
-from gossipkv.node.served import serve
+from gossipkv.node.published import publish
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.fuzz.frames import SEEDS, mutate, numbers, replay, restructure
@@ -47,9 +47,9 @@ def test_mutated_streams_are_answered_as_by_the_oracle(tmp_path: Path) -> None:
     core = make_core(max_frame=4096)
     old, new = KEYS | {b"only": b"old"}, {b"key1": b"newer"}
     core.publish(
-        serve(
+        publish(
             [(make_version(tmp_path, "db", "v1", old, 3), True), (make_version(tmp_path, "db", "v2", new), False)]
-        ).publish()
+        ).table()
     )
     databases: connection.Databases = {b"db": (b"v1", {b"v1": old, b"v2": new})}
     seen: Counter[str | None] = Counter()
@@ -112,7 +112,7 @@ def check_answers(output: bytes) -> None:
 def test_mutated_frames_never_hurt_the_core(tmp_path: Path) -> None:
     """Each gets its own connection, or follows others on one; a bystander is answered all along."""
     core = make_core(max_frame=4096, max_held=100_000, max_queued=100_000)
-    core.publish(one_database(tmp_path, KEYS, partitions=3).publish())
+    core.publish(one_database(tmp_path, KEYS, partitions=3).table())
     driver = Driver(core)
     bystander = driver.open(1)
     assert bystander is not None

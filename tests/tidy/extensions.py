@@ -22,9 +22,10 @@ class Proof:
 PROOFS: dict[str, Proof] = {
     "gossipkv.node._backlog": Proof("tests/unit/node/test_backlog.py", "tests.oracle.backlog"),
     "gossipkv.node._busy_poll": Proof("tests/unit/node/test_busy_poll.py", "tests.oracle.busy_poll"),
-    "gossipkv.node._connection": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
+    "gossipkv.node._connections": Proof("tests/unit/node/connection_machine.py", "tests.oracle.connections"),
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._published": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
+    "gossipkv.node._requests": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._scan_page": Proof("tests/unit/node/test_scan_page.py", "tests.oracle.scan"),
     "gossipkv.node._scan_plan": Proof("tests/unit/node/test_scans.py", "tests.oracle.scan"),
     "gossipkv.node._scans": Proof("tests/unit/node/test_scans.py", "tests.oracle.scan"),

@@ -10,14 +10,12 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from gossipkv.node._addresses cimport address_number
-from gossipkv.node._answering cimport claim, deliver
 from gossipkv.node._backlog cimport Request, method_of, params_of
-from gossipkv.node._connection cimport Core, next_runnable
+from gossipkv.node._connections cimport CHECKED, Connection, Connections
 from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
 from gossipkv.node._refusals cimport refuse_answer
-from gossipkv.node._scan_turns cimport take_turn
-from gossipkv.node._scans cimport SLICE_WORK, release_unread, scans_have_turn
-from gossipkv.node._state cimport Connection
+from gossipkv.node._requests cimport Core
+from gossipkv.node._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
 
@@ -29,34 +27,45 @@ cdef class Driver:
     """Connections of a core that are not sockets."""
 
     cdef Core core
+    cdef Connections connections
+    cdef uint64_t* counts  # those of `connections`
 
     def __cinit__(self, Core core not None):
         self.core = core
+        self.connections = core.connections
+        self.counts = self.connections.counts
 
     cdef list collect(self):
         """All that was handed off: `(handle, message id, method, parameters)`, the connections in turn."""
         cdef list result = []
         cdef Request* request
-        while not self.core.backlog.is_empty():
-            request = self.core.backlog.pop()
+        while not self.connections.backlog.is_empty():
+            request = self.connections.backlog.pop()
             result.append((request.handle, request.msgid, method_of(request), params_of(request)))
             free(request)
         self.core.begin_step()
-        self.core.retired = release_unread(self.core.retired)
+        self.core.release_retired()
+        self.raise_broken()
         return result
 
+    cdef int raise_broken(self) except -1:
+        """An invariant of the core that did not hold, as an AssertionError; the debug build alone looks."""
+        if CHECKED and self.connections.broken_count > 0:
+            raise AssertionError("; ".join(self.connections.take_broken()))
+        return 0
+
     cdef Connection* live(self, uint64_t handle) except NULL:
-        cdef Connection* connection = self.core.find(handle)
+        cdef Connection* connection = self.connections.find(handle)
         if connection == NULL:
             raise KeyError(f"no connection {handle:#x}")
         return connection
 
     def open(self, int64_t now_ms, const uint8_t[::1] address=NOWHERE):
         """A new connection's handle, or None: there are as many as allowed; `address` has 4 or 16 bytes."""
-        self.core.set_time(now_ms * 1000000)
+        self.connections.set_time(now_ms * 1000000)
         if address.shape[0] not in {4, 16}:
             raise ValueError(f"an address has 4 or 16 bytes, not {address.shape[0]}")
-        cdef Connection* connection = self.core.begin(-1, address_number(&address[0], <int>address.shape[0]))
+        cdef Connection* connection = self.connections.begin(-1, address_number(&address[0], <int>address.shape[0]))
         if connection == NULL:
             return None
         return connection.handle
@@ -67,13 +76,13 @@ cdef class Driver:
         Requires: `wants_input`, as a transport that is told to stop reading has nothing to feed.
         """
         cdef Connection* connection = self.live(handle)
-        if not self.core.wants_read(connection):
+        if not self.connections.wants_read(connection):
             raise ValueError("the connection does not read now")
-        self.core.set_time(now_ms * 1000000)
+        self.connections.set_time(now_ms * 1000000)
         if data.shape[0] > 0:
-            self.core.receive_bytes(connection, &data[0], data.shape[0])
-            self.core.hold_output(connection, 0)
-            self.core.sent(connection, 0)
+            self.core.receive(connection, &data[0], data.shape[0])
+            self.connections.hold_output(connection, 0)
+            self.connections.sent(connection, 0)
             self.core.count_answered(connection)
         return self.collect()
 
@@ -81,90 +90,126 @@ cdef class Driver:
         """Look at held input that may go on, each connection's once, and do a slice of scans; the hand-offs."""
         cdef int64_t work = SLICE_WORK
         cdef Connection* connection
-        cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
-        self.core.set_time(now_ms * 1000000)
-        while left > 0 and buffer_size(&self.core.runnable) > 0:
+        cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
+        self.connections.set_time(now_ms * 1000000)
+        while left > 0 and buffer_size(&self.connections.runnable) > 0:
             left -= 1
-            connection = next_runnable(self.core)
+            connection = self.connections.next_runnable()
             if connection != NULL:
                 self.core.resume(connection)
-                self.core.hold_output(connection, 0)
-                self.core.sent(connection, 0)
+                self.connections.hold_output(connection, 0)
+                self.connections.sent(connection, 0)
                 self.core.count_answered(connection)
-        connection = take_turn(self.core, &work)
+        connection = self.core.run_scans(&work)
         while connection != NULL:
-            self.core.hold_output(connection, 0)
-            self.core.sent(connection, 0)
-            connection = take_turn(self.core, &work)
+            self.connections.hold_output(connection, 0)
+            self.connections.sent(connection, 0)
+            connection = self.core.run_scans(&work)
         return self.collect()
 
     @property
     def has_work(self):
         """Whether `run` has something to do."""
-        return buffer_size(&self.core.runnable) > 0 or scans_have_turn(&self.core.scans)
+        return buffer_size(&self.connections.runnable) > 0 or scans_have_turn(&self.connections.scans)
 
     def take_output(self, uint64_t handle, Py_ssize_t limit, int64_t now_ms):
         """What the peer reads now, at most `limit` bytes."""
         cdef Connection* connection = self.live(handle)
         cdef Py_ssize_t size = min(limit, buffer_size(&connection.output))
-        self.core.set_time(now_ms * 1000000)
+        self.connections.set_time(now_ms * 1000000)
         if size <= 0:
             return b""
         result = PyBytes_FromStringAndSize(<const char*>connection.output.data + connection.output.start, size)
-        self.core.count(BYTES_SENT, <uint64_t>size)
-        self.core.sent(connection, size)
+        self.counts[BYTES_SENT] += <uint64_t>size
+        self.connections.sent(connection, size)
+        self.raise_broken()
         return result
 
     def receive(self, uint64_t handle, const uint8_t[::1] data, int64_t now_ms):
         """`feed` and then `take_output` of everything: answers and hand-offs."""
         hand_offs = self.feed(handle, data, now_ms)
-        return self.take_output(handle, self.core.max_held, now_ms), hand_offs
+        return self.take_output(handle, self.connections.max_held, now_ms), hand_offs
 
     def end_input(self, uint64_t handle):
         """The peer sends no more; what it has asked is still answered."""
-        self.core.finish(self.live(handle), CLOSED_BY_PEER)
+        self.connections.finish(self.live(handle), CLOSED_BY_PEER)
 
     def reply(self, uint64_t handle, uint32_t msgid, const uint8_t[::1] frame):
         """Answer a hand-off with a whole frame; False when nobody waits for it any more."""
         self.core.check_thread()
-        cdef Connection* connection = claim(self.core, handle, msgid)
+        cdef Connection* connection = self.core.claim(handle, msgid)
         if connection == NULL:
             return False
         if frame.shape[0] > self.core.frame_limits.max_size:
-            self.core.count(REPLIES_TOO_LARGE, 1)
-            refuse_answer(&self.core.out, msgid, self.core.frame_limits.max_size, frame.shape[0])
-        elif buffer_append(&self.core.out, &frame[0], frame.shape[0]) < 0:
-            self.core.doom(connection, CLOSED_MEMORY)
-        deliver(self.core, connection)
+            self.counts[REPLIES_TOO_LARGE] += 1
+            refuse_answer(&self.connections.out, msgid, self.core.frame_limits.max_size, frame.shape[0])
+        elif buffer_append(&self.connections.out, &frame[0], frame.shape[0]) < 0:
+            self.connections.doom(connection, CLOSED_MEMORY)
+        self.core.deliver(connection)
+        self.raise_broken()
         return True
 
     def may_reply(self, uint64_t handle):
         """Whether its peer has read enough for one more answer to what was handed off, as the loop would ask."""
-        cdef Connection* connection = self.core.find(handle)
+        cdef Connection* connection = self.connections.find(handle)
         return bool(
-            connection == NULL or connection.doomed or buffer_size(&connection.output) < self.core.max_queued
+            connection == NULL or connection.doomed or buffer_size(&connection.output) < self.connections.max_queued
         )
 
     def drop(self, uint64_t handle):
         """It takes too much memory."""
-        self.core.doom(self.live(handle), CLOSED_MEMORY)
+        self.connections.doom(self.live(handle), CLOSED_MEMORY)
 
     def close(self, uint64_t handle):
         """The connection is gone."""
-        self.core.release(self.live(handle))
+        self.connections.release(self.live(handle))
+        self.raise_broken()
 
     def wants_input(self, uint64_t handle):
         """Whether the transport should read."""
-        return bool(self.core.wants_read(self.live(handle)))
+        return bool(self.connections.wants_read(self.live(handle)))
 
     def should_close(self, uint64_t handle):
         """Whether to end the connection: everything is answered and taken, or it is not worth keeping."""
         cdef Connection* connection = self.live(handle)
-        return bool(connection.doomed or self.core.is_finished(connection))
+        return bool(connection.doomed or self.connections.is_finished(connection))
 
     def expire(self, int64_t now_ms):
         """Mark every connection whose time is up, so that `should_close` says so."""
         cdef uint32_t i
-        self.core.set_time(now_ms * 1000000)
-        for i in range(self.core.slots.count):
-            self.core.expire_one(self.core.slots.at[i])
+        self.connections.set_time(now_ms * 1000000)
+        for i in range(self.connections.slot_count):
+            self.connections.expire_one(self.connections.slots[i])
+        self.raise_broken()
+
+    @property
+    def checks(self):
+        """Whether this is the debug build, which checks the invariants."""
+        return bool(CHECKED)
+
+    def break_invariant(self, uint64_t handle, str which):
+        """Do what no code may, so that a test sees it noticed.  Requires: `checks`.
+
+        Raises:
+            AssertionError: it was noticed at once; else the next step raises it.
+        """
+        cdef Connection* connection = self.live(handle)
+        if not CHECKED:
+            raise RuntimeError("only the debug build notices")
+        if which == "held bytes":
+            self.connections.held_bytes += 1
+        elif which == "ids in flight":
+            self.connections.in_flight_count += 1
+        elif which == "two answers":
+            self.connections.add_in_flight(connection, 1)
+            self.connections.add_in_flight(connection, 1)
+        elif which == "read while held":
+            connection.held = True
+            self.core.receive(connection, <const uint8_t*>b"\xc0", 1)
+        elif which == "state":
+            self.connections.linger(connection)
+        elif which == "slots":
+            self.connections.connection_count += 1
+        else:
+            raise ValueError(f"no such invariant: {which}")
+        self.raise_broken()

@@ -18,24 +18,24 @@ cdef struct ReadLimits:
     Py_ssize_t max_key
     Py_ssize_t max_value
 
-cdef struct PublishedVersion:
+cdef struct VersionRow:
     Blob name
     Blob packed_name  # the name as MessagePack: copied into every answer
     int function  # code of the partition function
     Py_ssize_t partitions
     bint long_values  # worth a prefetch of their own
     bint complete  # every partition is here
-    PyObject** files  # borrowed from `Published.owned`; NULL where the partition is not here
+    PyObject** files  # borrowed from `PublishedTable.owned`; NULL where the partition is not here
     uint64_t requests
     uint64_t requests_by_name
     uint64_t hits
     uint64_t misses
 
-cdef struct PublishedDatabase:
+cdef struct DatabaseRow:
     Blob name
-    PublishedVersion* versions  # in ascending order of name
+    VersionRow* versions  # in ascending order of name
     Py_ssize_t version_count
-    PublishedVersion* active  # NULL: none yet
+    VersionRow* active  # NULL: none yet
 
 cdef struct ReadOptions:
     Blob version
@@ -45,7 +45,7 @@ cdef struct ReadOptions:
 
 cdef struct Lookup:
     Blob key
-    PublishedVersion* version
+    VersionRow* version
     PyObject* file
     uint64_t hash
     uint32_t place
@@ -61,9 +61,9 @@ cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
     return (one.size > other.size) - (one.size < other.size)
 
 
-cdef inline PublishedVersion* choose_version(PublishedDatabase* database, const ReadOptions* options) noexcept nogil:
+cdef inline VersionRow* choose_version(DatabaseRow* database, const ReadOptions* options) noexcept nogil:
     """The version that answers; NULL when Python must say why there is none."""
-    cdef PublishedVersion* version
+    cdef VersionRow* version
     cdef Py_ssize_t i
     if options.has_version:
         for i in range(database.version_count):
@@ -84,9 +84,9 @@ cdef inline PublishedVersion* choose_version(PublishedDatabase* database, const 
     return NULL
 
 
-cdef class Published:
+cdef class PublishedTable:
     cdef list owned  # the files and the encoded names, so that the pointers stay good
-    cdef PublishedDatabase* databases
+    cdef DatabaseRow* databases
     cdef Py_ssize_t database_count
     cdef Py_ssize_t* slots
     cdef Py_ssize_t slot_mask
@@ -95,10 +95,10 @@ cdef class Published:
 
     cdef int hold(self, bytes text, Blob* blob) except -1
     cdef int add_database(self, str name, object active, object versions) except -1
-    cdef int add_version(self, PublishedDatabase* database, str name, int function, list files) except -1
-    cdef PublishedVersion* find_version(self, bytes database, bytes version) noexcept
-    cdef PublishedDatabase* find_database(self, const Blob* name) noexcept nogil
-    cdef PublishedVersion* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
+    cdef int add_version(self, DatabaseRow* database, str name, int function, list files) except -1
+    cdef VersionRow* find_version(self, bytes database, bytes version) noexcept
+    cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil
+    cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
     cdef bint begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
     cdef void fetch_record(self, Lookup* lookup) noexcept nogil
     cdef void fetch_value(self, Lookup* lookup) noexcept nogil

@@ -1,8 +1,8 @@
 """The published table, and the reads that are answered from it without Python.
 
-The table is immutable but for its counters: a change of what is served is a new `Published`, and the core swaps one
-pointer between two steps, so a request sees all of the old or all of the new.  It pins its files, so nobody unmaps
-one while a pointer into it may be followed.
+The table is immutable but for its counters: a change of what is served is a new table, and the core swaps one pointer
+between two steps, so a request sees all of the old or all of the new.  It pins its files, so nobody unmaps one while
+a pointer into it may be followed.
 
 A read is answered here when everything about it is plain: the parameters are what `docs/wire.md` says, the database
 and the version are known, the partition is here, and the record is whole.  Whatever is not, is handed off as it
@@ -105,20 +105,20 @@ cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) n
     return True
 
 
-cdef inline PyObject* file_of(const PublishedVersion* version, const Blob* key) noexcept nogil:
+cdef inline PyObject* file_of(const VersionRow* version, const Blob* key) noexcept nogil:
     """The file that may hold the key; NULL when that is not known or not here."""
     cdef Py_ssize_t partition = partition_of(version.function, key.data, key.size, version.partitions)
     return version.files[partition] if partition >= 0 else NULL
 
 
-cdef inline void count_request(PublishedVersion* version, bint by_name) noexcept nogil:
+cdef inline void count_request(VersionRow* version, bint by_name) noexcept nogil:
     version.requests += 1
     if by_name:
         version.requests_by_name += 1
 
 
 @cython.final
-cdef class Published:
+cdef class PublishedTable:
     """What is served now: `(database, active version or None, [(version, function code, files), ...])` for each.
 
     `files[p]` holds partition p, or is None when the partition is not on this node.  Files given to a table are
@@ -135,7 +135,7 @@ cdef class Published:
             slots *= 2
         self.slot_mask = slots - 1
         self.slots = <Py_ssize_t*>calloc(slots, sizeof(Py_ssize_t))
-        self.databases = <PublishedDatabase*>calloc(len(entries) + 1, sizeof(PublishedDatabase))
+        self.databases = <DatabaseRow*>calloc(len(entries) + 1, sizeof(DatabaseRow))
         if self.slots == NULL or self.databases == NULL:
             raise MemoryError
         for name, active, versions in entries:
@@ -159,13 +159,13 @@ cdef class Published:
         return 0
 
     cdef int add_database(self, str name, object active, object versions) except -1:
-        cdef PublishedDatabase* database = &self.databases[self.database_count]
+        cdef DatabaseRow* database = &self.databases[self.database_count]
         cdef Py_ssize_t slot
         self.hold(name.encode(), &database.name)
         if self.find_database(&database.name) != NULL:
             raise ValueError(f"database {name!r} is published twice")
         ordered = sorted(versions, key=lambda version: version[0].encode())
-        database.versions = <PublishedVersion*>calloc(len(ordered) + 1, sizeof(PublishedVersion))
+        database.versions = <VersionRow*>calloc(len(ordered) + 1, sizeof(VersionRow))
         if database.versions == NULL:
             raise MemoryError
         self.database_count += 1
@@ -181,8 +181,8 @@ cdef class Published:
         self.slots[slot] = self.database_count
         return 0
 
-    cdef int add_version(self, PublishedDatabase* database, str name, int function, list files) except -1:
-        cdef PublishedVersion* version = &database.versions[database.version_count]
+    cdef int add_version(self, DatabaseRow* database, str name, int function, list files) except -1:
+        cdef VersionRow* version = &database.versions[database.version_count]
         cdef SortedFile file
         cdef uint64_t records = 0
         cdef uint64_t value_bytes = 0
@@ -219,7 +219,7 @@ cdef class Published:
 
     def count(self, str database, str version, bint by_name):
         """Count a request that Python answered, as those answered here are counted."""
-        cdef PublishedVersion* found = self.find_version(database.encode(), version.encode())
+        cdef VersionRow* found = self.find_version(database.encode(), version.encode())
         if found != NULL:
             found.requests += 1
             if by_name:
@@ -228,8 +228,8 @@ cdef class Published:
     def requests(self):
         """Requests so far: `{(database, version): (in all, by the version's name, hits, misses)}`."""
         result = {}
-        cdef PublishedDatabase* database
-        cdef PublishedVersion* version
+        cdef DatabaseRow* database
+        cdef VersionRow* version
         cdef Py_ssize_t d
         cdef Py_ssize_t v
         for d in range(self.database_count):
@@ -240,9 +240,9 @@ cdef class Published:
                 result[name] = (version.requests, version.requests_by_name, version.hits, version.misses)
         return result
 
-    def inherit(self, Published older not None):
+    def inherit(self, PublishedTable older not None):
         """Go on counting where `older` stopped, for the versions that both hold."""
-        cdef PublishedVersion* found
+        cdef VersionRow* found
         for (database, version), counts in older.requests().items():
             found = self.find_version(database.encode(), version.encode())
             if found != NULL:
@@ -250,12 +250,12 @@ cdef class Published:
 
     def requests_of(self, str database, str version):
         """Requests so far that this version answered, by name or not; 0 when it is not held."""
-        cdef PublishedVersion* found = self.find_version(database.encode(), version.encode())
+        cdef VersionRow* found = self.find_version(database.encode(), version.encode())
         return found.requests if found != NULL else 0
 
-    cdef PublishedVersion* find_version(self, bytes database, bytes version) noexcept:
+    cdef VersionRow* find_version(self, bytes database, bytes version) noexcept:
         cdef Blob name = Blob(<const uint8_t*><const char*>database, len(database))
-        cdef PublishedDatabase* found = self.find_database(&name)
+        cdef DatabaseRow* found = self.find_database(&name)
         cdef ReadOptions options
         if found == NULL:
             return NULL
@@ -264,9 +264,9 @@ cdef class Published:
         options.version = Blob(<const uint8_t*><const char*>version, len(version))
         return choose_version(found, &options)
 
-    cdef PublishedDatabase* find_database(self, const Blob* name) noexcept nogil:
+    cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil:
         cdef size_t slot
-        cdef PublishedDatabase* database
+        cdef DatabaseRow* database
         if name.size > LONGEST_NAME:
             return NULL
         slot = hash_name(name) & <size_t>self.slot_mask
@@ -277,10 +277,10 @@ cdef class Published:
             slot = (slot + 1) & <size_t>self.slot_mask
         return NULL
 
-    cdef PublishedVersion* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil:
+    cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil:
         """Read `database, key or [keys], {options}` and choose the version; the cursor then stands at the keys."""
         cdef Py_ssize_t count = take_array(params)
-        cdef PublishedDatabase* database
+        cdef DatabaseRow* database
         cdef Cursor keys
         cdef Blob name
         if not 2 <= count <= 3 or not take_blob(params, &name):
@@ -320,7 +320,7 @@ cdef class Published:
 
     cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
         """Answer `get`: `[value or nil, version]`."""
-        cdef PublishedVersion* version = lookup.version
+        cdef VersionRow* version = lookup.version
         cdef Slice value
         cdef Py_ssize_t size
         cdef int found
@@ -332,10 +332,10 @@ cdef class Published:
             return HAND_OFF
         count_request(version, lookup.by_name)
         if value.size > limits.max_value:
-            return refuse_size(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
+            return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
         size = value.size + version.packed_name.size + 3 * HEAD_BYTES
         if size > limits.max_frame:
-            return refuse_size(out, msgid, b"the value does not fit into an answer", limits.max_frame, size)
+            return refuse_too_large(out, msgid, b"the value does not fit into an answer", limits.max_frame, size)
         if buffer_reserve(out, size) < 0:
             return OUT_OF_MEMORY
         put_answer(out, msgid)
@@ -361,7 +361,7 @@ cdef class Published:
         cdef Py_ssize_t room
         cdef Found found = Found(0, 0)
         cdef int outcome = ANSWERED
-        cdef PublishedVersion* version = self.plan(&params, &unused, &options, True)
+        cdef VersionRow* version = self.plan(&params, &unused, &options, True)
         if version == NULL:
             return HAND_OFF
         count = take_array(&params)
@@ -388,15 +388,15 @@ cdef class Published:
         out.end = out.start + before
         keys_read[0] += <uint64_t>(count - max(left, <Py_ssize_t>0))  # They took their time as well.
         if outcome == REFUSED_SIZE and found.too_long > 0:
-            return refuse_size(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
+            return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
         if outcome == REFUSED_SIZE:
-            return refuse_size(
+            return refuse_too_large(
                 out, msgid, b"the values do not fit into one answer: ask for fewer", limits.max_frame, -1
             )
         return outcome
 
 
-cdef int refuse_size(
+cdef int refuse_too_large(
     Buffer* out, uint32_t msgid, const char* message, Py_ssize_t limit, Py_ssize_t size
 ) noexcept nogil:
     if write_error(out, msgid, b"TOO_LARGE", message, limit, size) < 0:
@@ -423,7 +423,7 @@ cdef bint skip_blobs(Cursor* params) noexcept nogil:
 
 
 cdef int read_window(
-    PublishedVersion* version,
+    VersionRow* version,
     Cursor* keys,
     Py_ssize_t count,
     const ReadLimits* limits,

@@ -1,6 +1,6 @@
 """What a request for a scan asks.  The idea stands in `_scan_plan.pyx`."""
 
-from gossipkv.node._published cimport Published, PublishedVersion, ReadLimits
+from gossipkv.node._published cimport PublishedTable, VersionRow, ReadLimits
 from gossipkv.node._scan_page cimport Range
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Blob, Cursor
@@ -10,12 +10,12 @@ cdef enum:
 
 cdef struct Plan:
     Blob database
-    PublishedVersion* version
+    VersionRow* version
     bint by_name
     Range range
     Py_ssize_t limit
 
 
 cdef int make_plan(
-    Published table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
+    PublishedTable table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
 ) noexcept nogil

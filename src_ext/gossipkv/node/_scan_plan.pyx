@@ -9,11 +9,12 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, Published, PublishedDatabase, ReadLimits, ReadOptions, choose_version,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, PublishedTable, DatabaseRow, ReadLimits, ReadOptions, choose_version,
 )
 from gossipkv.node._scan_page cimport Range
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys
+from gossipkv.storage._scan cimport write_prefix_end
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._frames cimport FALSE, NIL, TRUE, big_endian
 from gossipkv.wire._message cimport (
@@ -146,23 +147,21 @@ cdef int set_range(const Asked* asked, const Blob* last, Buffer* bounds, Range* 
         raise_start(range, &made)
     if asked.has_prefix:
         raise_start(range, &asked.prefix)
-        made = Blob(bounds.data + bounds.end, asked.prefix.size)
-        while made.size > 0 and asked.prefix.data[made.size - 1] == 0xFF:
-            made.size -= 1
-        if made.size > 0:  # The least key above all that begin so.
-            put_bytes(bounds, asked.prefix.data, made.size)
-            bounds.data[bounds.end - 1] += 1
+        made.data = bounds.data + bounds.end
+        made.size = write_prefix_end(asked.prefix.data, asked.prefix.size, bounds.data + bounds.end)
+        if made.size > 0:
+            bounds.end += made.size
             lower_end(range, &made)
     return 0
 
 
 cdef int make_plan(
-    Published table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
+    PublishedTable table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
 ) noexcept nogil:
     """Read `database, {options}`, and choose the version: `ANSWERED`, or why there is no plan."""
     cdef Py_ssize_t count = take_array(&params)
     cdef Py_ssize_t entries
-    cdef PublishedDatabase* database
+    cdef DatabaseRow* database
     cdef ReadOptions options
     cdef Asked asked
     cdef Blob last

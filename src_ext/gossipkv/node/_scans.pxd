@@ -3,7 +3,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from gossipkv.node._published cimport Published, ReadLimits
+from gossipkv.node._published cimport PublishedTable, ReadLimits
 from gossipkv.node._scan_page cimport Page
 from gossipkv.node._scan_plan cimport Plan
 from gossipkv.wire._buffer cimport Buffer
@@ -68,11 +68,11 @@ cdef dict scans_counters(const Scans* scans)
 cdef void scans_release(Scans* scans) noexcept nogil
 cdef void scans_new_step(Scans* scans) noexcept nogil
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, const Envelope* request, int64_t received_ns, bint may_wait,
+    Scans* scans, Scanner* scanner, PublishedTable table, const Envelope* request, int64_t received_ns, bint may_wait,
     Buffer* out,
 ) noexcept nogil
 cdef Scanner* scans_turn(Scans* scans) noexcept nogil
-cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* work, Buffer* out) noexcept nogil
+cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil
 cdef void scans_done(Scans* scans, Scanner* scanner) noexcept nogil
 cdef void scans_park(Scans* scans, Scanner* scanner) noexcept nogil
 cdef void scans_unpark(Scans* scans, Scanner* scanner) noexcept nogil

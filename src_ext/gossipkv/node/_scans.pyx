@@ -15,7 +15,7 @@ The life of a scan::
 * What is running holds memory, so only some are; other connections wait in the order in which they asked, and one
   that has more to ask goes behind them.
 * A scan is begun when its peer reads; once begun it goes on to its end, so nobody keeps a place by not reading.
-* A scan reads from the table that was served when it began, and holds it (`Published.readers`).
+* A scan reads from the table that was served when it began, and holds it (`PublishedTable.readers`).
 """
 
 from cpython.object cimport PyObject
@@ -23,7 +23,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Published, PublishedDatabase, PublishedVersion, ReadOptions,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable, DatabaseRow, VersionRow, ReadOptions,
     choose_version,
 )
 from gossipkv.node._refusals cimport refuse_answer
@@ -71,7 +71,7 @@ cdef void note_size(Scans* scans, Scanner* scanner, Job* job) noexcept nogil:
     job.held = size
 
 
-cdef inline void let_go(Published table) noexcept nogil:
+cdef inline void let_go(PublishedTable table) noexcept nogil:
     table.readers -= 1
 
 
@@ -80,7 +80,7 @@ cdef void end_job(Scans* scans, Job* job) noexcept nogil:
     cdef Py_ssize_t capacity = job.params.capacity + job.bounds.capacity + job.page.out.capacity
     capacity += job.page.head_room * <Py_ssize_t>(sizeof(Head) + sizeof(Entry))
     if job.begun:
-        let_go(<Published>job.table)
+        let_go(<PublishedTable>job.table)
         job.begun = False
     scans.held_bytes -= job.held
     job.held = 0
@@ -99,7 +99,7 @@ cdef void free_job(Job* job) noexcept nogil:
     free(job)
 
 
-cdef void begin_job(Scans* scans, Job* job, Published table) noexcept nogil:
+cdef void begin_job(Scans* scans, Job* job, PublishedTable table) noexcept nogil:
     """Requires: there is a plan, made with that table."""
     job.begun = True
     job.table = <PyObject*>table
@@ -115,7 +115,7 @@ cdef void begin_job(Scans* scans, Job* job, Published table) noexcept nogil:
     )
 
 
-cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, Published table, const Cursor* params) noexcept nogil:
+cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, PublishedTable table, const Cursor* params) noexcept nogil:
     """Copy the request: what it was read from is used again.  A plan that was made points into the copy then."""
     cdef Cursor copy
     if buffer_append(&job.params, params.at, params.end - params.at) < 0:
@@ -128,7 +128,7 @@ cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, Published table, con
     return 0
 
 
-cdef int go_on(Scans* scans, Job* job, Published table, int64_t* work, Buffer* out) noexcept nogil:
+cdef int go_on(Scans* scans, Job* job, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil:
     """A slice of a scan that has begun; its answer is in `out` when it ends."""
     cdef Py_ssize_t records = job.page.records
     cdef Py_ssize_t searched = job.page.at if job.page.stage == OPENING else job.page.file_count
@@ -147,7 +147,7 @@ cdef int go_on(Scans* scans, Job* job, Published table, int64_t* work, Buffer* o
     return finish(scans, job, table, out)
 
 
-cdef int finish(Scans* scans, Job* job, Published table, Buffer* out) noexcept nogil:
+cdef int finish(Scans* scans, Job* job, PublishedTable table, Buffer* out) noexcept nogil:
     """Write what stands around the records: `[1, id, nil, [records, cursor or nil, version]]`."""
     cdef Page* page = &job.page
     cdef const Blob* version = &job.plan.version.packed_name
@@ -206,10 +206,10 @@ cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
     out.end = body - CURSOR_CHECKSUM_BYTES + size
 
 
-cdef void count_answered(Published table, const Job* job) noexcept nogil:
+cdef void count_answered(PublishedTable table, const Job* job) noexcept nogil:
     """Count it where requests are counted now; the table that it read from may be served no longer."""
-    cdef PublishedVersion* version = job.plan.version
-    cdef PublishedDatabase* database
+    cdef VersionRow* version = job.plan.version
+    cdef DatabaseRow* database
     cdef ReadOptions options
     if job.table != <PyObject*>table:
         database = table.find_database(&job.plan.database)
@@ -260,7 +260,7 @@ cdef void move(Scans* scans, Scanner* scanner, ScannerPlace place) noexcept nogi
 
 cdef list release_unread(list tables):
     """Release those tables that no scan reads from; the others."""
-    cdef Published table
+    cdef PublishedTable table
     cdef list read = []
     for table in tables:
         if table.readers > 0:
@@ -292,7 +292,7 @@ cdef void scans_new_step(Scans* scans) noexcept nogil:
 
 
 cdef int scans_ask(
-    Scans* scans, Scanner* scanner, Published table, const Envelope* request, int64_t received_ns, bint may_wait,
+    Scans* scans, Scanner* scanner, PublishedTable table, const Envelope* request, int64_t received_ns, bint may_wait,
     Buffer* out,
 ) noexcept nogil:
     """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer.
@@ -337,7 +337,7 @@ cdef Scanner* scans_turn(Scans* scans) noexcept nogil:
     return scans.running.first
 
 
-cdef int scans_run(Scans* scans, Scanner* scanner, Published table, int64_t* work, Buffer* out) noexcept nogil:
+cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil:
     """A slice of the connection's first scan: an `Outcome`, and then it is to be `done`; or `UNDER_WAY`."""
     cdef Job* job = scanner.first
     cdef Cursor params

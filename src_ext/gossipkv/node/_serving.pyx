@@ -41,26 +41,25 @@ from libc.string cimport memcpy
 from posix.unistd cimport close
 
 from gossipkv.latency._histogram cimport histogram_record
-from gossipkv.node._answering cimport next_request, park_request, respond
 from gossipkv.node._backlog cimport (
     ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )
 from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
-from gossipkv.node._connection cimport Core, next_runnable, pop_handle
+from gossipkv.node._connections cimport (
+    FREE, LINGERING, OPEN, Connection, Connections, check, fetch_connection, pop_handle,
+)
 from gossipkv.node._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
     CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
 )
-from gossipkv.node._scan_turns cimport take_turn
-from gossipkv.node._scans cimport SLICE_WORK, release_unread, scans_have_turn
-from gossipkv.node._slots cimport slots_fetch
+from gossipkv.node._requests cimport Core, Pending, Refused
+from gossipkv.node._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.node._sockets cimport (
     EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
     EPOLLOUT, IPPROTO_TCP, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
     accept4, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, eventfd_read, eventfd_write, now_ns, number_of,
     recv, send, setsockopt, shutdown, sockaddr, sockaddr_storage, socklen_t,
 )
-from gossipkv.node._state cimport FREE, LINGERING, OPEN, Connection
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 
 cdef enum:
@@ -78,38 +77,12 @@ cdef enum:
 
 
 @cython.final
-cdef class Refused:
-    """What `answer` gives when it refuses: the error, `[code, message, details]`, as MessagePack."""
-
-    cdef readonly bytes error
-
-    def __cinit__(self, bytes error not None):
-        self.error = error
-
-
-@cython.final
-cdef class Pending:
-    """A request whose answer takes time: what it asked, and what `answer` gave instead of an answer."""
-
-    cdef readonly uint64_t handle
-    cdef readonly uint32_t msgid
-    cdef readonly int64_t received_ns
-    cdef readonly bytes method
-    cdef readonly object waiting
-
-    def __cinit__(self, uint64_t handle, uint32_t msgid, int64_t received_ns, bytes method not None, waiting):
-        self.handle = handle
-        self.msgid = msgid
-        self.received_ns = received_ns
-        self.method = method
-        self.waiting = waiting
-
-
-@cython.final
 cdef class Loop:
     """The sockets of a core."""
 
     cdef readonly Core core
+    cdef Connections connections
+    cdef uint64_t* counts  # those of `connections`
     cdef object listener
     cdef int epoll
     cdef int waker
@@ -130,6 +103,8 @@ cdef class Loop:
         self.epoll = -1
         self.waker = -1
         self.core = core
+        self.connections = core.connections
+        self.counts = self.connections.counts
         self.listener = listener
         self.listener_fd = listener.fileno()
         self.inbox = <uint8_t*>malloc(INBOX_BYTES)
@@ -144,7 +119,7 @@ cdef class Loop:
         if self.waker < 0 or self.watch(EPOLL_CTL_ADD, self.waker, WAKER, EPOLLIN) < 0:
             raise OSError(errno, "eventfd failed")
         self.accepting = True
-        core.set_time(now_ns())
+        self.connections.set_time(now_ns())
         self.polls = polls
         self.idle_ns = LOOKED_OUT
 
@@ -168,15 +143,15 @@ cdef class Loop:
         """Whether a step has something to do although the descriptor may not be readable."""
         return (
             self.event_at < self.event_count
-            or buffer_size(&self.core.runnable) > 0
-            or scans_have_turn(&self.core.scans)
-            or not self.core.backlog.is_empty()
+            or buffer_size(&self.connections.runnable) > 0
+            or scans_have_turn(&self.connections.scans)
+            or not self.connections.backlog.is_empty()
         )
 
     @property
-    def connections(self):
-        """How many there are."""
-        return self.core.connection_count
+    def connection_count(self):
+        """How many connections there are."""
+        return self.connections.connection_count
 
     def round(self, answer, int64_t serve_us, int64_t answer_us):
         """Serve what is ready; answer what was handed off; send those answers; again, until nothing is ready.
@@ -188,48 +163,47 @@ cdef class Loop:
         cdef list pending = []
         self.core.check_thread()
         self.tell_time()
-        self.deadline_ns = self.core.now_ns + 1000 * serve_us
+        self.deadline_ns = self.connections.now_ns + 1000 * serve_us
         while True:
             with nogil:
                 self.serve_ready()
                 self.serve_scans()
-            if not self.core.backlog.is_empty():
+            if not self.connections.backlog.is_empty():
                 self.answer_some(answer, 1000 * answer_us, pending)
             with nogil:
                 self.flush_dirty()
-            if self.core.retired:
-                self.core.retired = release_unread(self.core.retired)
+            self.core.release_retired()
             if (
-                self.core.hand_off_count == 0 and not scans_have_turn(&self.core.scans)
-            ) or self.core.now_ns >= self.deadline_ns:
+                self.core.hand_off_count == 0 and not scans_have_turn(&self.connections.scans)
+            ) or self.connections.now_ns >= self.deadline_ns:
                 return pending
 
     def complete(self, Pending pending not None, answer):
         """Answer what was pending, with the next round: the result as MessagePack, or a `Refused`."""
-        cdef Connection* connection = self.core.find(pending.handle)
+        cdef Connection* connection = self.connections.find(pending.handle)
         cdef bytes body = answer.error if isinstance(answer, Refused) else answer
         cdef Py_ssize_t size = len(body)
         cdef Request* waiting = NULL
         self.core.check_thread()
         if connection == NULL or connection.doomed:
-            self.core.count(REPLIES_DROPPED, 1)
+            self.counts[REPLIES_DROPPED] += 1
             return
-        if self.core.make_room(connection, size):
-            waiting = self.core.backlog.put(
+        if self.connections.make_room(connection, size):
+            waiting = self.connections.backlog.put(
                 pending.handle, pending.msgid, REFUSAL if isinstance(answer, Refused) else RESULT,
                 pending.received_ns, 0, size,
             )
         if waiting == NULL:
-            self.core.doom(connection, CLOSED_MEMORY)
-            self.core.flush_later(connection)
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.connections.flush_later(connection)
             return
         memcpy(request_bytes(waiting), <const uint8_t*><const char*>body, size)
         if connection.shut:
-            park_request(self.core, connection)
+            self.core.limit_parked(connection)
 
     def refuse(self, Pending pending not None, Refused error not None):
         """The same, when too much is pending."""
-        self.core.count(OVERLOADED, 1)
+        self.counts[OVERLOADED] += 1
         self.complete(pending, error)
 
     def wake(self):
@@ -240,8 +214,7 @@ cdef class Loop:
         """Close what is overdue, and accept again if that had paused.  To be called now and then."""
         with nogil:
             self.expire_all()
-        if self.core.retired:
-            self.core.retired = release_unread(self.core.retired)
+        self.core.release_retired()
 
     def drain(self):
         """Take no more connections, and no more requests than have arrived; a connection ends once it is answered."""
@@ -260,12 +233,12 @@ cdef class Loop:
             self.epoll = -1
             self.listener_fd = -1
             self.listener.close()
-            self.core.retired = release_unread(self.core.retired)
+            self.core.release_retired()
 
     # Rounds -----------------------------------------------------------------------------------------------------
 
     cdef void tell_time(self) noexcept nogil:
-        self.core.set_time(now_ns())
+        self.connections.set_time(now_ns())
 
     cdef void serve_ready(self) noexcept nogil:
         """Held input in half of the time, each connection once; then what is ready, in what is left and a little more.
@@ -273,22 +246,22 @@ cdef class Loop:
         So neither keeps the other waiting, whatever a turn costs.  Sockets are looked at each time; again when nothing
         is left and Python has nothing to answer.
         """
-        cdef Py_ssize_t left = buffer_size(&self.core.runnable) // <Py_ssize_t>sizeof(uint64_t)
-        cdef int64_t until_ns = self.core.now_ns + (self.deadline_ns - self.core.now_ns) // 2
+        cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
+        cdef int64_t until_ns = self.connections.now_ns + (self.deadline_ns - self.connections.now_ns) // 2
         self.core.begin_step()
-        while left > 0 and buffer_size(&self.core.runnable) > 0 and self.core.now_ns < until_ns:
+        while left > 0 and buffer_size(&self.connections.runnable) > 0 and self.connections.now_ns < until_ns:
             left -= 1
-            self.serve_held(next_runnable(self.core))
-        until_ns = max(self.deadline_ns, self.core.now_ns + LEAST_NS)
+            self.serve_held(self.connections.next_runnable())
+        until_ns = max(self.deadline_ns, self.connections.now_ns + LEAST_NS)
         if self.event_at == self.event_count and not self.fetch():
             return
         while True:
             while self.event_at < self.event_count:
                 if self.event_at + 1 < self.event_count:
-                    slots_fetch(&self.core.slots, self.events[self.event_at + 1].data.u64)
+                    fetch_connection(self.connections, self.events[self.event_at + 1].data.u64)
                 self.serve_event(&self.events[self.event_at])
                 self.event_at += 1
-                if self.core.now_ns >= until_ns:
+                if self.connections.now_ns >= until_ns:
                     return
             if self.core.hand_off_count > 0 or not self.fetch():
                 return
@@ -305,19 +278,19 @@ cdef class Loop:
     cdef void serve_scans(self) noexcept nogil:
         """One slice: a get that comes meanwhile waits for no more of it."""
         cdef int64_t work = SLICE_WORK
-        cdef Connection* connection = take_turn(self.core, &work)
+        cdef Connection* connection = self.core.run_scans(&work)
         while connection != NULL:
             self.transmit(connection)
             self.settle(connection)
-            connection = take_turn(self.core, &work)
+            connection = self.core.run_scans(&work)
         self.tell_time()
 
     cdef bint has_held_work(self) noexcept nogil:
         """Whether there is something to do although no socket is ready."""
         return (
-            scans_have_turn(&self.core.scans)
-            or buffer_size(&self.core.runnable) > 0
-            or not self.core.backlog.is_empty()
+            scans_have_turn(&self.connections.scans)
+            or buffer_size(&self.connections.runnable) > 0
+            or not self.connections.backlog.is_empty()
         )
 
     cdef bint fetch(self) noexcept nogil:
@@ -325,27 +298,27 @@ cdef class Loop:
         self.event_at = 0
         self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
         if self.event_count == 0 and self.idle_ns == BUSY and not self.has_held_work():
-            self.idle_ns = self.core.now_ns
-            if self.polls and poll_pays(&self.poll) and self.core.now_ns < self.deadline_ns:
+            self.idle_ns = self.connections.now_ns
+            if self.polls and poll_pays(&self.poll) and self.connections.now_ns < self.deadline_ns:
                 self.look_out()
         self.tell_time()
         if self.event_count == 0:
             return False
         if self.idle_ns > 0:
-            poll_slept(&self.poll, self.core.now_ns - self.idle_ns)
+            poll_slept(&self.poll, self.connections.now_ns - self.idle_ns)
         self.idle_ns = BUSY
         return True
 
     cdef void look_out(self) noexcept nogil:
         """Ask again and again for a moment, or until the round ends."""
-        cdef int64_t until_ns = min(self.core.now_ns + POLL_NS, self.deadline_ns)
-        self.core.count(BUSY_POLLS, 1)
-        while self.event_count == 0 and self.core.now_ns < until_ns:
+        cdef int64_t until_ns = min(self.connections.now_ns + POLL_NS, self.deadline_ns)
+        self.counts[BUSY_POLLS] += 1
+        while self.event_count == 0 and self.connections.now_ns < until_ns:
             self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
             self.tell_time()
         self.idle_ns = LOOKED_OUT
         if self.event_count > 0:
-            self.core.count(BUSY_POLL_HITS, 1)
+            self.counts[BUSY_POLL_HITS] += 1
             poll_hit(&self.poll)
         else:
             poll_missed(&self.poll)
@@ -353,13 +326,13 @@ cdef class Loop:
     cdef void answer_some(self, answer, int64_t budget_ns, list pending):
         """The connections in turn, one request each, until the time is over."""
         cdef int64_t deadline_ns = now_ns() + budget_ns
-        cdef Request* request = next_request(self.core)
+        cdef Request* request = self.core.next_request()
         while request != NULL:
             try:
                 self.answer_one(answer, request, pending)
             finally:
                 free(request)
-            request = next_request(self.core) if now_ns() < deadline_ns else NULL
+            request = self.core.next_request() if now_ns() < deadline_ns else NULL
 
     cdef int answer_one(self, answer, Request* request, list pending) except -1:
         cdef bytes method
@@ -382,7 +355,7 @@ cdef class Loop:
         return 0
 
     cdef void give_answer(self, Request* request, const uint8_t* body, Py_ssize_t size, bint refused) noexcept nogil:
-        if respond(self.core, request.handle, request.msgid, body, size, refused):
+        if self.core.respond(request.handle, request.msgid, body, size, refused):
             buffer_append(&self.given, <const uint8_t*>&request.received_ns, sizeof(int64_t))
 
     cdef void serve_event(self, const epoll_event* event) noexcept nogil:
@@ -395,7 +368,7 @@ cdef class Loop:
         if event.data.u64 == WAKER:
             eventfd_read(self.waker, &ignored)
             return
-        connection = self.core.find(event.data.u64)
+        connection = self.connections.find(event.data.u64)
         if connection == NULL:
             return
         if event.events & EPOLLOUT:
@@ -403,34 +376,38 @@ cdef class Loop:
         if event.events & (EPOLLIN | EPOLLHUP | EPOLLERR):
             if connection.state == LINGERING:
                 self.discard(connection)
-            elif self.core.wants_read(connection):
+            elif self.connections.wants_read(connection):
                 self.read(connection)
             elif event.events & (EPOLLHUP | EPOLLERR):
-                self.core.doom(connection, CLOSED_RESET)
+                self.connections.doom(connection, CLOSED_RESET)
         self.settle(connection)
 
     cdef void flush_dirty(self) noexcept nogil:
         """Send the answers of this round, one send for each connection."""
         cdef Connection* connection
         cdef int64_t received_ns
-        while buffer_size(&self.core.dirty) > 0:
-            connection = self.core.find(pop_handle(&self.core.dirty))
+        while buffer_size(&self.connections.dirty) > 0:
+            connection = self.connections.find(pop_handle(&self.connections.dirty))
             if connection != NULL:
                 connection.dirty = False
                 self.transmit_held(connection)
                 self.settle(connection)
+        check(
+            self.connections, NULL, buffer_size(&self.connections.out) == 0,
+            b"no answer is left in `out` when the round's answers are sent",
+        )
         self.tell_time()
         while buffer_size(&self.given) > 0:
             received_ns = <int64_t>pop_handle(&self.given)
-            histogram_record(&self.core.handed_off.histogram, <uint64_t>(self.core.now_ns - received_ns), 1)
+            histogram_record(&self.core.handed_off.histogram, <uint64_t>(self.connections.now_ns - received_ns), 1)
 
     cdef void expire_all(self) noexcept nogil:
         cdef uint32_t i
         self.tell_time()
-        for i in range(self.core.slots.count):
-            self.core.expire_one(self.core.slots.at[i])
-            if self.core.slots.at[i].state != FREE and self.core.slots.at[i].doomed:
-                self.settle(self.core.slots.at[i])
+        for i in range(self.connections.slot_count):
+            self.connections.expire_one(self.connections.slots[i])
+            if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
+                self.settle(self.connections.slots[i])
         if self.listener_fd >= 0 and not self.accepting:
             self.accepting = self.watch(EPOLL_CTL_MOD, self.listener_fd, LISTENER, EPOLLIN) == 0
 
@@ -440,25 +417,25 @@ cdef class Loop:
         cdef int reads
         cdef int64_t until_ns
         self.tell_time()
-        until_ns = self.core.now_ns + DRAIN_NS
-        for i in range(self.core.slots.count):
-            connection = self.core.slots.at[i]
+        until_ns = self.connections.now_ns + DRAIN_NS
+        for i in range(self.connections.slot_count):
+            connection = self.connections.slots[i]
             if connection.state != OPEN:
                 continue
-            reads = DRAIN_READS if self.core.now_ns < until_ns else 0
-            while reads > 0 and self.core.wants_read(connection) and self.read(connection):
+            reads = DRAIN_READS if self.connections.now_ns < until_ns else 0
+            while reads > 0 and self.connections.wants_read(connection) and self.read(connection):
                 reads -= 1
-            self.core.finish(connection, CLOSED_DRAINED)
-            if self.core.is_finished(connection) and self.core.now_ms - connection.active_ms > QUIET_MS:
-                self.core.doom(connection, CLOSED_DRAINED)
+            self.connections.finish(connection, CLOSED_DRAINED)
+            if self.connections.is_finished(connection) and self.connections.now_ms - connection.active_ms > QUIET_MS:
+                self.connections.doom(connection, CLOSED_DRAINED)
             self.settle(connection)
 
     cdef void close_all(self, int reason) noexcept nogil:
         cdef uint32_t i
-        for i in range(self.core.slots.count):
-            if self.core.slots.at[i].state != FREE:
-                self.core.doom(self.core.slots.at[i], reason)
-                self.settle(self.core.slots.at[i])
+        for i in range(self.connections.slot_count):
+            if self.connections.slots[i].state != FREE:
+                self.connections.doom(self.connections.slots[i], reason)
+                self.settle(self.connections.slots[i])
 
     # One connection ---------------------------------------------------------------------------------------------
 
@@ -477,32 +454,33 @@ cdef class Loop:
                 if errno == ECONNABORTED or errno == EINTR or errno == EPROTO:
                     continue
                 if errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
-                    self.core.count(ACCEPT_PAUSES, 1)
+                    self.counts[ACCEPT_PAUSES] += 1
                     self.accepting = self.watch(EPOLL_CTL_MOD, self.listener_fd, LISTENER, 0) < 0
                 return
-            connection = self.core.begin(fd, number_of(&peer))
+            connection = self.connections.begin(fd, number_of(&peer))
             if connection == NULL:
                 close(fd)
                 continue
+            check(self.connections, connection, connection.handle > WAKER, b"the listener's handle is the listener's")
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
             connection.interest = EPOLLIN
             if self.watch(EPOLL_CTL_ADD, fd, connection.handle, EPOLLIN) < 0:
-                self.core.doom(connection, CLOSED_MEMORY)
+                self.connections.doom(connection, CLOSED_MEMORY)
                 self.settle(connection)
 
     cdef bint read(self, Connection* connection) noexcept nogil:
         """Receive once, and answer; whether bytes came."""
         cdef ssize_t size = recv(connection.fd, self.inbox, INBOX_BYTES, 0)
         if size > 0:
-            self.core.receive_bytes(connection, self.inbox, size)
+            self.core.receive(connection, self.inbox, size)
             self.transmit(connection)
             self.tell_time()
             self.core.count_answered(connection)
             return True
         if size == 0:
-            self.core.finish(connection, CLOSED_BY_PEER)
+            self.connections.finish(connection, CLOSED_BY_PEER)
         elif errno != EAGAIN and errno != EINTR:
-            self.core.doom(connection, CLOSED_RESET)
+            self.connections.doom(connection, CLOSED_RESET)
         return False
 
     cdef ssize_t give(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
@@ -510,25 +488,25 @@ cdef class Loop:
         cdef ssize_t taken = send(connection.fd, data, size, MSG_NOSIGNAL)
         if taken < 0:
             if errno != EAGAIN and errno != EINTR:
-                self.core.doom(connection, CLOSED_RESET)
+                self.connections.doom(connection, CLOSED_RESET)
             return 0
-        self.core.count(BYTES_SENT, <uint64_t>taken)
+        self.counts[BYTES_SENT] += <uint64_t>taken
         return taken
 
     cdef void transmit(self, Connection* connection) noexcept nogil:
         """Send the answers that the core has just written, or put them behind those that wait."""
         cdef ssize_t taken = 0
-        cdef Py_ssize_t size = buffer_size(&self.core.out)
+        cdef Py_ssize_t size = buffer_size(&self.connections.out)
         if size > 0 and buffer_size(&connection.output) == 0 and not connection.doomed:
-            taken = self.give(connection, self.core.out.data + self.core.out.start, size)
-        self.core.hold_output(connection, taken)
-        self.core.sent(connection, 0)
+            taken = self.give(connection, self.connections.out.data + self.connections.out.start, size)
+        self.connections.hold_output(connection, taken)
+        self.connections.sent(connection, 0)
 
     cdef void transmit_held(self, Connection* connection) noexcept nogil:
         """Send what waits."""
         cdef Py_ssize_t size = buffer_size(&connection.output)
         if size > 0 and not connection.doomed:
-            self.core.sent(
+            self.connections.sent(
                 connection, self.give(connection, connection.output.data + connection.output.start, size)
             )
 
@@ -536,30 +514,29 @@ cdef class Loop:
         """After our end: whatever comes is too late, and the peer's end closes."""
         cdef ssize_t size = recv(connection.fd, self.inbox, INBOX_BYTES, 0)
         if size == 0 or (size < 0 and errno != EAGAIN and errno != EINTR):
-            self.core.doom(connection, connection.reason)
+            self.connections.doom(connection, connection.reason)
 
     cdef void settle(self, Connection* connection) noexcept nogil:
         """After anything happened to a connection: close it, end it, or watch for what it now waits for."""
         cdef uint32_t interest = 0
-        if self.core.is_finished(connection) and not connection.doomed:
+        if self.connections.is_finished(connection) and not connection.doomed:
             if connection.reason == CLOSED_BY_PEER:
                 connection.doomed = True
             else:
                 shutdown(connection.fd, SHUT_WR)
-                connection.state = LINGERING
-                connection.active_ms = self.core.now_ms
+                self.connections.linger(connection)
         if connection.doomed:
             close(connection.fd)
-            self.core.release(connection)
+            self.connections.release(connection)
             return
-        if connection.state == LINGERING or self.core.wants_read(connection):
+        if connection.state == LINGERING or self.connections.wants_read(connection):
             interest = EPOLLIN
         if buffer_size(&connection.output) > 0:
             interest |= EPOLLOUT
         if interest != connection.interest:
             connection.interest = interest
             if self.watch(EPOLL_CTL_MOD, connection.fd, connection.handle, interest) < 0:
-                self.core.doom(connection, CLOSED_MEMORY)  # Closed by the next `expire`.
+                self.connections.doom(connection, CLOSED_MEMORY)  # Closed by the next `expire`.
 
     cdef int watch(self, int operation, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
         cdef epoll_event event

@@ -1,4 +1,5 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 
 from gossipkv.storage._format cimport COMPRESSION_NONE, HEADER_SIZE, PAGE_SIZE, prefetch
 from gossipkv.storage._records cimport Record, RecordReader, read_record
@@ -52,6 +53,19 @@ cdef inline void walk_prefetch(RecordReader file, const Walk* walk) noexcept nog
     at = file.base + HEADER_SIZE + (walk.end - AHEAD_LINES * 64 if walk.reverse else walk.at)
     for line in range(AHEAD_LINES):
         prefetch(at + line * 64)
+
+
+cdef inline Py_ssize_t write_prefix_end(const uint8_t* prefix, Py_ssize_t size, uint8_t* end) noexcept nogil:
+    """Write the least key above all that begin with `prefix`; its size, 0 when there is none.
+
+    The last byte that is not ff is one more, and what follows it goes.  Requires: `end` has room for `size` bytes.
+    """
+    while size > 0 and prefix[size - 1] == 0xFF:
+        size -= 1
+    if size > 0:
+        memcpy(end, prefix, <size_t> size)
+        end[size - 1] += 1
+    return size
 
 
 cdef class Scan:

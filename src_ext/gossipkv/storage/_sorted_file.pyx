@@ -10,7 +10,7 @@ from libc.string cimport memcmp
 from gossipkv.storage._format cimport *
 from gossipkv.storage._mapped_file cimport FAULT_CHAIN, FAULT_PLACE, fault
 from gossipkv.storage._records cimport Record, RecordReader, Slice, parse_record, read_raw, read_record
-from gossipkv.storage._scan cimport open_scan, seek
+from gossipkv.storage._scan cimport open_scan, seek, write_prefix_end
 
 cdef extern from "Python.h":
     PyObject** PySequence_Fast_ITEMS(object sequence)
@@ -272,7 +272,7 @@ cdef class SortedFile(RecordReader):
             raise ValueError(f"limit must not be negative, got {limit}")
         if prefix is not None:
             start = prefix if start is None or start < prefix else start
-            after = successor(prefix)
+            after = prefix_end(prefix)
             if after is not None:
                 end = after if end is None or end > after else end
         if start is not None:
@@ -370,9 +370,11 @@ cdef class SortedFile(RecordReader):
         }
 
 
-cdef bytes successor(bytes prefix):
-    """The least key above all keys that begin with `prefix`, or None when there is no bound."""
-    cdef bytes stripped = prefix.rstrip(b"\xff")
-    if not stripped:
-        return None
-    return stripped[:len(stripped) - 1] + bytes((stripped[len(stripped) - 1] + 1,))
+def prefix_end(bytes prefix not None):
+    """The least key above all keys that begin with `prefix`; None when there is none."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(prefix)
+    cdef bytes end = PyBytes_FromStringAndSize(NULL, size)
+    size = write_prefix_end(
+        <const uint8_t*> PyBytes_AS_STRING(prefix), size, <uint8_t*> PyBytes_AS_STRING(end)
+    )
+    return end[:size] if size > 0 else None

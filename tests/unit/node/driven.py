@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.keyspace import partitioner
-from gossipkv.node._connection import Core
 from gossipkv.node._driver import Driver
-from gossipkv.node.served import Served, serve
+from gossipkv.node._requests import Core
+from gossipkv.node.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
@@ -77,9 +77,9 @@ def make_version(
     return BuiltVersion(database, name, [make_file(directory, group) for group in groups])
 
 
-def one_database(directory: Path, records: Mapping[bytes, bytes], partitions: int = 1) -> Served:
+def one_database(directory: Path, records: Mapping[bytes, bytes], partitions: int = 1) -> Published:
     """The database `db` with the active version `v1`."""
-    return serve([(make_version(directory, "db", "v1", records, partitions), True)])
+    return publish([(make_version(directory, "db", "v1", records, partitions), True)])
 
 
 @dataclass

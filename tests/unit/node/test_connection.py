@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.node._connection import Core
 from gossipkv.node._driver import Driver
+from gossipkv.node._requests import Core
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH
 from tests.unit.node.driven import LIMITS, Peer, make_core, one_database
@@ -238,7 +238,7 @@ def test_hand_offs_in_flight_hold_reading_back() -> None:
 def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
     """Answers beyond `max_queued` stop the reading of that connection; its memory is bounded, and reading resumes."""
     core = make_core(max_queued=10_000)
-    core.publish(one_database(tmp_path, {b"k": b"x" * 1000}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"x" * 1000}).table())
     peer, other = Peer(core), Peer(core)
     for _ in range(5):
         if peer.driver.wants_input(peer.handle):
@@ -258,7 +258,7 @@ def test_a_peer_that_does_not_read_is_not_read(tmp_path: Path) -> None:
 def test_large_answers_come_in_bursts(tmp_path: Path) -> None:
     """One turn of a connection is bounded in bytes, so the others have theirs; nothing is lost."""
     core = make_core(max_queued=1 << 30, max_held=1 << 30)
-    core.publish(one_database(tmp_path, {b"k": b"x" * 100_000}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"x" * 100_000}).table())
     peer = Peer(core)
     peer.driver.feed(peer.handle, rpc.request(1, "get", ["db", b"k"]) * 30, 1)
     first = len(peer.driver.take_output(peer.handle, 1 << 30, 1))

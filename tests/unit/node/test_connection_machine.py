@@ -5,7 +5,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from gossipkv.node.served import serve
+from gossipkv.node.published import publish
 from tests.unit.node.connection_machine import LIMITS, TABLES, Connections, Real
 from tests.unit.node.driven import make_version
 
@@ -25,7 +25,7 @@ def _tables(tmp_path, monkeypatch):
         Real,
         "tables",
         [
-            serve([(files[name], name == active) for name in versions])
+            publish([(files[name], name == active) for name in versions])
             for (active, versions) in (table[b"db"] for table in TABLES)
         ],
     )

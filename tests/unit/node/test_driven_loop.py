@@ -39,7 +39,7 @@ class Running:
         self.clients = SimulatedSockets(network, A)
         self.sockets = SimulatedSockets(network, B)
         self.core = make_core(**limits)
-        self.core.publish(one_database(directory, {b"k": b"v"}).publish())
+        self.core.publish(one_database(directory, {b"k": b"v"}).table())
         self.answers = MadeUpAnswers()
         loop = DrivenLoop(self.core, self.sockets.listen(*THERE, 100), SimulatedClock())
         self.pump = Pump(self.core, loop, self.sockets, self.answers)

@@ -18,7 +18,7 @@ def test_a_flood_does_not_starve_others(tmp_path: Path) -> None:
     try:
         flood = served.connect(receive_buffer=1 << 20)
         other = served.connect()
-        served.until(lambda: served.loop.connections == 2)
+        served.until(lambda: served.loop.connection_count == 2)
         requests = rpc.request(1, "get", ["db", b"key001"]) * 5000
         other.sendall(PING)
         for _ in range(20):
@@ -44,7 +44,7 @@ def test_held_input_for_python_does_not_starve_others(tmp_path: Path) -> None:
         return b"\xc0"
 
     try:
-        served.until(lambda: served.loop.connections == 2)
+        served.until(lambda: served.loop.connection_count == 2)
         flood.sendall(b"".join(rpc.request(number, "m", []) for number in range(4000)))
         while served.counters("paused_for_hand_offs") == 0:
             served.loop.round(answer, 50, 0)
@@ -64,7 +64,7 @@ def test_held_input_that_is_much_work_does_not_starve_others(tmp_path: Path) -> 
     others = [served.connect() for _ in range(30)]
     many = rpc.request(1, "get_many", ["db", [b"key%03d" % number for number in range(1000)]])
     try:
-        served.until(lambda: served.loop.connections == 34)
+        served.until(lambda: served.loop.connection_count == 34)
         for flood in floods:
             flood.sendall(many * 5)
         served.until(lambda: served.counters("get_manys") > 4)

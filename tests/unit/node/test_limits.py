@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gossipkv.errors import BadRequest
 from gossipkv.node._driver import Driver
 from gossipkv.node.arguments import Arguments
+from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
 from gossipkv.node.scan import decode_cursor, encode_cursor
-from gossipkv.node.served import serve
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.oracle import addresses
@@ -78,7 +78,7 @@ def test_more_levels_than_the_scanner_has_room_for() -> None:
 def test_keys(tmp_path: Path) -> None:
     """One of `max_key` bytes is looked up; one byte more is Python's to refuse."""
     core = make_core(max_key=10)
-    core.publish(one_database(tmp_path, {b"k" * 10: b"v"}).publish())
+    core.publish(one_database(tmp_path, {b"k" * 10: b"v"}).table())
     peer = Peer(core)
     assert peer.ask("get", "db", b"k" * 10) == [None, [b"v", "v1"]]
     assert peer.ask("get_many", "db", [b"k" * 10]) == [None, [[b"v"], "v1"]]
@@ -90,15 +90,15 @@ def test_keys(tmp_path: Path) -> None:
 def test_bounds_of_scans(tmp_path: Path, option: str) -> None:
     """One of `max_key` bytes is taken; one byte more is Python's to refuse, with limit and size."""
     core = make_core(max_key=10)
-    served = one_database(tmp_path, {b"k": b"v"})
-    core.publish(served.publish())
+    published = one_database(tmp_path, {b"k": b"v"})
+    core.publish(published.table())
     peer = Peer(core)
     assert peer.ask("scan", "db", {option: b"k" * 10})[0] is None
     assert peer.hands_off("scan", "db", {option: b"k" * 11})
     reads = Reads(
         MadeUpLibrary(), lambda *_, **__: None, max_key=10, max_value=100, max_frame=1 << 20, scan_limit=10
     )  # fmt: skip
-    reads.served = served
+    reads.published = published
     assert reads.scan(Arguments(b"scan", msgpack.packb(["db", {option: b"k" * 10}])))
     with pytest.raises(BadRequest, match=f"{option} has 11 bytes") as caught:
         reads.scan(Arguments(b"scan", msgpack.packb(["db", {option: b"k" * 11}])))
@@ -108,7 +108,7 @@ def test_bounds_of_scans(tmp_path: Path, option: str) -> None:
 def test_cursors_of_scans(tmp_path: Path) -> None:
     """One with the longest name and key is read; a longer one is none, whatever its checksum says."""
     core = make_core()
-    core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     peer = Peer(core)
     assert peer.ask("scan", "db", {"cursor": encode_cursor("v1", b"k" * 65_535)})[0] is None
     longest = encode_cursor("v" * 255, b"k" * 65_535)
@@ -122,7 +122,7 @@ def test_cursors_of_scans(tmp_path: Path) -> None:
 def test_values(tmp_path: Path) -> None:
     """One of `max_value` bytes is sent; one byte more is TOO_LARGE with limit and size, alone or among others."""
     core = make_core(max_value=1000)
-    core.publish(one_database(tmp_path, {b"fits": b"x" * 1000, b"over": b"x" * 1001}).publish())
+    core.publish(one_database(tmp_path, {b"fits": b"x" * 1000, b"over": b"x" * 1001}).table())
     peer = Peer(core)
     assert peer.ask("get", "db", b"fits") == [None, [b"x" * 1000, "v1"]]
     assert peer.ask("get_many", "db", [b"fits", b"none"]) == [None, [[b"x" * 1000, None], "v1"]]
@@ -224,7 +224,7 @@ def test_requests_in_flight_of_one_connection() -> None:
 def test_requests_in_flight_of_all_connections(tmp_path: Path) -> None:
     """Over the limit of all, what must be handed off is OVERLOADED at once; what is answered here goes on."""
     core = make_core(max_in_flight_total=3)
-    core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     greedy, modest = Peer(core), Peer(core)
     assert len(greedy.send(b"".join(rpc.request(number, "info", []) for number in range(3)))) == 3
     (code, _, details), result = modest.ask("info", msgid=7)
@@ -238,7 +238,7 @@ def test_requests_in_flight_of_all_connections(tmp_path: Path) -> None:
 def test_elements_that_python_decodes(tmp_path: Path) -> None:
     """1,024 in a request that is handed off, one more is refused; `get_many` has no other limit than all."""
     core = make_core()
-    core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     peer = Peer(core)
     assert peer.hands_off("info", *[None] * 1020)
     (code, _, details), _ = peer.ask("info", *[None] * 1021)
@@ -250,7 +250,7 @@ def test_elements_that_python_decodes(tmp_path: Path) -> None:
 def test_a_peer_that_reads_for_long_is_not_idle(tmp_path: Path) -> None:
     """Time in which it takes an answer, however slowly, is not idle time; that begins when it has all."""
     core = make_core(idle_timeout_ms=1000, output_timeout_ms=1000)
-    core.publish(one_database(tmp_path, {b"k": b"v" * 1000}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"v" * 1000}).table())
     peer = Peer(core)
     peer.driver.feed(peer.handle, rpc.request(1, "get", ["db", b"k"]), 1)
     now_ms = 1
@@ -273,7 +273,7 @@ def test_two_gathered_gets_with_one_id_that_python_must_see(tmp_path: Path) -> N
     image[100] ^= 1
     version.files[0] = SortedFile(bytes(image), name="broken.gkv")
     core = make_core()
-    core.publish(serve([(version, True)]).publish())
+    core.publish(publish([(version, True)]).table())
     peer = Peer(core)
     ((handle, msgid, *_),) = peer.send(2 * rpc.request(7, "get", ["db", b"key"]))
     ((_, refused, error, _),) = peer.answers()
@@ -290,7 +290,7 @@ def test_elements_of_what_comes_behind(tmp_path: Path) -> None:
     image[image.rindex(b"vvvv")] ^= 1
     version.files[0] = SortedFile(bytes(image), name="broken.gkv")
     core = make_core()
-    core.publish(serve([(version, True)]).publish())
+    core.publish(publish([(version, True)]).table())
     peer = Peer(core)
     hand_offs = peer.send(rpc.request(1, "get", ["db", b"k"]) + rpc.request(2, "info", [None] * 2000))
     assert [msgid for _, msgid, _, _ in hand_offs] == [1]
@@ -300,7 +300,7 @@ def test_elements_of_what_comes_behind(tmp_path: Path) -> None:
 def test_keys_that_were_looked_up_for_nothing(tmp_path: Path) -> None:
     """A turn is bounded by them as well: each request has a value that is not sent, behind 2,048 keys."""
     core = make_core(max_value=10)
-    core.publish(one_database(tmp_path, {b"k": b"v", b"long": b"x" * 11}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"v", b"long": b"x" * 11}).table())
     peer = Peer(core)
     request = rpc.request(1, "get_many", ["db", [b"k"] * 2048 + [b"long"]])
     peer.driver.feed(peer.handle, 6 * request, 1)
@@ -314,7 +314,7 @@ def test_keys_that_were_looked_up_for_nothing(tmp_path: Path) -> None:
 def test_keys_of_one_turn(tmp_path: Path) -> None:
     """A turn of a connection is bounded in work: after 4,096 keys the others have theirs; nothing is lost."""
     core = make_core()
-    core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     peer = Peer(core)
     stream = b"".join(rpc.request(number, "get_many", ["db", [b"k"] * 2048]) for number in range(6))
     turns = [0]

@@ -12,10 +12,10 @@ import trio
 from structlog.testing import capture_logs
 
 from gossipkv.errors import Corrupt, SourceError, Unavailable
-from gossipkv.node._serving import Refused
+from gossipkv.node._requests import Refused
 from gossipkv.node.methods import FEW_ENTRIES, Handlers, Identity, Waiting
+from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
-from gossipkv.node.served import serve
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.unit.node.driven import BuiltVersion, make_file, make_version
@@ -137,7 +137,7 @@ class Node:
         self.reads = Reads(
             self.library, self.count, max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit
         )
-        self.reads.served = serve(held)
+        self.reads.published = publish(held)
         self.handlers = Handlers(
             self.library,
             self.reads,
@@ -229,13 +229,13 @@ def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
     """After a switch a scan goes on in the version in which it began; when that is gone, it fails."""
     records, cursor, _ = node.ask("scan", "db", {"limit": 1})
     newer = make_version(tmp_path, "db", "v3", {b"key00": b"new", b"key01": b"new"})
-    held = node.reads.served.databases["db"].versions
+    held = node.reads.published.databases["db"].versions
     old = BuiltVersion("db", "v1", list(held[0].files))
-    node.reads.served = serve([(old, False), (newer, True)])
+    node.reads.published = publish([(old, False), (newer, True)])
     following, _, version = node.ask("scan", "db", {"limit": 1, "cursor": cursor})
     assert (records + following, version) == ([[b"key00", b"value0"], [b"key01", b"value1"]], "v1")
     assert node.refusal("scan", "db", {"cursor": cursor, "version": "v3"})[0] == "BAD_REQUEST"
-    node.reads.served = serve([(newer, True)])
+    node.reads.published = publish([(newer, True)])
     assert node.refusal("scan", "db", {"cursor": cursor})[0] == "UNKNOWN_VERSION"
 
 

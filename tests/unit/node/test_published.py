@@ -1,4 +1,4 @@
-"""Reads that the core answers itself: values, versions, options; and everything else is handed off untouched."""
+"""What is published, and which version of it answers; reads that the core answers itself, and what it hands off."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.errors import NotReady, UnknownVersion
-from gossipkv.node._published import Published
-from gossipkv.node.served import serve
+from gossipkv.errors import NotReady, NotServed, UnknownVersion
+from gossipkv.node._published import PublishedTable
+from gossipkv.node.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from tests.unit.node.driven import BuiltVersion, Peer, make_core, make_file, make_version, one_database
@@ -25,7 +25,7 @@ RECORDS = {b"key%d" % number: b"value%d" % number * (number % 7) for number in r
 def peer_on(*held: tuple[BuiltVersion, bool], **limits: int) -> Peer:
     """A peer of a core that serves these."""
     core = make_core(**limits)
-    core.publish(serve(held).publish())
+    core.publish(publish(held).table())
     return Peer(core)
 
 
@@ -41,7 +41,7 @@ def small_file() -> SortedFile:
 def peer(tmp_path: Path) -> Peer:
     """A peer of a core that serves RECORDS in seven partitions."""
     core = make_core()
-    core.publish(one_database(tmp_path, RECORDS, partitions=7).publish())
+    core.publish(one_database(tmp_path, RECORDS, partitions=7).table())
     return Peer(core)
 
 
@@ -77,7 +77,7 @@ def test_get_many_of_any_number(peer: Peer, count: int) -> None:
 def test_values_of_every_head(tmp_path: Path, size: int) -> None:
     """`bin` heads of 8, 16 and 32 bits."""
     core = make_core()
-    core.publish(one_database(tmp_path, {b"k": b"x" * size}).publish())
+    core.publish(one_database(tmp_path, {b"k": b"x" * size}).table())
     peer = Peer(core)
     assert peer.ask("get", "db", b"k") == [None, [b"x" * size, "v1"]]
     assert peer.ask("get_many", "db", [b"k", b"q"]) == [None, [[b"x" * size, None], "v1"]]
@@ -188,7 +188,7 @@ def test_damaged_pages_are_handed_off(tmp_path: Path) -> None:
 def test_answers_larger_than_a_frame(tmp_path: Path) -> None:
     """TOO_LARGE with the limit, and nothing of the values; a batch that just fits is answered."""
     core = make_core(max_frame=2_000, max_queued=100_000)
-    core.publish(one_database(tmp_path, {b"big": b"x" * 1_990, b"half": b"y" * 900}).publish())
+    core.publish(one_database(tmp_path, {b"big": b"x" * 1_990, b"half": b"y" * 900}).table())
     peer = Peer(core)
     (code, _, details), result = peer.ask("get", "db", b"big")
     assert (code, result) == ("TOO_LARGE", None)
@@ -209,22 +209,22 @@ def test_answers_larger_than_a_frame(tmp_path: Path) -> None:
 def test_versions_are_chosen_as_in_python(
     held: set[str], active: int | None, version: str | None, min_version: str | None
 ) -> None:
-    """The core and `ServedDatabase.choose` judge alike: the same version, or the core hands off what Python refuses."""
+    """The loop and `PublishedDatabase.choose` judge alike: the same version, or a hand-off where Python refuses."""
     names = sorted(held)
     chosen = None if active is None else names[active % len(names)]
     versions = [(BuiltVersion("db", name, [small_file()]), name == chosen) for name in names]
-    served = serve(versions)
+    published = publish(versions)
     peer = Peer(make_core())
-    table = served.publish()
+    table = published.table()
     peer.core.publish(table)
     options = {name: value for name, value in (("version", version), ("min_version", min_version)) if value is not None}
     try:
-        expected = served.databases["db"].choose(version, min_version).name
+        expected = published.databases["db"].choose(version, min_version).name
     except (NotReady, UnknownVersion):
         assert peer.hands_off("get", "db", b"k", options)
     else:
         assert peer.ask("get", "db", b"k", options) == [None, [b"v", expected]]
-    peer.core.publish(Published(()))
+    peer.core.publish(PublishedTable(()))
 
 
 def test_counts_by_version(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_counts_by_version(tmp_path: Path) -> None:
     old, new = (make_version(tmp_path, "db", name, {b"k": b"v"}) for name in ("1", "2"))
     core = make_core()
     peer = Peer(core)
-    first = serve([(old, True), (new, False)]).publish()
+    first = publish([(old, True), (new, False)]).table()
     core.publish(first)
     peer.ask("get", "db", b"k")
     peer.ask("get", "db", b"x", {"version": "1"})
@@ -240,7 +240,7 @@ def test_counts_by_version(tmp_path: Path) -> None:
     peer.hands_off("get", "db", b"k", {"version": "3"})
     first.count("db", "2", by_name=False)
     assert first.requests() == {("db", "1"): (2, 1, 1, 1), ("db", "2"): (2, 1, 2, 1)}
-    second = serve([(new, True)]).publish()
+    second = publish([(new, True)]).table()
     core.publish(second)
     peer.ask("get", "db", b"k")
     assert second.requests() == {("db", "2"): (3, 1, 3, 1)}
@@ -253,12 +253,12 @@ def test_files_are_pinned_while_published(tmp_path: Path) -> None:
     file = version.files[0]
     assert file is not None
     core = make_core()
-    table = serve([(version, True)]).publish()
+    table = publish([(version, True)]).table()
     core.publish(table)
     with pytest.raises(BufferError):
         file.close()
     core.publish(table)
-    core.publish(Published(()))
+    core.publish(PublishedTable(()))
     table.release()
     file.close()
 
@@ -269,7 +269,7 @@ def test_a_table_keeps_its_files_alive(tmp_path: Path) -> None:
     version = make_version(tmp_path, "db", "1", {b"k": b"v"})
     file = version.files[0]
     before = sys.getrefcount(file)
-    core.publish(serve([(version, True)]).publish())
+    core.publish(publish([(version, True)]).table())
     assert sys.getrefcount(file) > before
     del file
     version.files.clear()
@@ -280,7 +280,7 @@ def test_many_databases_are_found(tmp_path: Path) -> None:
     """A thousand names, each its own database."""
     file = make_file(tmp_path, {b"k": b"v"})
     core = make_core()
-    core.publish(Published([(f"db{number}", "1", [("1", 0, [file])]) for number in range(1000)]))
+    core.publish(PublishedTable([(f"db{number}", "1", [("1", 0, [file])]) for number in range(1000)]))
     peer = Peer(core)
     for number in range(1000):
         assert peer.ask("get", f"db{number}", b"k") == [None, [b"v", "1"]]
@@ -298,7 +298,7 @@ def test_many_databases_are_found(tmp_path: Path) -> None:
 def test_contradictory_tables_are_refused(databases: list[object], message: str) -> None:
     """A table that contradicts itself is a defect, and is said when it is made."""
     with pytest.raises(ValueError, match=message):
-        Published(databases)
+        PublishedTable(databases)
 
 
 def test_a_database_without_an_active_version(tmp_path: Path) -> None:
@@ -316,3 +316,63 @@ def test_compressed_files(tmp_path: Path) -> None:
     peer = peer_on((BuiltVersion("db", "1", [SortedFile(path)]), True))
     keys = [b"%06d" % (number * 7919 % 3100) for number in range(2000)]
     assert peer.ask("get_many", "db", keys) == [None, [[records.get(key) for key in keys], "1"]]
+
+
+# As Python sees it ------------------------------------------------------------------------------------------------
+
+
+def database(*names: str, active: str | None) -> Published:
+    """`db` with these versions."""
+    return publish((BuiltVersion("db", name, [None]), name == active) for name in names)
+
+
+def test_versions_in_order_of_their_bytes() -> None:
+    """As strings, so 10 stands before 9."""
+    published = database("9", "10", "a", "Z", active="9")
+    assert [version.name for version in published.databases["db"].versions] == ["10", "9", "Z", "a"]
+
+
+@pytest.mark.parametrize(
+    ("version", "min_version", "chosen"),
+    [(None, None, "2"), ("3", None, "3"), (None, "1", "2"), (None, "2", "2"), (None, "25", "3"), ("3", "2", "3")],
+)
+def test_the_version_that_answers(version: str | None, min_version: str | None, chosen: str) -> None:
+    """The active one if that will do, else the oldest that will."""
+    assert database("1", "2", "3", "4", active="2").databases["db"].choose(version, min_version).name == chosen
+
+
+def test_versions_that_are_not_there() -> None:
+    """Each refusal says what was asked and what is held."""
+    held = database("1", "2", active="2").databases["db"]
+    with pytest.raises(UnknownVersion, match="db has no version 5 here") as unknown:
+        held.choose("5", None)
+    assert unknown.value.details == {"database": "db", "version": "5", "held": ["1", "2"], "active": "2"}
+    with pytest.raises(UnknownVersion, match="version 1 is older than min_version 2"):
+        held.choose("1", "2")
+    with pytest.raises(NotReady, match="no version as new as 3"):
+        held.choose(None, "3")
+    with pytest.raises(NotReady, match="no version ready"):
+        database("1", active=None).databases["db"].choose(None, None)
+    assert database("1", active=None).databases["db"].choose(None, "0").name == "1"
+
+
+def test_partitions_that_are_not_here(tmp_path: Path) -> None:
+    """A key whose partition is elsewhere says which; a key that no partition can hold has no file."""
+    version = make_version(tmp_path, "db", "1", {b"k": b"v"}, 3)
+    held = publish([(version, True)]).databases["db"].versions[0]
+    file = held.file_of(b"k")
+    assert file is not None
+    assert file.get(b"k") == b"v"
+    missing = publish([(BuiltVersion("db", "1", [None, None]), True)]).databases["db"].versions[0]
+    with pytest.raises(NotServed, match=r"partition [01] of db 1 is not on this node"):
+        missing.file_of(b"k")
+    text = publish([(BuiltVersion("db", "1", version.files, "string"), True)]).databases["db"].versions[0]
+    assert text.file_of(b"\xff") is None
+
+
+def test_later_changes_of_the_library_do_not_show() -> None:
+    """One `Published` is one moment: the library empties its lists when it closes a version."""
+    version = BuiltVersion("db", "1", [None])
+    held = publish([(version, True)]).databases["db"].versions[0]
+    version.files.clear()
+    assert held.files == (None,)

@@ -16,7 +16,8 @@ import trio.testing
 
 from gossipkv.environment.trio_world import RealSockets
 from gossipkv.node import pump
-from gossipkv.node._serving import Loop, Refused
+from gossipkv.node._requests import Refused
+from gossipkv.node._serving import Loop
 from gossipkv.node.methods import Waiting
 from gossipkv.node.pump import Pump
 from gossipkv.wire import rpc
@@ -82,7 +83,7 @@ class Running:
         listener.settimeout(0)
         self.address = listener.getsockname()
         self.core = make_core(**limits)
-        self.core.publish(one_database(directory, {b"k": b"v"}).publish())
+        self.core.publish(one_database(directory, {b"k": b"v"}).table())
         self.answers = MadeUpAnswers()
         self.pump = Pump(self.core, Loop(self.core, listener, polls=False), RealSockets(), self.answers)
         self.clients: list[trio.SocketStream] = []

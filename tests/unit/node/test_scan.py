@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest, NotServed
+from gossipkv.node.published import PublishedVersion, publish
 from gossipkv.node.scan import Bounds, decode_cursor, encode_cursor, page
-from gossipkv.node.served import ServedVersion, serve
 from tests.unit.node.driven import BuiltVersion, make_version
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ RECORDS = {key: b"value of " + key for key in KEYS}
 
 
 @pytest.fixture(scope="module")
-def version(tmp_path_factory: pytest.TempPathFactory) -> ServedVersion:
+def version(tmp_path_factory: pytest.TempPathFactory) -> PublishedVersion:
     """RECORDS in five partitions."""
     return of(tmp_path_factory.mktemp("scan"), 5)
 
 
-def of(directory: Path, partitions: int) -> ServedVersion:
+def of(directory: Path, partitions: int) -> PublishedVersion:
     """RECORDS in so many partitions."""
-    return serve([(make_version(directory, "db", "v1", RECORDS, partitions), True)]).databases["db"].versions[0]
+    return publish([(make_version(directory, "db", "v1", RECORDS, partitions), True)]).databases["db"].versions[0]
 
 
 def expected(bounds: Bounds) -> list[tuple[bytes, bytes]]:
@@ -44,7 +44,7 @@ def expected(bounds: Bounds) -> list[tuple[bytes, bytes]]:
     return found[::-1] if bounds.reverse else found
 
 
-def pages(version: ServedVersion, bounds: Bounds, limit: int, page_bytes: int) -> list[list[tuple[bytes, bytes]]]:
+def pages(version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int) -> list[list[tuple[bytes, bytes]]]:
     """Page after page, through the cursor."""
     found = []
     while True:
@@ -63,7 +63,7 @@ KEY = st.none() | st.sampled_from(KEYS) | st.sampled_from([b"a", b"a1", b"b", b"
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bounds=st.builds(Bounds, KEY, KEY, KEY, st.booleans()), limit=st.integers(1, 70), page_bytes=st.integers(1, 500))
-def test_pages_join_to_the_whole(version: ServedVersion, bounds: Bounds, limit: int, page_bytes: int) -> None:
+def test_pages_join_to_the_whole(version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int) -> None:
     """Whatever the bounds and the page, the pages together are the sorted list's answer: no key twice, none lost."""
     found = pages(version, bounds, limit, page_bytes)
     assert list(itertools.chain(*found)) == expected(bounds)
@@ -79,7 +79,7 @@ def test_one_partition_needs_no_merge(tmp_path: Path) -> None:
     assert page(of(tmp_path, 1), everything, 1000, 1 << 20, 1 << 20) == (records, None)
 
 
-def test_the_last_page_has_no_cursor(version: ServedVersion) -> None:
+def test_the_last_page_has_no_cursor(version: PublishedVersion) -> None:
     """Exactly as many records as the limit: the end is known, nobody asks once more for nothing."""
     everything = Bounds(None, None, None, reverse=False)
     records, cursor = page(version, everything, len(RECORDS), 1 << 20, 1 << 20)
@@ -92,7 +92,7 @@ def test_the_last_page_has_no_cursor(version: ServedVersion) -> None:
 
 def test_missing_partitions() -> None:
     """A scan needs every partition."""
-    (held,) = serve([(BuiltVersion("db", "1", [None]), True)]).databases["db"].versions
+    (held,) = publish([(BuiltVersion("db", "1", [None]), True)]).databases["db"].versions
     with pytest.raises(NotServed):
         page(held, Bounds(None, None, None, reverse=False), 1, 1, 1)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError
 from gossipkv.node.arguments import Arguments
+from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
-from gossipkv.node.served import serve
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gossipkv.node._connection import Core
-    from gossipkv.node.served import Served
+    from gossipkv.node._requests import Core
+    from gossipkv.node.published import Published
     from gossipkv.wire.rpc import Value
 
 FEW = {b"": b"", b"\xff\xff": b"high", **{b"key%02d" % number: b"v" * number for number in range(60)}}
@@ -40,10 +40,10 @@ GET = rpc.request(1, "get", ["db", b"key00007"])
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Served:
+def few(tmp_path_factory: pytest.TempPathFactory) -> Published:
     """Three versions of little; the second is the active one."""
     directory = tmp_path_factory.mktemp("few")
-    return serve([
+    return publish([
         (make_version(directory, "db", "v1", {b"old": b"one"}), False),
         (make_version(directory, "db", "v2", FEW, 5), True),
         (make_version(directory, "db", "v3", {}, 2), False),
@@ -51,16 +51,16 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Served:
+def many(tmp_path_factory: pytest.TempPathFactory) -> Published:
     """MANY in so many partitions that a scan of all takes several slices."""
     directory = tmp_path_factory.mktemp("many")
-    return serve([(make_version(directory, "db", "v1", MANY, PARTITIONS), True)])
+    return publish([(make_version(directory, "db", "v1", MANY, PARTITIONS), True)])
 
 
-def core_of(served: Served, **limits: int) -> Core:
+def core_of(published: Published, **limits: int) -> Core:
     """A core that serves it, with room for all answers."""
     core = make_core(**{"max_queued": 1 << 24, "scan_limit": 1_000_000, **limits})
-    core.publish(served.publish())
+    core.publish(published.table())
     return core
 
 
@@ -99,7 +99,9 @@ def run(core: Core, *peers: Peer) -> int:
 # The answers ------------------------------------------------------------------------------------------------------
 
 NAMES = st.sampled_from(["v1", "v2", "v3", "v0", "", "v1é", "x" * 300])
-KEYS = st.sampled_from([*FEW, b"k", b"key", b"key1", b"key3", b"l", b"\xff", b"\xff\xff\xff", b"key05\0"])
+KEYS = st.sampled_from([
+    *FEW, b"k", b"key", b"key1", b"key3", b"l", b"\xff", b"\xff\xff\xff", b"key05\0", b"key05\xff\xff", b"\xfe\xff\xff"
+])  # fmt: skip
 TEXT_KEYS = st.sampled_from(["key1", "k", ""])
 CURSORS = st.builds(scan.cursor, NAMES, KEYS)
 ODD = st.sampled_from([None, 0, -1, 1.5, True, [], {}, b"\xff", "é", 2**64 - 1])
@@ -125,7 +127,7 @@ SPOILT = st.dictionaries(
 )
 
 
-def python_answer(served: Served, params: bytes, *, max_frame: int) -> bytes | None:
+def python_answer(published: Published, params: bytes, *, max_frame: int) -> bytes | None:
     """What the Python method says; None: an error."""
     reads = Reads(
         MadeUpLibrary(),
@@ -135,7 +137,7 @@ def python_answer(served: Served, params: bytes, *, max_frame: int) -> bytes | N
         max_frame=max_frame,
         scan_limit=50,
     )
-    reads.served = served
+    reads.published = published
     try:
         return rpc.response(1, reads.scan(Arguments(b"scan", params)))
     except GossipKVError:
@@ -144,7 +146,7 @@ def python_answer(served: Served, params: bytes, *, max_frame: int) -> bytes | N
 
 @given(options=OPTIONS, spoilt=SPOILT | st.just({}), max_frame=st.sampled_from([1 << 20, 3000]))
 def test_answers_are_those_of_python(
-    few: Served, options: dict[str, Value], spoilt: dict[str, Value], max_frame: int
+    few: Published, options: dict[str, Value], spoilt: dict[str, Value], max_frame: int
 ) -> None:
     """Byte for byte; and what Python has an error for, and only that, is handed off as it came."""
     core = core_of(few, scan_limit=50, max_frame=max_frame)
@@ -161,7 +163,7 @@ def test_answers_are_those_of_python(
 
 
 @given(options=OPTIONS.filter(lambda options: not {"cursor", "version", "min_version"} & options.keys()))
-def test_answers_are_those_of_the_oracle(few: Served, options: dict[str, Value]) -> None:
+def test_answers_are_those_of_the_oracle(few: Published, options: dict[str, Value]) -> None:
     """Byte for byte; text means its bytes."""
     peer = Peer(core_of(few, scan_limit=50))
     ask(peer, options)
@@ -169,7 +171,7 @@ def test_answers_are_those_of_the_oracle(few: Served, options: dict[str, Value])
     assert peer.received == answer(FEW, bounds, version="v2", scan_limit=50)
 
 
-def test_what_is_no_scan(few: Served) -> None:
+def test_what_is_no_scan(few: Published) -> None:
     """Wrong parameters, another database, too many of them: Python has the error; no options are all of it."""
     peer = Peer(core_of(few))
     for params in ([], [1], ["nowhere"], ["db", 1], ["db", None], ["db", {}, {}], [["db"]]):
@@ -181,24 +183,24 @@ def test_what_is_no_scan(few: Served) -> None:
 def test_a_missing_partition_is_handed_off(tmp_path: Path) -> None:
     """A scan needs every one."""
     file = make_file(tmp_path, {b"a": b"b"})
-    peer = Peer(core_of(serve([(BuiltVersion("db", "v1", [file, None]), True)])))
+    peer = Peer(core_of(publish([(BuiltVersion("db", "v1", [file, None]), True)])))
     assert peer.hands_off("scan", "db")
 
 
 def test_an_answer_that_fits_into_no_frame(tmp_path: Path) -> None:
     """The first record is given whatever its size, unless its frame or its value is over the limit."""
-    served = serve([(make_version(tmp_path, "db", "v1", {b"a": b"x" * 3000, b"b": b"y"}), True)])
-    assert Peer(core_of(served, max_frame=4000)).ask("scan", "db")[0] is None
-    error, result = Peer(core_of(served, max_frame=2000)).ask("scan", "db")
+    published = publish([(make_version(tmp_path, "db", "v1", {b"a": b"x" * 3000, b"b": b"y"}), True)])
+    assert Peer(core_of(published, max_frame=4000)).ask("scan", "db")[0] is None
+    error, result = Peer(core_of(published, max_frame=2000)).ask("scan", "db")
     assert error[0] == "TOO_LARGE"
     assert (error[2]["limit"], result) == (2000, None)
     assert error[2]["size"] > 3000
-    assert Peer(core_of(served, max_value=2999)).hands_off("scan", "db")
+    assert Peer(core_of(published, max_value=2999)).hands_off("scan", "db")
 
 
-def test_requests_are_counted(few: Served) -> None:
+def test_requests_are_counted(few: Published) -> None:
     """One for each answer, by name when a version or a cursor names it; records and searches as they were made."""
-    table = few.publish()
+    table = few.table()
     core = make_core()
     core.publish(table)
     peer = Peer(core)
@@ -226,13 +228,13 @@ def make_compressed(directory: Path, *, reverse: bool) -> tuple[list[SortedFile 
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_whole_database_page_by_page(tmp_path: Path, many: Served, reverse: bool) -> None:
+def test_a_whole_database_page_by_page(tmp_path: Path, many: Published, reverse: bool) -> None:
     """Forward and backward, plain and compressed: the pages join to the sorted records."""
     files, others = make_compressed(tmp_path, reverse=reverse)
-    compressed = serve([(BuiltVersion("db", "v1", files), True)])
+    compressed = publish([(BuiltVersion("db", "v1", files), True)])
     expected = sorted(MANY.items(), reverse=reverse)
-    for served, times in ((many, 1), (compressed, 20)):
-        core = core_of(served, max_frame=200_000)
+    for published, times in ((many, 1), (compressed, 20)):
+        core = core_of(published, max_frame=200_000)
         peer = Peer(core)
         found: list[tuple[bytes, bytes]] = []
         options: dict[str, Value] = {"reverse": reverse}
@@ -257,7 +259,7 @@ def test_a_whole_database_page_by_page(tmp_path: Path, many: Served, reverse: bo
 # Slices and turns -------------------------------------------------------------------------------------------------
 
 
-def test_others_are_answered_between_slices(many: Served) -> None:
+def test_others_are_answered_between_slices(many: Published) -> None:
     """A long scan is made in slices of bounded work, and a get of another connection is answered between any two."""
     core = core_of(many)
     scanner, getter = Peer(core), Peer(core)
@@ -281,7 +283,7 @@ def test_others_are_answered_between_slices(many: Served) -> None:
     assert core.counters()["in_flight"] == core.counters()["held_bytes"] == 0
 
 
-def test_requests_of_one_receive_share_a_slice(few: Served) -> None:
+def test_requests_of_one_receive_share_a_slice(few: Published) -> None:
     """However many scans come at once, no more than a slice is made before others have their turn."""
     core = core_of(few)
     peer = Peer(core)
@@ -294,7 +296,7 @@ def test_requests_of_one_receive_share_a_slice(few: Served) -> None:
     assert [msgid for _, msgid, _, _ in peer.answers()] == list(range(60))
 
 
-def test_scanners_take_turns(many: Served) -> None:
+def test_scanners_take_turns(many: Published) -> None:
     """Three that ask for the same end within one turn of each other."""
     core = core_of(many)
     peers = [Peer(core) for _ in range(3)]
@@ -314,7 +316,7 @@ def test_scanners_take_turns(many: Served) -> None:
     assert [peer.received for peer in peers] == [answer(MANY, EVERYTHING)] * 3
 
 
-def test_one_that_asks_for_much_waits_behind_others(many: Served) -> None:
+def test_one_that_asks_for_much_waits_behind_others(many: Published) -> None:
     """Twenty long scans of one connection are made one after another; another's only one is not behind them."""
     core = core_of(many)
     greedy, modest = Peer(core), Peer(core)
@@ -332,7 +334,7 @@ def test_one_that_asks_for_much_waits_behind_others(many: Served) -> None:
     assert core.counters()["scans"] == 21
 
 
-def test_only_some_scans_run(many: Served) -> None:
+def test_only_some_scans_run(many: Published) -> None:
     """Of a hundred connections 32 scans run; the others hold their request only, and begin in the order they asked."""
     core = core_of(many)
     peers = [Peer(core) for _ in range(100)]
@@ -357,7 +359,7 @@ def test_only_some_scans_run(many: Served) -> None:
 # What happens to a connection amid a scan ---------------------------------------------------------------------------
 
 
-def test_an_id_of_a_scan_under_way(many: Served) -> None:
+def test_an_id_of_a_scan_under_way(many: Published) -> None:
     """It is in flight until the answer, then it is free."""
     core = core_of(many)
     peer = Peer(core)
@@ -372,7 +374,7 @@ def test_an_id_of_a_scan_under_way(many: Served) -> None:
     assert peer.ask("ping", msgid=5) == [None, "pong"]
 
 
-def test_scans_under_way_count_as_in_flight(many: Served) -> None:
+def test_scans_under_way_count_as_in_flight(many: Published) -> None:
     """At `max_in_flight` the connection is not read; the next answer lets it go on."""
     core = core_of(many, max_in_flight=2)
     peer = Peer(core)
@@ -386,7 +388,7 @@ def test_scans_under_way_count_as_in_flight(many: Served) -> None:
     assert core.counters()["paused_for_hand_offs"] == 1
 
 
-def test_too_much_in_flight_in_all(many: Served, few: Served) -> None:
+def test_too_much_in_flight_in_all(many: Published, few: Published) -> None:
     """What would have to wait is refused; what ends in its first slice is answered, as gets are."""
     core = core_of(many, max_in_flight_total=1)
     peer, other = Peer(core), Peer(core)
@@ -403,7 +405,7 @@ def test_too_much_in_flight_in_all(many: Served, few: Served) -> None:
     assert peer.received == answer(FEW, {}, 2, version="v2")
 
 
-def test_a_connection_that_ends_amid_a_scan(many: Served) -> None:
+def test_a_connection_that_ends_amid_a_scan(many: Published) -> None:
     """Its scans are dropped, those that wait too; another's goes on."""
     core = core_of(many)
     gone, other = Peer(core), Peer(core)
@@ -420,7 +422,7 @@ def test_a_connection_that_ends_amid_a_scan(many: Served) -> None:
     assert not other.driver.has_work
 
 
-def test_a_core_that_ends_amid_scans(many: Served) -> None:
+def test_a_core_that_ends_amid_scans(many: Published) -> None:
     """Nothing is left behind, and nothing is touched that is gone."""
     core = core_of(many)
     peers = [Peer(core) for _ in range(40)]
@@ -430,7 +432,7 @@ def test_a_core_that_ends_amid_scans(many: Served) -> None:
     del core, peer, peers
 
 
-def test_a_drain_waits_for_scans(many: Served) -> None:
+def test_a_drain_waits_for_scans(many: Published) -> None:
     """After the end of input the connection stays until the scan is answered and taken."""
     core = core_of(many, idle_timeout_ms=50)
     peer = Peer(core)
@@ -447,7 +449,7 @@ def test_a_drain_waits_for_scans(many: Served) -> None:
     assert peer.driver.should_close(peer.handle)
 
 
-def test_a_peer_that_does_not_read_is_not_answered(many: Served) -> None:
+def test_a_peer_that_does_not_read_is_not_answered(many: Published) -> None:
     """Its second scan is not begun until it has read the first; others' are, meanwhile."""
     core = core_of(many, max_queued=1000)
     silent, other = Peer(core), Peer(core)
@@ -465,7 +467,7 @@ def test_a_peer_that_does_not_read_is_not_answered(many: Served) -> None:
     assert silent.received == answer(MANY, EVERYTHING, 1) + answer(MANY, EVERYTHING, 2)
 
 
-def test_a_parked_connection_may_end(many: Served) -> None:
+def test_a_parked_connection_may_end(many: Published) -> None:
     """It holds nothing afterwards."""
     core = core_of(many, max_queued=1000)
     silent, other = Peer(core), Peer(core)
@@ -477,7 +479,7 @@ def test_a_parked_connection_may_end(many: Served) -> None:
     assert not other.driver.has_work
 
 
-def test_memory_of_scans_is_bounded(many: Served) -> None:
+def test_memory_of_scans_is_bounded(many: Published) -> None:
     """Over `max_held` the connection whose scan would hold more is closed, and others are served."""
     core = core_of(many, max_held=100_000)
     peer, other = Peer(core), Peer(core)
@@ -499,12 +501,12 @@ def test_a_scan_keeps_its_version_through_a_swap(tmp_path: Path) -> None:
     """What has begun goes on in the old table, whose files stay pinned until the last such scan has ended."""
     old = make_version(tmp_path, "db", "v1", MANY, PARTITIONS)
     new = make_version(tmp_path, "db", "v2", {b"new": b"one"})
-    core = core_of(serve([(old, True)]))
+    core = core_of(publish([(old, True)]))
     first, second = Peer(core), Peer(core)
     ask(first, EVERYTHING, 1)
     ask(first, EVERYTHING, 2)  # It waits behind, and begins in what is served then.
     ask(second, EVERYTHING)
-    table = serve([(new, True)]).publish()
+    table = publish([(new, True)]).table()
     core.publish(table)
     second.driver.close(second.handle)
     for file in old.files:
@@ -523,23 +525,23 @@ def test_a_scan_keeps_its_version_through_a_swap(tmp_path: Path) -> None:
 def test_a_scan_is_counted_where_requests_are_counted_then(tmp_path: Path) -> None:
     """It began in an older table; its version is still held by the one that is served when it ends."""
     held = make_version(tmp_path, "db", "v1", MANY, PARTITIONS)
-    core = core_of(serve([(held, True)]))
+    core = core_of(publish([(held, True)]))
     peer = Peer(core)
     ask(peer, {**EVERYTHING, "version": "v1"})
-    table = serve([(held, True)]).publish()
+    table = publish([(held, True)]).table()
     core.publish(table)
     run(core, peer)
     assert table.requests() == {("db", "v1"): (1, 1, 0, 0)}
 
 
-def test_a_version_that_is_gone_when_its_turn_comes(many: Served, tmp_path: Path) -> None:
+def test_a_version_that_is_gone_when_its_turn_comes(many: Published, tmp_path: Path) -> None:
     """A scan that waits has no version yet: it is handed off, and Python says that there is none."""
     core = core_of(many)
     peer = Peer(core)
     ask(peer, EVERYTHING, 1)
     params = ["db", {"version": "v1", "limit": 3}]
     assert peer.send(rpc.request(2, "scan", params)) == []
-    core.publish(serve([(make_version(tmp_path, "db", "v2", FEW), True)]).publish())
+    core.publish(publish([(make_version(tmp_path, "db", "v2", FEW), True)]).table())
     hand_offs = []
     while peer.driver.has_work:
         hand_offs += peer.driver.run(1)
@@ -559,8 +561,8 @@ def test_damage_amid_a_scan(tmp_path: Path) -> None:
     with pytest.raises(Corrupt):
         list(broken.scan())
     version.files[150] = broken
-    served = serve([(version, True)])
-    core = core_of(served)
+    published = publish([(version, True)])
+    core = core_of(published)
     peer, other = Peer(core), Peer(core)
     ask(peer, EVERYTHING, 7)
     hand_offs = []
@@ -578,7 +580,7 @@ def test_damage_amid_a_scan(tmp_path: Path) -> None:
         max_frame=MAX_FRAME,
         scan_limit=1_000_000,
     )
-    reads.served = served
+    reads.published = published
     with pytest.raises(Corrupt, match=r"broken\.gkv"):
         reads.scan(Arguments(b"scan", params))
     assert [(database, name) for database, name, _ in library.reported] == [("db", "v1")]

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 import trio
 
-from gossipkv.node.served import serve
+from gossipkv.node.published import publish
 from gossipkv.wire import rpc
 from tests.oracle import scan
 from tests.unit.node.driven import make_version, one_database
@@ -42,7 +42,7 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> BuiltVersion:
 def served(tmp_path: Path, version: BuiltVersion) -> Iterator[Served]:
     """A loop that serves them."""
     served = Served(tmp_path, scan_limit=100_000)
-    served.core.publish(serve([(version, True)]).publish())
+    served.core.publish(publish([(version, True)]).table())
     yield served
     served.loop.close()
     for client in served.clients:
@@ -52,7 +52,7 @@ def served(tmp_path: Path, version: BuiltVersion) -> Iterator[Served]:
 def under_way(served: Served) -> socket.socket:
     """A client whose scan is not answered yet; rounds of no time do one slice each."""
     client = served.connect()
-    served.until(lambda: served.loop.connections == len(served.clients))
+    served.until(lambda: served.loop.connection_count == len(served.clients))
     client.sendall(REQUEST)
     while served.core.counters()["in_flight"] == 0:
         served.step(0)
@@ -101,7 +101,7 @@ def test_a_reset_amid_a_scan(served: Served) -> None:
     client = under_way(served)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
-    served.until(lambda: served.loop.connections == 0)
+    served.until(lambda: served.loop.connection_count == 0)
     assert served.core.counters()["in_flight"] == served.core.counters()["held_bytes"] == 0
     assert not served.loop.has_work
 
@@ -110,9 +110,9 @@ def test_a_loop_that_is_closed_amid_a_scan(tmp_path: Path) -> None:
     """The files of a table that is served no longer are let go of, as no scan reads from it any more."""
     version = make_version(tmp_path, "db", "v1", RECORDS, 200)
     served = Served(tmp_path, scan_limit=100_000)
-    served.core.publish(serve([(version, True)]).publish())
+    served.core.publish(publish([(version, True)]).table())
     client = under_way(served)
-    served.core.publish(one_database(tmp_path, {b"k": b"v"}).publish())
+    served.core.publish(one_database(tmp_path, {b"k": b"v"}).table())
     served.step(0)
     assert version.files[0] is not None
     with pytest.raises(BufferError):
@@ -127,7 +127,7 @@ def test_a_loop_that_is_closed_amid_a_scan(tmp_path: Path) -> None:
 async def test_scans_under_trio(tmp_path: Path, version: BuiltVersion) -> None:
     """Several scans and a get at once; then the pump drains while one is under way."""
     async with serving(tmp_path, scan_limit=100_000) as running:
-        running.core.publish(serve([(version, True)]).publish())
+        running.core.publish(publish([(version, True)]).table())
         clients = [await running.connect() for _ in range(4)]
         for client in clients[1:]:
             await client.send_all(REQUEST)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgpack
 import pytest
 
-from gossipkv.node._serving import Loop, Pending
+from gossipkv.node._serving import Loop
 from gossipkv.node.node import polls
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from gossipkv.node._requests import Pending
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} | {b"big": b"x" * 500_000}
@@ -50,7 +51,7 @@ class Served:
         self, directory: Path, family: socket.AddressFamily = socket.AF_INET, *, polls: bool = False, **limits: int
     ) -> None:
         self.core = make_core(**{"max_in_flight": 1000, **limits})
-        self.core.publish(one_database(directory, RECORDS, partitions=3).publish())
+        self.core.publish(one_database(directory, RECORDS, partitions=3).table())
         listener = socket.socket(family)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -83,6 +84,7 @@ class Served:
     def step(self, serve_us: int = 1000) -> None:
         """One round; what it hands off is kept, to be answered by hand."""
         self.hand_offs += self.loop.round(Asked, serve_us, 1000)
+        assert self.core.broken_invariants() == []
 
     def reply(self, pending: Pending, result: Value) -> None:
         """Answer what was handed off, with the next round."""
@@ -202,7 +204,7 @@ def test_no_python_call_per_request(served: Served) -> None:
     expected = len(rpc.response(1, [RECORDS[b"key007"], "v1"])) * 10_000
     client.settimeout(PATIENCE_S)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    served.until(lambda: served.loop.connections == 1)
+    served.until(lambda: served.loop.connection_count == 1)
     client.sendall(request * 2_000)
     events = 0
 
@@ -278,7 +280,7 @@ def test_half_close(served: Served) -> None:
     assert served.receive(client, 3 * len(PONG)) == PONG * 3
     served.reply(served.hand_offs[0], "late")
     assert served.ends(client) == rpc.response(2, "late")
-    assert served.loop.connections == 0
+    assert served.loop.connection_count == 0
     assert served.counters("closed_by_peer") == 1
 
 
@@ -289,7 +291,7 @@ def test_a_reset_is_noticed(served: Served) -> None:
     served.until(lambda: len(served.hand_offs) == 1)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
-    served.until(lambda: served.loop.connections == 1)
+    served.until(lambda: served.loop.connection_count == 1)
     assert served.counters("closed_reset") == 1
     served.reply(served.hand_offs[0], None)
     assert served.counters("replies_dropped") == 1
@@ -309,9 +311,9 @@ def test_garbage_is_answered_and_ended(served: Served) -> None:
     assert pong == [1, 1, None, "pong"]
     assert refused[1:3] == [5, refused[2]]
     assert refused[2][0] == "BAD_REQUEST"
-    assert served.loop.connections == 2
+    assert served.loop.connection_count == 2
     client.close()
-    served.until(lambda: served.loop.connections == 1)
+    served.until(lambda: served.loop.connection_count == 1)
     other.sendall(PING)
     assert served.receive(other, len(PONG)) == PONG
 
@@ -321,12 +323,12 @@ def test_lingering_ends_by_itself(served: Served) -> None:
     client = served.connect()
     client.sendall(b"\xc1")
     assert served.ends(client) == b""
-    assert served.loop.connections == 1
+    assert served.loop.connection_count == 1
     deadline = time.monotonic() + PATIENCE_S
-    while served.loop.connections and time.monotonic() < deadline:
+    while served.loop.connection_count and time.monotonic() < deadline:
         time.sleep(0.05)
         served.loop.expire()
-    assert served.loop.connections == 0
+    assert served.loop.connection_count == 0
     assert served.counters("closed_bad_frame") == 1
 
 
@@ -364,14 +366,14 @@ def test_bursts_of_newcomers(tmp_path: Path) -> None:
         client.sendall(PING)
     for client in clients:
         assert served.receive(client, len(PONG)) == PONG
-    assert served.loop.connections == 300
+    assert served.loop.connection_count == 300
     served.close()
 
 
 def test_descriptors_run_out(served: Served) -> None:
     """Accepting pauses without spinning, those who are here are served, and newcomers are when there is room again."""
     early = served.connect()
-    served.until(lambda: served.loop.connections == 1)
+    served.until(lambda: served.loop.connection_count == 1)
     late = served.connect()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)
@@ -396,7 +398,7 @@ def test_descriptors_run_out(served: Served) -> None:
 def test_drain_answers_what_was_asked(served: Served) -> None:
     """Requests on their way when draining begins are answered, hand-offs too; newcomers are refused; then all end."""
     asking, idle = served.connect(), served.connect()
-    served.until(lambda: served.loop.connections == 2)
+    served.until(lambda: served.loop.connection_count == 2)
     asking.sendall(PING * 10 + rpc.request(2, "info", []))
     served.loop.drain()
     assert served.counters("gets") + served.counters("pings") == 10
@@ -410,7 +412,7 @@ def test_drain_answers_what_was_asked(served: Served) -> None:
     assert served.ends(idle) == b""
     asking.close()
     idle.close()
-    served.until(lambda: served.loop.connections == 0)
+    served.until(lambda: served.loop.connection_count == 0)
     assert served.counters("closed_drained") == 2
 
 
@@ -428,7 +430,7 @@ def test_drain_of_half_sent_frames(served: Served) -> None:
     assert [answer[1] for answer in unpacker] == list(range(8))
     half.close()
     held.close()
-    served.until(lambda: served.loop.connections == 0)
+    served.until(lambda: served.loop.connection_count == 0)
     assert served.counters("closed_drained") == 2
 
 
@@ -454,7 +456,7 @@ def test_the_descriptor_tells_of_work(served: Served) -> None:
     assert not readable()
     client = served.connect()
     assert readable()
-    served.until(lambda: served.loop.connections == 1)
+    served.until(lambda: served.loop.connection_count == 1)
     assert not readable()
     client.sendall(PING)
     served.until(lambda: served.counters("pings") == 1)
@@ -476,7 +478,7 @@ def test_connections_of_one_address_beyond_the_limit(tmp_path: Path) -> None:
         client.sendall(PING)
         assert served.receive(client, len(PONG)) == PONG
     greedy[0].close()
-    served.until(lambda: served.loop.connections == 2)
+    served.until(lambda: served.loop.connection_count == 2)
     late = served.connect()
     late.sendall(PING)
     assert served.receive(late, len(PONG)) == PONG

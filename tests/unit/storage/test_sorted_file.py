@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gossipkv.storage import sorted_file
 from gossipkv.storage.checksum import crc32c
-from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.storage.sorted_file import SortedFile, prefix_end
 from tests.oracle import sorted_file as oracle
 from tests.unit.storage.records import COMPRESSIONS, KEYS, RECORDS, built, edge_cases, many, misses
 
@@ -32,6 +32,38 @@ QUESTIONS = st.fixed_dictionaries(
         "limit": st.one_of(st.none(), st.integers(0, 5)),
     }
 )
+
+
+@pytest.mark.parametrize(
+    ("prefix", "end"),
+    [
+        (b"", None),
+        (b"a", b"b"),
+        (b"a\x7f", b"a\x80"),
+        (b"a\xfe", b"a\xff"),
+        (b"a\xff", b"b"),
+        (b"a\xff\xff", b"b"),
+        (b"\0\xff\xff\xff", b"\1"),
+        (b"a\xff\xff\0", b"a\xff\xff\1"),
+        (b"\xff", None),
+        (b"\xff\xff", None),
+    ],
+)
+def test_the_end_of_a_prefix(prefix: bytes, end: bytes | None) -> None:
+    """The least key above all that begin so: the last byte that is not ff is one more, and what follows it goes."""
+    assert prefix_end(prefix) == end
+
+
+def test_prefixes_that_end_in_ff() -> None:
+    """They give the keys that begin so, and not those behind the shorter prefix."""
+    keys = [b"", b"a", b"a\xfe", b"a\xff", b"a\xff\xff", b"a\xff\xff\xff", b"b", b"b\0", b"\xff\xff\1"]
+    records = [(key, b"value") for key in keys]
+    file = SortedFile(built(records))
+    for prefix in [key + count * b"\xff" for key in keys for count in range(4)]:
+        for reverse in (False, True):
+            assert list(file.scan(prefix=prefix, reverse=reverse)) == oracle.select(
+                records, prefix=prefix, reverse=reverse
+            )
 
 
 def written(records: Sequence[Record], compression: str, metadata: bytes = b"") -> bytes:
@@ -310,4 +342,4 @@ def test_wrong_questions() -> None:
 def test_suffix() -> None:
     """The names that builders and documents agree on."""
     assert sorted_file.SUFFIX == ".gkv"
-    assert sorted_file.__all__ == ["DEFAULT_CACHE_BYTES", "SUFFIX", "Scan", "SortedFile"]
+    assert sorted_file.__all__ == ["DEFAULT_CACHE_BYTES", "SUFFIX", "Scan", "SortedFile", "prefix_end"]

@@ -1,8 +1,8 @@
 """What the node serves at this moment, for Python and for the serving loop alike.
 
-One `Served` is one moment: made from the library whenever that changes, never changed afterwards.  The loop's
-`Published` is made from the same, so a request is judged alike on both sides, and the rule that chooses a version
-stands twice, here and in `_published.pyx`, held together by tests.
+One `Published` is one moment: made from the library whenever that changes, never changed afterwards.  The loop reads
+the same from its `PublishedTable`, so a request is judged alike on both sides.  The rule that chooses a version stands
+here, where the errors are, and in `_published.pxd`, where there are none; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.errors import NotReady, NotServed, UnknownVersion
 from gossipkv.keyspace import partitioner
-from gossipkv.node._published import Published
+from gossipkv.node._published import PublishedTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ class Dataset(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class ServedVersion:
+class PublishedVersion:
     """One version; `files[p]` is partition p, or None when it is not here."""
 
     database: str
@@ -77,14 +77,14 @@ class ServedVersion:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ServedDatabase:
+class PublishedDatabase:
     """One database; its versions in ascending order."""
 
     name: str
-    active: ServedVersion | None
-    versions: tuple[ServedVersion, ...]
+    active: PublishedVersion | None
+    versions: tuple[PublishedVersion, ...]
 
-    def choose(self, version: str | None, min_version: str | None) -> ServedVersion:
+    def choose(self, version: str | None, min_version: str | None) -> PublishedVersion:
         """The version that answers a request with these options.
 
         Raises:
@@ -125,14 +125,14 @@ def _older(version: str, other: str) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Served:
+class Published:
     """All databases that have a version here."""
 
-    databases: Mapping[str, ServedDatabase] = field(default_factory=dict)
+    databases: Mapping[str, PublishedDatabase] = field(default_factory=dict)
 
-    def publish(self) -> Published:
+    def table(self) -> PublishedTable:
         """The same for the serving loop; it pins the files."""
-        return Published(
+        return PublishedTable(
             (
                 name,
                 None if database.active is None else database.active.name,
@@ -142,18 +142,18 @@ class Served:
         )
 
 
-def serve(held: Iterable[tuple[Dataset, bool]]) -> Served:
-    """What is served when these versions are held; the flag marks the active one of its database."""
-    versions: dict[str, list[ServedVersion]] = {}
-    active: dict[str, ServedVersion] = {}
+def publish(held: Iterable[tuple[Dataset, bool]]) -> Published:
+    """What is published when these versions are held; the flag marks the active one of its database."""
+    versions: dict[str, list[PublishedVersion]] = {}
+    active: dict[str, PublishedVersion] = {}
     for dataset, is_active in held:
-        version = ServedVersion(dataset.database, dataset.name, dataset.function, tuple(dataset.files))
+        version = PublishedVersion(dataset.database, dataset.name, dataset.function, tuple(dataset.files))
         versions.setdefault(dataset.database, []).append(version)
         if is_active:
             active[dataset.database] = version
-    return Served(
+    return Published(
         {
-            name: ServedDatabase(
+            name: PublishedDatabase(
                 name, active.get(name), tuple(sorted(found, key=lambda version: version.name.encode()))
             )
             for name, found in versions.items()

@@ -1,6 +1,20 @@
 from typing import Self, final
 
-from gossipkv.node._published import Published
+from gossipkv.node._published import PublishedTable
+
+@final
+class Refused:
+    error: bytes
+    def __new__(cls, error: bytes) -> Self: ...
+
+@final
+class Pending:
+    handle: int
+    msgid: int
+    received_ns: int
+    method: bytes
+    waiting: object
+    def __new__(cls, handle: int, msgid: int, received_ns: int, method: bytes, waiting: object) -> Self: ...
 
 @final
 class Core:
@@ -23,6 +37,7 @@ class Core:
         idle_timeout_ms: int,
         scan_limit: int,
     ) -> Self: ...
-    def publish(self, published: Published) -> None: ...
+    def publish(self, published: PublishedTable) -> None: ...
+    def broken_invariants(self) -> list[str]: ...
     def latency(self) -> dict[str, dict[str, float]]: ...
     def counters(self) -> dict[str, int]: ...

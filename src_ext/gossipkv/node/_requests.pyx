@@ -1,0 +1,609 @@
+"""Requests: what the bytes of a connection ask, and what becomes of it.  No sockets, no clock, no Trio.
+
+Bytes and the time in, bytes and hand-offs out; who is connected stands in `_connections.pyx`.
+
+What becomes of a frame::
+
+    not whole, or no room for an answer ──> held in the connection's input, looked at again later
+    no frame, no message ─────────────────> refused, and the connection ends
+    plain get ──> gathered with others ──┐
+    plain get_many, ping ────────────────┼─────────────────────────────────────────────> answered
+    plain scan ──────────────────────────┴──> a slice at once, further ones by turns ──> answered
+    anything else ──> handed off ──> the backlog, the connections in turn ──> Python ──> answered, now or later
+
+The invariants:
+
+* A message is looked at only after the scanner has bounded all of it.
+* Each request is answered once, or its connection ends; one that is not answered at once has its id in flight.
+* What Python may be asked in one step is bounded in number and bytes, and so is what one connection reads in its turn.
+
+Two drive it, through the same C functions: `_serving.pyx` from epoll, `_driver.pyx` from Python by hand, for tests
+and simulations.
+
+Thread rule: one thread owns a core.  The loop drops the GIL while it is inside, so nothing here touches a Python
+object in a `nogil` function but the published table, which only that thread replaces, between steps.
+"""
+
+cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
+from gossipkv.node._backlog cimport ASKED, Request, request_bytes
+from gossipkv.node._connections cimport CHECKED, Connection, Connections, check, has_room
+from gossipkv.node._counters cimport (
+    BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE,
+    DUPLICATE_IDS, GET_MANYS, GETS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS,
+    PAUSED_FOR_OUTPUT, PINGS, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE, counters_by_name, frame_fault,
+)
+from gossipkv.node._id_set cimport ids_contain
+from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable
+from gossipkv.node._refusals cimport (
+    refuse_answer, refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_size,
+)
+from gossipkv.node._scans cimport (
+    UNDER_WAY, Job, Scanner, release_unread, scans_ask, scans_counters, scans_done, scans_drop, scans_new_step,
+    scans_park, scans_run, scans_turn,
+)
+from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
+from gossipkv.wire._frames cimport (
+    FRAME_COMPLETE, FRAME_DEPTH, FRAME_PARTIAL, FRAME_TOO_LARGE, frame_begin, frame_scan,
+)
+from gossipkv.wire._message cimport (
+    BAD_REQUEST, ENVELOPE_BYTES, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Blob, Cursor, Envelope, blob_is,
+    put, put_answer, put_bytes, put_response, put_text, read_envelope, unsigned_size,
+)
+
+cdef enum:
+    # Answers of one connection in one go; then they are sent, and others have their turn.
+    BURST_BYTES = 256 * 1024
+    # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
+    HAND_OFFS_PER_STEP = 1024
+    HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
+    # Keys that one connection reads in one go: about half a millisecond.
+    KEYS_PER_TURN = 4096
+    # Elements of a request that Python decodes: 1 ms of decoding, and no method takes more but `get_many`.
+    HAND_OFF_ELEMENTS = 1024
+    # Parameters of requests that wait for their turn; beyond, further ones are refused.
+    MAX_WAITING_BYTES = 16 * 1024 * 1024
+    # Parameters of requests whose peers do not read; beyond, a connection is closed rather than parked.
+    MAX_PARKED_BYTES = 16 * 1024 * 1024
+
+# What runs for each message stands outside the class: there the compiler puts it into its caller.
+
+
+cdef inline bint may_process(Core core, const Connection* connection) noexcept nogil:
+    """Whether there is room for the consequences of one more message, now."""
+    return (
+        not connection.broken
+        and not connection.doomed
+        and has_room(core.connections, connection)
+        and buffer_size(core.out) < BURST_BYTES
+        and core.hand_off_count < HAND_OFFS_PER_STEP
+        and core.hand_off_bytes < HAND_OFF_BYTES_PER_STEP
+        and core.counts[KEYS_READ] < core.turn_ends_at_key
+    )
+
+
+cdef inline bint gather(Core core, const uint8_t* message, const Envelope* request) noexcept nogil:
+    """Whether this is a plain get, to be answered with others; its bucket is on its way then."""
+    cdef Gathered* entry = &core.gathered.entries[core.gathered.count]
+    if not blob_is(&request.method, b"get", 3) or not core.published.begin_get(
+        request.params, &core.read_limits, &entry.lookup
+    ):
+        return False
+    entry.message = message
+    entry.request = request[0]
+    core.gathered.count += 1
+    return True
+
+
+cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
+    """`pong`, when it is asked without parameters."""
+    if request.params.at[0] != 0x90:
+        return HAND_OFF
+    if buffer_reserve(core.out, 3 * HEAD_BYTES) < 0:
+        return OUT_OF_MEMORY
+    put_answer(core.out, request.msgid)
+    put_text(core.out, b"pong")
+    core.counts[PINGS] += 1
+    return ANSWERED
+
+
+@cython.final
+cdef class Refused:
+    """What Python answers when it refuses: the error, `[code, message, details]`, as MessagePack."""
+
+    def __cinit__(self, bytes error not None):
+        self.error = error
+
+
+@cython.final
+cdef class Pending:
+    """A request whose answer takes time: what it asked, and what Python gave instead of an answer."""
+
+    def __cinit__(self, uint64_t handle, uint32_t msgid, int64_t received_ns, bytes method not None, waiting):
+        self.handle = handle
+        self.msgid = msgid
+        self.received_ns = received_ns
+        self.method = method
+        self.waiting = waiting
+
+
+@cython.final
+@cython.no_gc_clear  # Scans that are under way hold their table until the end.
+cdef class Core:
+    """All connections of a node, and what they ask."""
+
+    def __cinit__(
+        self,
+        *,
+        Py_ssize_t max_frame,
+        int max_depth,
+        Py_ssize_t max_elements,
+        Py_ssize_t max_key,
+        Py_ssize_t max_value,
+        int max_in_flight,
+        int max_in_flight_total,
+        Py_ssize_t max_queued,
+        Py_ssize_t max_held,
+        int max_connections,
+        int max_connections_per_address,
+        int64_t frame_timeout_ms,
+        int64_t output_timeout_ms,
+        int64_t idle_timeout_ms,
+        Py_ssize_t scan_limit,
+    ):
+        if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
+            max_in_flight, max_in_flight_total, max_connections, scan_limit
+        ) < 1:
+            raise ValueError("every limit of a core must be positive")
+        if max_depth > FRAME_DEPTH:
+            raise ValueError(f"the scanner has room for {FRAME_DEPTH} levels, not {max_depth}")
+        self.thread = <long>PyThread_get_thread_ident()
+        self.connections = Connections(
+            max_in_flight=max_in_flight,
+            max_queued=max_queued,
+            max_held=max_held,
+            max_connections=max_connections,
+            max_connections_per_address=max_connections_per_address,
+            frame_timeout_ms=frame_timeout_ms,
+            output_timeout_ms=output_timeout_ms,
+            idle_timeout_ms=idle_timeout_ms,
+        )
+        self.out = &self.connections.out
+        self.counts = self.connections.counts
+        self.published = PublishedTable(())
+        self.retired = []
+        self.frame_limits.max_size = max_frame
+        self.frame_limits.max_depth = max_depth
+        self.frame_limits.max_elements = max_elements
+        self.read_limits.max_frame = max_frame
+        self.read_limits.max_key = max_key
+        self.read_limits.max_value = max_value
+        self.connections.scans.limits = self.read_limits
+        self.connections.scans.scan_limit = scan_limit
+        self.max_in_flight_total = max_in_flight_total
+        self.answered = LatencyHistogram()
+        self.handed_off = LatencyHistogram()
+        self.begin_step()
+
+    def __dealloc__(self):
+        if self.connections is not None:
+            self.connections.drop_scans()
+
+    cdef int check_thread(self) except -1:
+        """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
+        if <long>PyThread_get_thread_ident() != self.thread:
+            raise RuntimeError("a core belongs to the thread that made it")
+        return 0
+
+    cdef void begin_step(self) noexcept nogil:
+        """Python may be asked anew."""
+        self.hand_off_count = 0
+        self.hand_off_bytes = 0
+        scans_new_step(&self.connections.scans)
+
+    cdef int release_retired(self) except -1:
+        """Let go of the tables that are served no longer, but for those that a scan still reads from."""
+        if self.retired:
+            self.retired = release_unread(self.retired)
+        return 0
+
+    # What has arrived -------------------------------------------------------------------------------------------
+
+    cdef void receive(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """Bytes arrived.  Requires: `wants_read`, and `out` is empty.  Answers are in `out` afterwards."""
+        cdef Py_ssize_t consumed
+        if CHECKED:
+            check(self.connections, connection, self.connections.wants_read(connection), b"who is held is not read")
+        self.counts[BYTES_RECEIVED] += <uint64_t>size
+        connection.active_ms = self.connections.now_ms
+        connection.received_ns = self.connections.now_ns
+        if buffer_size(&connection.input) > 0:
+            if self.connections.hold_input(connection, data, size) == 0:
+                self.resume(connection)
+            return
+        consumed = self.consume(connection, data, size)
+        if consumed < size and not connection.broken and not connection.doomed and self.connections.hold_input(
+            connection, data + consumed, size - consumed
+        ) < 0:
+            return
+        self.note_rest(connection, consumed)
+
+    cdef void resume(self, Connection* connection) noexcept nogil:
+        """Look at the input that is kept.  Answers are in `out` afterwards."""
+        cdef Buffer* kept = &connection.input
+        cdef Py_ssize_t consumed = self.consume(connection, kept.data + kept.start, buffer_size(kept))
+        self.connections.drop_input(connection, buffer_size(kept) if connection.broken else consumed)
+        self.note_rest(connection, consumed)
+
+    cdef Py_ssize_t consume(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """Take message after message; how many bytes they were.
+
+        Plain gets are gathered, so that their cache misses overlap, and answered before anything else is.  Those for
+        whose answers there is no room are as if they had not been looked at.
+        """
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t length
+        cdef int result
+        cdef int kind
+        cdef Envelope envelope
+        check(self.connections, connection, buffer_size(self.out) == 0, b"`out` is empty when a turn begins")
+        check(self.connections, connection, self.gathered.count == 0, b"no get is left behind by a turn")
+        check(self.connections, connection, self.fresh_answers == 0, b"answers are counted in the turn that gave them")
+        self.turn_ends_at_key = self.counts[KEYS_READ] + KEYS_PER_TURN
+        connection.held = False
+        while at < size:
+            if not may_process(self, connection):
+                connection.held = not connection.broken
+                break
+            result = frame_scan(&connection.scan, data + at, size - at, &self.frame_limits)
+            if result == FRAME_COMPLETE:
+                length = connection.scan.position
+                self.elements = connection.scan.elements
+                kind = read_envelope(data + at, length, &envelope)
+                if (
+                    kind == IS_REQUEST
+                    and not ids_contain(&connection.in_flight, envelope.msgid)
+                    and gather(self, data + at, &envelope)
+                ):
+                    frame_begin(&connection.scan)
+                    at += length
+                    if self.gathered.count == GATHERED_MOST and not self.answer_gathered(connection, data, &at):
+                        break
+                    continue
+            if self.gathered.count > 0:  # They come first, and may leave no room for this one.
+                frame_begin(&connection.scan)
+                if not self.answer_gathered(connection, data, &at):
+                    break
+                continue
+            if result == FRAME_PARTIAL:
+                break
+            if result != FRAME_COMPLETE:
+                self.refuse_frame(connection, data + at, size - at, result)
+                break
+            frame_begin(&connection.scan)
+            self.take_message(connection, kind, &envelope)
+            at += length
+        self.answer_gathered(connection, data, &at)
+        return at
+
+    cdef void note_rest(self, Connection* connection, Py_ssize_t consumed) noexcept nogil:
+        """After `consume`: since when a frame is half-sent, and whether the rest may be looked at soon."""
+        if connection.held or connection.broken or buffer_size(&connection.input) == 0:
+            connection.partial_ms = 0
+        elif consumed > 0 or connection.partial_ms == 0:
+            connection.partial_ms = self.connections.now_ms
+        if connection.held:
+            if connection.in_flight.count >= self.connections.max_in_flight:
+                self.counts[PAUSED_FOR_HAND_OFFS] += 1
+            elif buffer_size(&connection.output) + buffer_size(self.out) >= self.connections.max_queued:
+                self.counts[PAUSED_FOR_OUTPUT] += 1
+
+    cdef void refuse_frame(
+        self, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
+    ) noexcept nogil:
+        """The stream has no boundary left: answer under the id if the frame shows one, and end."""
+        cdef Envelope envelope
+        cdef int kind = read_envelope(data, min(size, connection.scan.position), &envelope)
+        connection.broken = True
+        self.connections.finish(connection, CLOSED_BAD_FRAME)
+        self.counts[frame_fault(result)] += 1
+        if kind != IS_REQUEST and kind != BAD_REQUEST:
+            return
+        if result == FRAME_TOO_LARGE:
+            refuse_size(self.out, envelope.msgid, self.frame_limits.max_size)
+        else:
+            refuse_bounds(self.out, envelope.msgid)
+
+    # What it asks -----------------------------------------------------------------------------------------------
+
+    cdef bint answer_gathered(self, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil:
+        """Answer the gets that were gathered; False when there is room for some only: `at` is then where to go on."""
+        cdef Gathered* entry
+        cdef int count = self.gathered.count
+        cdef int outcome
+        cdef int i
+        self.gathered.count = 0
+        self.elements = 0  # Those of the message behind them do not count.
+        # All records are fetched, then all values; the buckets were asked for when the gets were gathered.
+        for i in range(count):
+            self.published.fetch_record(&self.gathered.entries[i].lookup)
+        for i in range(count):
+            self.published.fetch_value(&self.gathered.entries[i].lookup)
+        for i in range(count):
+            entry = &self.gathered.entries[i]
+            if i > 0 and not may_process(self, connection):
+                at[0] = entry.message - data
+                frame_begin(&connection.scan)
+                connection.held = True
+                return False
+            outcome = self.published.end_get(
+                &entry.lookup, entry.request.msgid, &self.read_limits, self.out
+            )
+            if outcome > 0:
+                self.counts[GETS] += 1
+                self.counts[KEYS_READ] += 1
+            self.conclude(connection, &entry.request, outcome)
+        return True
+
+    cdef void take_message(self, Connection* connection, int kind, const Envelope* envelope) noexcept nogil:
+        """One whole frame."""
+        if kind == IS_REQUEST:
+            self.take_request(connection, envelope)
+        elif kind == IS_NOTIFICATION:
+            self.counts[NOTIFICATIONS_IGNORED] += 1
+        elif kind == BAD_REQUEST:
+            self.counts[BAD_REQUESTS] += 1
+            self.fresh_answers += 1
+            if refuse_message(self.out, envelope.msgid) < 0:
+                self.connections.doom(connection, CLOSED_MEMORY)
+        else:
+            connection.broken = True
+            self.connections.finish(connection, CLOSED_UNASKED_RESPONSE if kind == IS_RESPONSE else CLOSED_BAD_MESSAGE)
+
+    cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil:
+        """Answer it here if it is plain, else hand it off."""
+        cdef int outcome = HAND_OFF
+        cdef Py_ssize_t written = buffer_size(self.out)
+        cdef uint32_t in_flight = connection.in_flight.count
+        if ids_contain(&connection.in_flight, request.msgid):
+            pass  # Refused below, as two gathered gets of one id are.
+        elif blob_is(&request.method, b"get_many", 8):
+            outcome = self.published.get_many(
+                request.msgid, request.params, &self.read_limits, self.out,
+                &self.counts[KEYS_READ],
+            )
+            self.counts[GET_MANYS] += outcome > 0
+        elif blob_is(&request.method, b"scan", 4):
+            outcome = scans_ask(
+                &self.connections.scans, &connection.scanner, self.published, request, connection.received_ns,
+                self.connections.in_flight_count < self.max_in_flight_total, self.out,
+            )
+        elif blob_is(&request.method, b"ping", 4):
+            outcome = answer_ping(self, request)
+        self.conclude(connection, request, outcome)
+        check(
+            self.connections, connection,
+            connection.doomed or (buffer_size(self.out) > written) != (connection.in_flight.count > in_flight),
+            b"a request is answered at once or in flight, and not both",
+        )
+
+    cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil:
+        """What is left to do for a request."""
+        if outcome == HAND_OFF:
+            outcome = self.may_hand_off(connection, request)
+        self.fresh_answers += 0 < outcome < UNDER_WAY
+        if outcome == HAND_OFF:
+            self.hand_off(connection, request)
+        elif outcome == REFUSED_SIZE:
+            self.counts[REPLIES_TOO_LARGE] += 1
+        elif outcome == UNDER_WAY and self.connections.make_room(connection, 0):
+            self.connections.add_in_flight(connection, request.msgid)
+        elif outcome == OUT_OF_MEMORY or outcome == UNDER_WAY:
+            self.connections.doom(connection, CLOSED_MEMORY)
+
+    cdef void count_answered(self, const Connection* connection) noexcept nogil:
+        """The answers that were in `out` have been given to the socket, now."""
+        if self.fresh_answers > 0:
+            histogram_record(
+                &self.answered.histogram,
+                <uint64_t>(self.connections.now_ns - connection.received_ns),
+                self.fresh_answers,
+            )
+            self.fresh_answers = 0
+
+    # What Python answers ----------------------------------------------------------------------------------------
+
+    cdef int may_hand_off(self, const Connection* connection, const Envelope* request) noexcept nogil:
+        """`HAND_OFF` if Python may see it; if not, it is answered, and nobody else is held up by it."""
+        cdef int written
+        if ids_contain(&connection.in_flight, request.msgid):
+            self.counts[DUPLICATE_IDS] += 1
+            written = refuse_id(self.out, request.msgid)
+        elif self.elements > HAND_OFF_ELEMENTS and not blob_is(&request.method, b"get_many", 8):
+            self.counts[BAD_REQUESTS] += 1
+            written = refuse_elements(self.out, request.msgid, HAND_OFF_ELEMENTS, self.elements)
+        elif self.connections.in_flight_count >= self.max_in_flight_total:
+            self.counts[OVERLOADED] += 1
+            written = refuse_load(self.out, request.msgid, self.max_in_flight_total)
+        elif self.connections.backlog.size_bytes >= MAX_WAITING_BYTES:
+            self.counts[OVERLOADED] += 1
+            written = refuse_load(self.out, request.msgid, MAX_WAITING_BYTES)
+        else:
+            return HAND_OFF
+        return ANSWERED if written == 0 else OUT_OF_MEMORY
+
+    cdef void hand_off(self, Connection* connection, const Envelope* request) noexcept nogil:
+        """Copy what Python needs; the receive buffer is used again, and a frame that was held is dropped."""
+        cdef Py_ssize_t size = request.params.end - request.params.at
+        cdef Request* waiting = NULL
+        if (
+            self.connections.make_room(connection, request.method.size + size - buffer_size(&connection.input))
+            and self.connections.add_in_flight(connection, request.msgid)
+        ):
+            waiting = self.connections.backlog.put(
+                connection.handle, request.msgid, ASKED, connection.received_ns, request.method.size, size
+            )
+        if waiting == NULL:
+            self.connections.doom(connection, CLOSED_MEMORY)
+            return
+        memcpy(request_bytes(waiting), request.method.data, request.method.size)
+        memcpy(request_bytes(waiting) + request.method.size, request.params.at, size)
+        self.hand_off_count += 1
+        self.hand_off_bytes += request.method.size + size
+        self.counts[HANDED_OFF] += 1
+
+    cdef Request* next_request(self) noexcept nogil:
+        """The next request that may be answered, to be freed; NULL: none.  Those of a peer that does not read wait."""
+        cdef Connection* connection
+        cdef uint64_t handle
+        while not self.connections.backlog.is_empty():
+            handle = self.connections.backlog.next_turn()
+            connection = self.connections.find(handle)
+            if connection == NULL or connection.doomed:
+                self.connections.backlog.forget_queue(handle)
+            elif buffer_size(&connection.output) < self.connections.max_queued:
+                return self.connections.backlog.pop()
+            else:
+                self.connections.backlog.park_queue(handle)
+                connection.shut = True
+                self.limit_parked(connection)
+        return NULL
+
+    cdef void limit_parked(self, Connection* connection) noexcept nogil:
+        """After more was parked: a connection for which that is too much is closed with the next flush."""
+        if self.connections.backlog.parked_bytes > MAX_PARKED_BYTES:
+            self.connections.backlog.forget_queue(connection.handle)
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.connections.flush_later(connection)
+
+    cdef Connection* claim(self, uint64_t handle, uint32_t msgid) noexcept nogil:
+        """The connection that awaits this answer, from now on no more; NULL: none does."""
+        cdef Connection* connection = self.connections.find(handle)
+        if connection == NULL or not self.connections.remove_in_flight(connection, msgid):
+            self.counts[REPLIES_DROPPED] += 1
+            return NULL
+        self.counts[REPLIES] += 1
+        connection.active_ms = self.connections.now_ms
+        return connection
+
+    cdef void deliver(self, Connection* connection) noexcept nogil:
+        """Put the answer in `out` behind what waits; it is sent with all others of its connection."""
+        self.connections.hold_output(connection, 0)
+        self.connections.flush_later(connection)
+        self.connections.sent(connection, 0)
+
+    cdef bint respond(
+        self, uint64_t handle, uint32_t msgid, const uint8_t* body, Py_ssize_t size, bint refused
+    ) noexcept nogil:
+        """Answer a hand-off with a result or an error, as MessagePack; False when nobody awaits it any more."""
+        cdef Connection* connection = self.claim(handle, msgid)
+        cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(msgid)
+        if connection == NULL:
+            return False
+        if frame_size > self.frame_limits.max_size:
+            self.counts[REPLIES_TOO_LARGE] += 1
+            if refuse_answer(self.out, msgid, self.frame_limits.max_size, frame_size) < 0:
+                self.connections.doom(connection, CLOSED_MEMORY)
+        elif buffer_reserve(self.out, frame_size) < 0:
+            self.connections.doom(connection, CLOSED_MEMORY)
+        else:
+            put_response(self.out, msgid)
+            if not refused:
+                put(self.out, 0xC0)
+            put_bytes(self.out, body, size)
+            if refused:
+                put(self.out, 0xC0)
+        self.deliver(connection)
+        check(
+            self.connections, connection,
+            buffer_size(&connection.output) < self.connections.max_queued + self.frame_limits.max_size,
+            b"the output is `max_queued` and one answer at most",
+        )
+        return True
+
+    # What is answered in slices ---------------------------------------------------------------------------------
+
+    cdef Connection* run_scans(self, int64_t* work) noexcept nogil:
+        """Go on with scans until the work is done or one has ended: its connection then, or NULL.
+
+        Requires: `out` is empty.  The answer is in `out` afterwards.
+        """
+        cdef Scanner* scanner
+        cdef Connection* connection
+        cdef int outcome
+        while work[0] > 0:
+            scanner = scans_turn(&self.connections.scans)
+            if scanner == NULL:
+                return NULL
+            connection = self.connections.find(scanner.handle)
+            if connection.doomed:
+                scans_drop(&self.connections.scans, scanner)
+                return connection
+            if not scanner.first.begun and buffer_size(&connection.output) >= self.connections.max_queued:
+                scans_park(&self.connections.scans, scanner)
+                continue
+            outcome = scans_run(&self.connections.scans, scanner, self.published, work, self.out)
+            if outcome == UNDER_WAY and self.connections.make_room(connection, 0):
+                continue
+            self.end_scan(connection, outcome if outcome != UNDER_WAY else OUT_OF_MEMORY)
+            return connection
+        return NULL
+
+    cdef void end_scan(self, Connection* connection, int outcome) noexcept nogil:
+        """The connection's first scan has ended: count it, or hand it off."""
+        cdef Job* job = connection.scanner.first
+        cdef Envelope request
+        check(
+            self.connections, connection, ids_contain(&connection.in_flight, job.msgid),
+            b"the id of a scan under way is in flight",
+        )
+        self.connections.remove_in_flight(connection, job.msgid)
+        if outcome == HAND_OFF:
+            request.msgid = job.msgid
+            request.method = Blob(<const uint8_t*>b"scan", 4)
+            request.params = Cursor(job.params.data, job.params.data + job.params.end)
+            self.hand_off(connection, &request)
+        else:
+            histogram_record(&self.answered.histogram, <uint64_t>(self.connections.now_ns - job.received_ns), 1)
+        if outcome == OUT_OF_MEMORY:
+            self.connections.doom(connection, CLOSED_MEMORY)
+        elif outcome == REFUSED_SIZE:
+            self.counts[REPLIES_TOO_LARGE] += 1
+        connection.active_ms = self.connections.now_ms
+        scans_done(&self.connections.scans, &connection.scanner)
+
+    # The way in from Python -------------------------------------------------------------------------------------
+
+    def publish(self, PublishedTable published not None):
+        """Serve this table from the next message on; counting goes on.
+
+        The older table's files are released when the last scan that reads from them has ended.
+        """
+        cdef PublishedTable older = self.published
+        self.check_thread()
+        if published is not older:
+            published.inherit(older)
+            self.published = published
+            self.retired = release_unread([*self.retired, older])
+
+    def broken_invariants(self):
+        """What did not hold since the last time, in words, with the connection; the debug build alone looks."""
+        return self.connections.take_broken()
+
+    def latency(self):
+        """How long answers took, from the receive that brought the request until the answer was given to the socket."""
+        return {"answered": self.answered.to_map(), "handed_off": self.handed_off.to_map()}
+
+    def counters(self):
+        """Every counter, by name, and how much there is of what comes and goes."""
+        result = counters_by_name(self.counts)
+        result["connections"] = self.connections.connection_count
+        result["in_flight"] = self.connections.in_flight_count
+        result["held_bytes"] = self.connections.held_bytes + self.connections.scans.held_bytes
+        result |= scans_counters(&self.connections.scans)
+        result["waiting_bytes"] = self.connections.backlog.size_bytes + self.connections.backlog.parked_bytes
+        return result
