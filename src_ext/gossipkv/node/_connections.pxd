@@ -36,7 +36,7 @@ cdef struct Connection:
     bint doomed  # to be closed at once, unsent answers included
     bint runnable
     bint dirty
-    bint shut  # its hand-offs are parked until the peer has read
+    bint parked  # its hand-offs are parked until the peer has read
     FrameState scan
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet

@@ -6,8 +6,11 @@ A slot stays where it is in memory, and is never given back: there are as many a
 
 The life of a connection::
 
-    OPEN ── end of input, drain, or a broken stream ──> FINISHING ── all answered and sent ──> LINGERING ──> free
-      └────────────── reset, a time-out, memory ──────────┴── and the peer's end has come ────────────────────┘
+    OPEN ── end of input, drain, broken stream ──> FINISHING ── all answered and sent ──> LINGERING ──┐
+     │                                               │   └── the same, and the peer's end was here ───┤
+     └── reset, a time-out, memory ──────────────────┴────────────────────────────────────────────────┴──> free
+
+LINGERING ends with the peer's end, or after a moment.
 
 An idle connection holds its slot and nothing else.  What it can hold beside that:
 
@@ -28,7 +31,7 @@ The invariants:
   `max_held`.  Over that, whoever holds most is closed.
 
 The debug build checks them where they are made and where they are relied upon (`check`).  One that does not hold is a
-defect of ours: it ends the connection that it was seen at, and is told to whoever drives the core, never the node.
+defect of ours: it ends the connection that it was seen at and never the node, and whoever drives the core is told.
 """
 
 cimport cython
@@ -81,7 +84,7 @@ cdef inline bint may_become(State state, State other) noexcept nogil:
 
 @cython.final
 cdef class Connections:
-    """All connections of a node."""
+    """The connections of a node."""
 
     def __cinit__(
         self,
@@ -205,7 +208,7 @@ cdef class Connections:
         )
 
     cdef void become(self, Connection* connection, State state) noexcept nogil:
-        """Its next state."""
+        """Enter the next state of its life."""
         check(
             self, connection, may_become(connection.state, state),
             b"a connection goes from open over finishing to lingering, and from each of them to its end",
@@ -219,9 +222,12 @@ cdef class Connections:
             connection.reason = reason
 
     cdef void linger(self, Connection* connection) noexcept nogil:
-        """Our end was sent: wait for the peer's, for a while.  Requires: `is_finished`."""
-        if CHECKED:
-            check(self, connection, self.is_finished(connection), b"a connection ends when all is answered and sent")
+        """Wait for the peer's end, for a while: ours was sent.  Requires: `is_finished`."""
+        check(
+            self, connection,
+            connection.in_flight.count == 0 and buffer_size(&connection.output) == 0 and not connection.held,
+            b"a connection ends when all is answered and sent",
+        )
         self.become(connection, LINGERING)
         connection.active_ms = self.now_ms
 
@@ -270,7 +276,7 @@ cdef class Connections:
     # Ids in flight ----------------------------------------------------------------------------------------------
 
     cdef bint add_in_flight(self, Connection* connection, uint32_t msgid) noexcept nogil:
-        """The request with this id is answered later; False without memory: the connection is closed then.
+        """Note that the request with this id is answered later; False without memory: the connection is closed then.
 
         Requires: the id is not in flight.
         """
@@ -287,7 +293,7 @@ cdef class Connections:
         return True
 
     cdef bint remove_in_flight(self, Connection* connection, uint32_t msgid) noexcept nogil:
-        """The request with this id is answered now; False when none is in flight."""
+        """Note that the request with this id is answered now; False when none is in flight."""
         if not ids_remove(&connection.in_flight, msgid):
             return False
         self.in_flight_count -= 1
@@ -360,7 +366,7 @@ cdef class Connections:
         return 0
 
     cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil:
-        """The first `size` bytes that were kept have been looked at."""
+        """Forget the first `size` bytes of the input, which have been looked at."""
         if size > 0:
             self.held_bytes -= size
             buffer_drop(&connection.input, size)
@@ -387,7 +393,7 @@ cdef class Connections:
             self.check_sums(connection)
 
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil:
-        """The peer took the first `size` bytes of the output; held input may go on."""
+        """Forget the first `size` bytes of the output, which the peer took; held input may go on."""
         self.held_bytes -= size
         if size > 0:
             buffer_drop(&connection.output, size)
@@ -400,8 +406,8 @@ cdef class Connections:
             self.run_later(connection)
         if buffer_size(&connection.output) < self.max_queued:
             scans_unpark(&self.scans, &connection.scanner)
-            if connection.shut:
-                connection.shut = False
+            if connection.parked:
+                connection.parked = False
                 self.backlog.resume_queue(connection.handle)
 
     # Time -------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from libc.string cimport memcpy
 
 from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
 from gossipkv.node._backlog cimport ASKED, Request, request_bytes
-from gossipkv.node._connections cimport CHECKED, Connection, Connections, check, has_room
+from gossipkv.node._connections cimport OPEN, Connection, Connections, check, has_room
 from gossipkv.node._counters cimport (
     BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE,
     DUPLICATE_IDS, GET_MANYS, GETS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS,
@@ -134,7 +134,7 @@ cdef class Pending:
 @cython.final
 @cython.no_gc_clear  # Scans that are under way hold their table until the end.
 cdef class Core:
-    """All connections of a node, and what they ask."""
+    """The connections of a node, and what they ask."""
 
     def __cinit__(
         self,
@@ -200,7 +200,7 @@ cdef class Core:
         return 0
 
     cdef void begin_step(self) noexcept nogil:
-        """Python may be asked anew."""
+        """Let Python be asked anew."""
         self.hand_off_count = 0
         self.hand_off_bytes = 0
         scans_new_step(&self.connections.scans)
@@ -214,10 +214,12 @@ cdef class Core:
     # What has arrived -------------------------------------------------------------------------------------------
 
     cdef void receive(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        """Bytes arrived.  Requires: `wants_read`, and `out` is empty.  Answers are in `out` afterwards."""
+        """Take bytes that arrived.  Requires: `wants_read`, and `out` is empty.  Answers are in `out` afterwards."""
         cdef Py_ssize_t consumed
-        if CHECKED:
-            check(self.connections, connection, self.connections.wants_read(connection), b"who is held is not read")
+        check(
+            self.connections, connection, connection.state == OPEN and not connection.held and not connection.doomed,
+            b"who is held, or has ended, is not read",
+        )
         self.counts[BYTES_RECEIVED] += <uint64_t>size
         connection.active_ms = self.connections.now_ms
         connection.received_ns = self.connections.now_ns
@@ -291,7 +293,7 @@ cdef class Core:
         return at
 
     cdef void note_rest(self, Connection* connection, Py_ssize_t consumed) noexcept nogil:
-        """After `consume`: since when a frame is half-sent, and whether the rest may be looked at soon."""
+        """Note what `consume` has left: since when a frame is half-sent, and why the rest has to wait."""
         if connection.held or connection.broken or buffer_size(&connection.input) == 0:
             connection.partial_ms = 0
         elif consumed > 0 or connection.partial_ms == 0:
@@ -305,7 +307,7 @@ cdef class Core:
     cdef void refuse_frame(
         self, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
     ) noexcept nogil:
-        """The stream has no boundary left: answer under the id if the frame shows one, and end."""
+        """End a stream that has no boundary left, with an answer under the id if the frame shows one."""
         cdef Envelope envelope
         cdef int kind = read_envelope(data, min(size, connection.scan.position), &envelope)
         connection.broken = True
@@ -350,7 +352,7 @@ cdef class Core:
         return True
 
     cdef void take_message(self, Connection* connection, int kind, const Envelope* envelope) noexcept nogil:
-        """One whole frame."""
+        """Take one whole frame."""
         if kind == IS_REQUEST:
             self.take_request(connection, envelope)
         elif kind == IS_NOTIFICATION:
@@ -392,7 +394,7 @@ cdef class Core:
         )
 
     cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil:
-        """What is left to do for a request."""
+        """Do what its outcome leaves to do for a request."""
         if outcome == HAND_OFF:
             outcome = self.may_hand_off(connection, request)
         self.fresh_answers += 0 < outcome < UNDER_WAY
@@ -406,7 +408,7 @@ cdef class Core:
             self.connections.doom(connection, CLOSED_MEMORY)
 
     cdef void count_answered(self, const Connection* connection) noexcept nogil:
-        """The answers that were in `out` have been given to the socket, now."""
+        """Count the answers that were in `out`: the socket has been given them, now."""
         if self.fresh_answers > 0:
             histogram_record(
                 &self.answered.histogram,
@@ -469,12 +471,12 @@ cdef class Core:
                 return self.connections.backlog.pop()
             else:
                 self.connections.backlog.park_queue(handle)
-                connection.shut = True
+                connection.parked = True
                 self.limit_parked(connection)
         return NULL
 
     cdef void limit_parked(self, Connection* connection) noexcept nogil:
-        """After more was parked: a connection for which that is too much is closed with the next flush."""
+        """Close a connection with the next flush when too much is parked, after more of it was."""
         if self.connections.backlog.parked_bytes > MAX_PARKED_BYTES:
             self.connections.backlog.forget_queue(connection.handle)
             self.connections.doom(connection, CLOSED_MEMORY)
@@ -486,6 +488,10 @@ cdef class Core:
         if connection == NULL or not self.connections.remove_in_flight(connection, msgid):
             self.counts[REPLIES_DROPPED] += 1
             return NULL
+        check(
+            self.connections, connection, not ids_contain(&connection.in_flight, msgid),
+            b"an id is in flight once, so its request is answered once",
+        )
         self.counts[REPLIES] += 1
         connection.active_ms = self.connections.now_ms
         return connection
@@ -554,7 +560,7 @@ cdef class Core:
         return NULL
 
     cdef void end_scan(self, Connection* connection, int outcome) noexcept nogil:
-        """The connection's first scan has ended: count it, or hand it off."""
+        """Count the connection's first scan, which has ended, or hand it off."""
         cdef Job* job = connection.scanner.first
         cdef Envelope request
         check(

@@ -198,7 +198,7 @@ cdef class Loop:
             self.connections.flush_later(connection)
             return
         memcpy(request_bytes(waiting), <const uint8_t*><const char*>body, size)
-        if connection.shut:
+        if connection.parked:
             self.core.limit_parked(connection)
 
     def refuse(self, Pending pending not None, Refused error not None):

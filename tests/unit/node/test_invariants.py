@@ -24,7 +24,7 @@ BREAKS = {
     "held bytes": "`held_bytes` is the sum of all inputs and outputs",
     "ids in flight": "`in_flight_count` is how many ids are in flight",
     "two answers": "an id is in flight once, so its request is answered once",
-    "read while held": "who is held is not read",
+    "read while held": "who is held, or has ended, is not read",
     "state": "a connection goes from open over finishing to lingering",
     "slots": "a slot is free or has a connection",
 }
