@@ -115,6 +115,7 @@ CORES = (
     "gossipkv.gossip.packets",
     "gossipkv.gossip.profile",
     "gossipkv.gossip.tree",
+    "gossipkv.placement.shard_claim",
     "gossipkv.client._session",
     "gossipkv.client._requests",
     "gossipkv.client.backoff",

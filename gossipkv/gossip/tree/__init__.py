@@ -6,5 +6,4 @@ Read in this order:
     tree.py         all branches, and what readers see; index.py and watch.py are how
     hot.py          fresh changes as rumours; chunks.py: a branch in parts of a size
     tombstone_gc.py when tombstones may go
-    claim.py        a shard id that nobody gave out
 """

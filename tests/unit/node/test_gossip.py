@@ -21,8 +21,8 @@ from gossipkv.gossip.packets.key_ring import Key, key, line_of
 from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
-from gossipkv.gossip.tree.claim import Claim
-from gossipkv.node.gossip import LOOK_MS, Gossiping, Place, read_key_ring
+from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, Place, read_key_ring
+from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
 
 if TYPE_CHECKING:
@@ -42,8 +42,14 @@ def core() -> Gossip:
 
 def place_of(core: Gossip, *, configured: str | None = None, remembered: str | None = None, waits: bool) -> Place:
     """Its claim."""
-    claim = Claim(
-        core.tree, uuid=b"u" * 16, address=ADDRESS, configured=configured, remembered=remembered, settle_ms=SETTLE_MS
+    claim = ShardClaim(
+        ClaimsInTree(core.tree),
+        name="a",
+        uuid=b"u" * 16,
+        address=ADDRESS,
+        configured=configured,
+        remembered=remembered,
+        settle_ms=SETTLE_MS,
     )
     return Place(core, claim, waits=waits)
 
