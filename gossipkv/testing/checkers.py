@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.testing.history import Entries, History
     from gossipkv.testing.machine import Machine
+    from gossipkv.testing.network import Host
     from gossipkv.testing.world import World
 
 
@@ -94,7 +95,7 @@ class Checkers:
         self._states.pop(key, None)
         self._watches.pop(key, None)
 
-    def found(self, checker: str, machine: Machine | None, what: str) -> None:
+    def found(self, checker: str, machine: Host | None, what: str) -> None:
         """Write a violation down."""
         if len(self.violations) < MOST_VIOLATIONS:
             name = "-" if machine is None else machine.name

@@ -12,7 +12,7 @@ from gossipkv.testing.world import World
 
 if TYPE_CHECKING:
     from gossipkv.gossip.effects import Effect
-    from gossipkv.testing.machine import Boot
+    from gossipkv.testing.program import Boot
 
 NEVER_MS = 1 << 62
 PERIOD_MS = 1000
