@@ -97,7 +97,6 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.testing.nodes.process": "the simulated clock, threads and signals of a node",
     "gossipkv.testing.nodes.scheduling": "makes Trio deterministic",
     "gossipkv.testing.nodes.sockets": "waits for simulated sockets",
-    "gossipkv.testing.nodes.streams": "waits for a simulated connection",
     "gossipkv.testing.nodes.trace": "reads the virtual time",
     "gossipkv.client.trio_client": "the client for Trio: parks the tasks that ask, owns the nursery",
     "gossipkv.client.trio_link": "one connection of that client: a task that reads and one that sends",

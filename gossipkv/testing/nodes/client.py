@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.errors import TimedOut, Unavailable
+from gossipkv.testing.nodes.network import connect
 from gossipkv.testing.nodes.sockets import SimulatedStream
-from gossipkv.testing.nodes.streams import connect
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import FrameReader
 

@@ -12,14 +12,13 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
-from gossipkv.testing.nodes.streams import connect
+from gossipkv.testing.nodes.network import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import HasFileno
-    from gossipkv.testing.nodes.network import Network
-    from gossipkv.testing.nodes.streams import StreamEnd
+    from gossipkv.testing.nodes.network import Network, StreamEnd
 
 FIRST_EPHEMERAL_PORT: Final = 32_768
 ANY: Final = (str(IPv4Address(0)), "")  # All addresses of the machine.

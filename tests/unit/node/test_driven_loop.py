@@ -11,9 +11,9 @@ import trio
 from gossipkv.address import Address
 from gossipkv.node.driven_loop import DrivenLoop
 from gossipkv.node.pump import Pump
+from gossipkv.testing.nodes.network import WINDOW_BYTES
 from gossipkv.testing.nodes.process import SimulatedClock
 from gossipkv.testing.nodes.sockets import SimulatedSockets
-from gossipkv.testing.nodes.streams import WINDOW_BYTES
 from gossipkv.wire import rpc
 from tests.unit.node.driven import make_core, one_database
 from tests.unit.node.test_pump import LARGE, MadeUpAnswers

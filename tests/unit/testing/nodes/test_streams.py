@@ -8,13 +8,12 @@ import pytest
 import trio
 
 from gossipkv.address import Address
+from gossipkv.testing.nodes.network import WINDOW_BYTES
 from gossipkv.testing.nodes.sockets import SimulatedSockets, SimulatedStream
-from gossipkv.testing.nodes.streams import WINDOW_BYTES
 from tests.unit.testing.nodes.wire import A, B, on_network
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.network import Network
-    from gossipkv.testing.nodes.streams import StreamEnd
+    from gossipkv.testing.nodes.network import Network, StreamEnd
 
 THERE = Address(B, 7070)
 
