@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.testing.world import World
 
 
-class Violation(NamedTuple):
+class BrokenPromise(NamedTuple):
     """A promise that was broken."""
 
     checker: str
@@ -51,7 +51,7 @@ class Checkers:
         self._world = world
         self._history = history
         self._profile = profile
-        self.violations: list[Violation] = []
+        self.violations: list[BrokenPromise] = []
         # What each machine showed, for as long as its process lives and is of one cluster: who goes over to another
         # one begins anew.
         self._ranks: dict[Key, dict[str, Rank]] = {}
@@ -99,7 +99,7 @@ class Checkers:
         """Write a violation down."""
         if len(self.violations) < MOST_VIOLATIONS:
             name = "-" if machine is None else machine.name
-            self.violations.append(Violation(checker, self._world.now_us, name, what))
+            self.violations.append(BrokenPromise(checker, self._world.now_us, name, what))
 
     # Itself
 

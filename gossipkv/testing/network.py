@@ -35,7 +35,7 @@ MTU_BYTES = 1472  # What Ethernet leaves of a frame.
 
 @final
 @dataclass(slots=True)
-class Link:
+class NetworkLink:
     """What may happen on the way from one machine to another; chances are per datagram."""
 
     loss: float = 0.0
@@ -53,7 +53,7 @@ class Link:
     @property
     def is_quiet(self) -> bool:
         """Whether there is a delay and nothing else."""
-        quiet = Link(least_delay_us=self.least_delay_us, delay_spread_us=self.delay_spread_us)
+        quiet = NetworkLink(least_delay_us=self.least_delay_us, delay_spread_us=self.delay_spread_us)
         return self == quiet
 
 
@@ -89,8 +89,8 @@ class Network:
         self.struck = struck
         self.machines: dict[Address, Host] = {}
         self.addresses: list[Address] = []  # By the number that a datagram names its sender with.
-        self.usual = Link()
-        self._links: dict[tuple[int, int], Link] = {}
+        self.usual = NetworkLink()
+        self._links: dict[tuple[int, int], NetworkLink] = {}
         self._quiet = True
         self.trace = 0  # A fold of every datagram and when it arrives: equal runs, equal traces.
         self.sent = 0
@@ -116,12 +116,12 @@ class Network:
 
     # Links
 
-    def link(self, source: Host, target: Host) -> Link:
+    def link(self, source: Host, target: Host) -> NetworkLink:
         """The link of one direction, to be set; call `changed` afterwards."""
         key = source.number, target.number
         if key not in self._links:
             usual = self.usual
-            self._links[key] = Link(*(getattr(usual, name) for name in usual.__slots__))
+            self._links[key] = NetworkLink(*(getattr(usual, name) for name in usual.__slots__))
         return self._links[key]
 
     def changed(self) -> None:
@@ -147,7 +147,7 @@ class Network:
 
     def heal(self) -> None:
         """Every link is as good as new."""
-        self.usual = Link(least_delay_us=self.usual.least_delay_us, delay_spread_us=self.usual.delay_spread_us)
+        self.usual = NetworkLink(least_delay_us=self.usual.least_delay_us, delay_spread_us=self.usual.delay_spread_us)
         self._links.clear()
         self._set()
 
@@ -204,7 +204,7 @@ class Network:
             for _ in range(copies):
                 self._deliver(source, target, link, packet)
 
-    def _deliver(self, source: Host, target: Host, link: Link, packet: bytes) -> None:
+    def _deliver(self, source: Host, target: Host, link: NetworkLink, packet: bytes) -> None:
         at_us = self._scheduler.now_us + self.delay_us(link)
         if self._happens("reorder", link.reorder):
             at_us += int(self._streams["network/reorder"].random() * REORDER_US)
@@ -219,21 +219,21 @@ class Network:
         self.trace = crc32(packet, (self.trace + at_us) & 0xFFFFFFFF)
         heappush(self._events, (at_us, self._number(), target.arrive, packet, source.source))
 
-    def delay_us(self, link: Link) -> int:
+    def delay_us(self, link: NetworkLink) -> int:
         """How long one datagram takes."""
         usual = link.least_delay_us + int(self._delay() * link.delay_spread_us)
         if self._happens("heavy_delay", link.heavy_delay):
             return min(MOST_DELAY_US, usual + int(MS / (1 - self._streams["network/heavy_delay"].random())))
         return usual
 
-    def way(self, source: Host, to: Address) -> tuple[Host, Link] | None:
+    def way(self, source: Host, to: Address) -> tuple[Host, NetworkLink] | None:
         """Who is at an address, and the link there."""
         target = self.machines.get(to)
         if target is None:
             return None
         return target, self._links.get((source.number, target.number), self.usual)
 
-    def is_lost(self, link: Link) -> bool:
+    def is_lost(self, link: NetworkLink) -> bool:
         """Whether one segment of a connection is lost."""
         return self._happens("loss", link.loss)
 

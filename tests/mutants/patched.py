@@ -144,7 +144,9 @@ def broken(aims):
             if aim.endswith(".py"):
                 found = properties(aim)
             elif aim.isdigit():
-                found = {violation.checker: str(violation) for violation in swarm.run(swarm.Plan(int(aim))).violations}
+                found = {
+                    violation.checker: str(violation) for violation in swarm.run(swarm.SwarmPlan(int(aim))).violations
+                }
             else:
                 found = scenarios[aim]()
         except Exception:  # noqa: BLE001  # Whatever it is, it kills nothing.

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from gossipkv.node.gossip import Gossiping
     from gossipkv.settings.config import Config
     from gossipkv.testing.faulty_files import Fault
-    from gossipkv.testing.nodes.network import Network
+    from gossipkv.testing.nodes.network import SimulatedNetwork
 
 
 @final
-class Machine:
+class NodeMachine:
     """A machine that is on; its node is not started yet."""
 
-    def __init__(self, network: Network, config: Config, chance: random.Random, nursery: trio.Nursery) -> None:
+    def __init__(self, network: SimulatedNetwork, config: Config, chance: random.Random, nursery: trio.Nursery) -> None:
         self.config = config  # Of the next life.
         self.name = config.node or str(config.listen)
         self.disk = SimulatedFiles()
@@ -186,5 +186,5 @@ class _Started:
         self.event.set()
 
 
-SPEAKER: Final[ContextVar[Machine | None]] = ContextVar("SPEAKER", default=None)
+SPEAKER: Final[ContextVar[NodeMachine | None]] = ContextVar("SPEAKER", default=None)
 """Whose task this is; None: a client's."""

@@ -1,8 +1,8 @@
 """The wire between the machines of a simulation: one task that delivers, at the times that the links draw.
 
 Machines have addresses (`10.0.0.1`); what may happen from one to another is set as in the heap simulation
-(`gossipkv.testing.network.Link`), for all links or for one direction of one.  Datagrams are lost, late, doubled, out
-of order, damaged.
+(`gossipkv.testing.network.NetworkLink`), for all links or for one direction of one.  Datagrams are lost, late, doubled,
+out of order, damaged.
 
 Connections carry bytes in order, each once, until somebody is gone.  What a sender gives arrives in order, as TCP has
 it: a segment that meets a loss or a cut is sent again after a pause that doubles, and all behind it waits.  A sender
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.testing.network import MOST_DELAY_US, REORDER_US, Link
+from gossipkv.testing.network import MOST_DELAY_US, REORDER_US, NetworkLink
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -68,15 +68,15 @@ class Receiving(Protocol):
 
 
 @final
-class Network:
+class SimulatedNetwork:
     """All machines' wires."""
 
     def __init__(self, streams: Streams, struck: Counter[str], trace: Trace) -> None:
         self._streams = streams
         self.struck = struck
         self.trace = trace
-        self.usual = Link()
-        self._links: dict[tuple[str, str], Link] = {}
+        self.usual = NetworkLink()
+        self._links: dict[tuple[str, str], NetworkLink] = {}
         self.running: set[str] = set()  # The machines that have power.
         self.listening: dict[Address, Listening] = {}
         self.receiving: dict[Address, Receiving] = {}
@@ -87,7 +87,7 @@ class Network:
 
     # Links
 
-    def link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> NetworkLink:
         """The link of one direction, to be set."""
         return self._links.setdefault((source, target), replace(self.usual))
 
@@ -104,7 +104,7 @@ class Network:
 
     def heal(self) -> None:
         """Every link is as good as new."""
-        self.usual = Link()
+        self.usual = NetworkLink()
         self._links.clear()
         self.trace.note("network", "heal")
 
@@ -138,7 +138,7 @@ class Network:
             for _ in range(2 if self._happens("duplicate", link.duplicate) else 1):
                 self._deliver(source, target, link, packet)
 
-    def _deliver(self, source: Address, target: Address, link: Link, packet: bytes) -> None:
+    def _deliver(self, source: Address, target: Address, link: NetworkLink, packet: bytes) -> None:
         delay_s = self.delay_s(link)
         if self._happens("reorder", link.reorder):
             delay_s += self._streams["network/reorder"].random() * REORDER_US * _US
@@ -167,7 +167,7 @@ class Network:
             return None
         return self.delay_s(link)
 
-    def delay_s(self, link: Link) -> float:
+    def delay_s(self, link: NetworkLink) -> float:
         """How long one packet takes on this link."""
         delay_us = link.least_delay_us + int(self._streams["network/delay"].random() * link.delay_spread_us)
         if self._happens("heavy_delay", link.heavy_delay):
@@ -175,7 +175,7 @@ class Network:
             delay_us = min(MOST_DELAY_US, delay_us + tail_us)
         return max(delay_us * _US, link.clogged_until_us * _US - trio.current_time())
 
-    def _link(self, source: str, target: str) -> Link:
+    def _link(self, source: str, target: str) -> NetworkLink:
         return self._links.get((source, target), self.usual)
 
     def _happens(self, name: str, chance: float) -> bool:
@@ -189,7 +189,7 @@ class Network:
 class StreamEnd:
     """One end of a connection.  Whoever has it sets `on_move`, which is called when `receive` or `send` may go on."""
 
-    def __init__(self, network: Network, host: str, name: str) -> None:
+    def __init__(self, network: SimulatedNetwork, host: str, name: str) -> None:
         self._network = network
         self.host = host
         self.name = name
@@ -345,7 +345,7 @@ def _nothing() -> None:
     """Nobody waits."""
 
 
-async def connect(network: Network, host: str, target: Address) -> StreamEnd:
+async def connect(network: SimulatedNetwork, host: str, target: Address) -> StreamEnd:
     """A connection from the machine `host`.
 
     Raises:
@@ -366,7 +366,7 @@ async def connect(network: Network, host: str, target: Address) -> StreamEnd:
         again_s *= 2
 
 
-async def _answered(network: Network, host: str, target: Address, back_s: float) -> StreamEnd:
+async def _answered(network: SimulatedNetwork, host: str, target: Address, back_s: float) -> StreamEnd:
     """What the machine at the other end does with somebody who wants to connect."""
     listener = network.listening.get(target)
     network.trace.note(host, "connect" if listener is not None else "refused", target)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import HasFileno
-    from gossipkv.testing.nodes.network import Network, StreamEnd
+    from gossipkv.testing.nodes.network import SimulatedNetwork, StreamEnd
 
 FIRST_EPHEMERAL_PORT: Final = 32_768
 ANY: Final = (str(IPv4Address(0)), "")  # All addresses of the machine.
@@ -56,7 +56,7 @@ class Readiness:
 class SimulatedSockets:
     """The sockets of one process; when it ends, all of them do."""
 
-    def __init__(self, network: Network, host: str) -> None:
+    def __init__(self, network: SimulatedNetwork, host: str) -> None:
         self.network = network
         self.host = host
         self._descriptors: dict[int, Readiness] = {}

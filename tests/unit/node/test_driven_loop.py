@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gossipkv.testing.nodes.network import Network
+    from gossipkv.testing.nodes.network import SimulatedNetwork
     from gossipkv.testing.nodes.sockets import SimulatedStream
     from gossipkv.wire.rpc import Value
 
@@ -34,7 +34,7 @@ THERE = Address(B, 7070)
 class Running:
     """A pump on one machine, clients on another."""
 
-    def __init__(self, network: Network, directory: Path, **limits: int) -> None:
+    def __init__(self, network: SimulatedNetwork, directory: Path, **limits: int) -> None:
         self.network = network
         self.clients = SimulatedSockets(network, A)
         self.sockets = SimulatedSockets(network, B)
@@ -56,7 +56,7 @@ class Running:
 def serving(directory: Path, check: Callable[[Running], Awaitable[None]], **limits: int) -> None:
     """Runs `check` against a pump."""
 
-    async def with_pump(network: Network) -> None:
+    async def with_pump(network: SimulatedNetwork) -> None:
         running = Running(network, directory, **limits)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.served)
