@@ -28,9 +28,10 @@ from gossipkv.gossip.membership.shared_state import Ground
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Dropped, Envelope, cluster_id_of
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
+from gossipkv.gossip.packets.prefix import NO_CLUSTER, Dropped, cluster_id_of
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 

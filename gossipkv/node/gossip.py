@@ -9,8 +9,9 @@ import trio
 from gossipkv.errors import ConfigError, Unavailable
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope, Seal
+from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import SESSION_BYTES
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent

@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip.packets.envelope import PREFIX_BYTES, SEALED
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES, key
+from gossipkv.gossip.packets.prefix import PREFIX_BYTES, SEALED
 from gossipkv.gossip.shell.key_file import sealing
 from gossipkv.testing.scheduler import SECOND
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.gossip.effects import Ask, Changed, Remember, Send, Stop, Store
-from gossipkv.gossip.packets.envelope import NO_CLUSTER
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.testing.calls import Call
 from gossipkv.testing.clocks import Clocks
 from gossipkv.testing.disk import Disk

@@ -191,7 +191,7 @@ MUTANTS = (
         (
             Edit(
                 f"{GOSSIP}.packets.envelope:Envelope._foreign",
-                "if packet[3:_ID_AT] != self._mark:",
+                "if packet[3:ID_AT] != self._mark:",
                 "if False:",
             ),
         ),

@@ -1,7 +1,7 @@
 """Sealed packets: AES-256-GCM under keys of a ring, and never the same packet twice.
 
     offset size field
-    0      15   as in every packet (`envelope.py`), form 1
+    0      15   as in every packet (`prefix.py`), form 1
     15     4    id of the ring's key
     19     16   session: random, drawn at each start of the sender
     35     8    counter: of this session, from 1
@@ -33,8 +33,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gossipkv.gossip.packets.envelope import PREFIX_BYTES, Dropped
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES
+from gossipkv.gossip.packets.prefix import PREFIX_BYTES, Dropped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,10 @@ from gossipkv.environment import trio_world
 from gossipkv.errors import ConfigError
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.key_ring import Key, key, line_of
 from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
 from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, Place, read_key_ring

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from gossipkv.gossip.effects import Ask, Remember, Send, Store
 from gossipkv.gossip.member import member_id
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import Dropped, Envelope
+from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.prefix import Dropped
 from gossipkv.testing.world import World
 
 if TYPE_CHECKING:

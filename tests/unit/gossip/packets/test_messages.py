@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from gossipkv.address import Address
 from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, MAX_NAME_BYTES, Member, State, member_id
 from gossipkv.gossip.packets import compression, fields, messages
-from gossipkv.gossip.packets.envelope import Dropped, Envelope, Seal
+from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.fields import Malformed, Reader
 from gossipkv.gossip.packets.key_ring import key
+from gossipkv.gossip.packets.prefix import Dropped
 from gossipkv.gossip.packets.sealing import Sealing
 from tests.oracle import packets as oracle
 from tests.unit.gossip.packets import packet_forms as forms
