@@ -276,9 +276,8 @@ MUTANTS = (
         (
             Edit(
                 f"{GOSSIP}.tree.branch:Branch._commit",
-                "step = self._swap(staged.changes.values()) if staged.reset"
-                " else self._overlay(staged.changes.values())",
-                "step = self._overlay(staged.changes.values())",
+                "step = self._swap(changes) if staged.reset else self._overlay(changes)",
+                "step = self._overlay(changes)",
             ),
         ),
         ("withdrawn",),
@@ -288,7 +287,7 @@ MUTANTS = (
         "collected tombstones do not matter",
         (
             Edit(
-                f"{GOSSIP}.tree.chunks:chunks",
+                f"{GOSSIP}.tree.branch:chunks",
                 "reset = since < floor",
                 "reset, floor = False, min(since, floor)",
             ),

@@ -41,7 +41,7 @@ from gossipkv.gossip.packets.messages import (
     Known,
     Want,
 )
-from gossipkv.gossip.tree.branch import Outcome
+from gossipkv.gossip.tree.branch import DeltaOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -155,7 +155,7 @@ class Exchange:
 
     def on_delta(self, delta: Delta, teller: Address | None, *, now_ms: int) -> None:
         """Changes of a branch, as a rumour; the teller's address, if it is a member, is where more can be asked for."""
-        if self._tree.apply(delta) is Outcome.GAP and teller is not None:
+        if self._tree.apply(delta) is DeltaOutcome.GAP and teller is not None:
             self._want(delta.owner, teller, now_ms)
 
     def on_head(self, head: Head, teller: Address | None, *, now_ms: int) -> None:

@@ -11,7 +11,7 @@ MOST_TRIES: Final = 32  # While its head is a rumour it comes in datagrams; over
 
 
 @final
-class Refused:
+class RefusedBranches:
     """The newest state of each owner that was refused, and how much room it lacked."""
 
     __slots__ = ("_heads", "_needs", "_tries")
@@ -38,6 +38,7 @@ class Refused:
         self._needs.pop(owner, None)
         if need_bytes is not None:
             self._needs[owner] = need_bytes
+        assert len(self._needs) <= len(self._heads), owner
 
     def head(self, owner: bytes) -> Head | None:
         """What of this owner's did not fit."""

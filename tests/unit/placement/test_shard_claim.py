@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.tree.branch import Outcome
+from gossipkv.gossip.tree.branch import DeltaOutcome
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.node.gossip import ClaimsInTree
 from gossipkv.placement.shard_claim import ShardClaim, Standing
@@ -302,7 +302,7 @@ def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
         me.node.on_record(member(name), now_ms=0)
         change = messages.Change(1, f"big/{number}", bytes(970))
         delta = messages.Delta(member(name).id, 1, 0, 0, 1, 1, reset=False, changes=(change,))
-        assert me.node.tree.apply(delta) is Outcome.ADVANCED
+        assert me.node.tree.apply(delta) is DeltaOutcome.ADVANCED
     me.step()
     assert (me.claim.shard_id, me.remembered) == (None, None)
     assert me.claim.counters["claim_refused"] == 1
