@@ -97,6 +97,7 @@ class Tree:
         branch.put(path, value)
         if before is None and self.own in self._shown:
             self._index.add(self.own, (path,))
+        assert self.size_bytes <= self.limits.max_tree_bytes, self.size_bytes
         self._own_step(branch, path)
         if cost < 0:
             self._ask_again()
@@ -178,10 +179,11 @@ class Tree:
                 self._dead_bytes += self._branches[id_].held_bytes
             self._tombstone_gc.without(id_, self._branches[self.own])
             self._hot.forget(id_)
-            self._forgive()
+            self._forget_refused()
         elif id_ in self._dead:
-            del self._dead[id_]
             self._dead_bytes -= self._branches[id_].held_bytes
+            del self._dead[id_]
+            self._assert_counted()
             self._refused.forget(id_)  # What was kept of it may have been evicted since.
         moved = self._show(id_)
         if moved or before is None or before.state is not member.state:
@@ -195,14 +197,14 @@ class Tree:
             return
         live = branch.live
         self._hide(id_)
-        self._holds(id_, -branch.held_bytes)
+        self._count_bytes(id_, -branch.held_bytes)
         del self._branches[id_]
         self._members.pop(id_, None)
         self._dead.pop(id_, None)
         self._refused.forget(id_)
         self._tombstone_gc.without(id_, self._branches[self.own])
         self._hot.forget(id_)
-        self._forgive()
+        self._forget_refused()
         self._watches.step(live)
 
     def renew(self, epoch: int) -> None:
@@ -234,8 +236,8 @@ class Tree:
         branch = self._branches.get(owner)
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.reach)
 
-    def claims(self, owner: bytes) -> Head:
-        """Where a branch is for all that others should care: also where it did not fit."""
+    def told_head(self, owner: bytes) -> Head:
+        """Where others are told that a branch is: also where it did not fit."""
         return max(self.head(owner), self._refused.head(owner) or Head(owner, 0, 0))
 
     def deltas(
@@ -285,8 +287,8 @@ class Tree:
     # Tombstones of this node
 
     @property
-    def collecting(self) -> bool:
-        """Whether it is of use to say who has all of this node's branch: its state hash is equal."""
+    def has_tombstones(self) -> bool:
+        """Whether this node's branch has any: then it is of use to say who has all of it, whose state hash is equal."""
         return bool(self._branches[self.own].gone)
 
     def acknowledged(self, id_: bytes) -> None:
@@ -331,14 +333,23 @@ class Tree:
             else:
                 self._show(owner)
             self._watches.step(step.went + step.came + step.altered)
-        self._holds(owner, branch.held_bytes - size)
+        self._count_bytes(owner, branch.held_bytes - size)
+        assert branch.version >= before, (branch.version, before)
+        assert self.size_bytes <= self.limits.max_tree_bytes, self.size_bytes
         return outcome, before
 
-    def _holds(self, owner: bytes, more_bytes: int) -> None:
-        """The branch of another holds so much more than before."""
+    def _count_bytes(self, owner: bytes, more_bytes: int) -> None:
+        """Count that the branch of another holds so much more than before."""
         self._others_bytes += more_bytes
         if owner in self._dead:
             self._dead_bytes += more_bytes
+        self._assert_counted()
+
+    def _assert_counted(self) -> None:
+        """Hold what can be told of the sums at once: they are within each other, and nothing dead holds nothing."""
+        assert 0 <= self._dead_bytes <= self._others_bytes, (self._dead_bytes, self._others_bytes)
+        assert self._dead or not self._dead_bytes, self._dead_bytes
+        assert self._others_bytes == 0 or len(self._branches) > 1, self._others_bytes
 
     def _refuse(self, delta: Delta, need_bytes: int | None) -> None:
         head = Head(delta.owner, delta.epoch, delta.target)
@@ -359,7 +370,7 @@ class Tree:
         """A newer epoch: what was published before is gone at once."""
         self._hide(owner)
         before = self._branches[owner]
-        self._holds(owner, -before.held_bytes)
+        self._count_bytes(owner, -before.held_bytes)
         self._refused.forget(owner)
         self._hot.forget(owner)
         self._branches[owner] = Branch(epoch)
@@ -396,19 +407,22 @@ class Tree:
         if self._dead_bytes == (but_bytes if but in self._dead else 0):
             return False
         for owner in tuple(self._dead):
-            branch = self._branches[owner]
-            size = branch.held_bytes
-            if size and owner != but:
-                live = branch.live
-                branch.evict()
-                self._holds(owner, -size)
-                self.counters["branch_evicted"] += 1
-                self._watches.step(live)
+            if owner != but and self._branches[owner].held_bytes:
+                self._evict(owner)
                 if self.size_bytes + more_bytes <= most:
                     return True
         return False
 
-    def _forgive(self) -> None:
+    def _evict(self, owner: bytes) -> None:
+        """Give up what a dead owner published: it is shown again only at what it was, or later."""
+        branch = self._branches[owner]
+        live = branch.live
+        self._count_bytes(owner, -branch.held_bytes)
+        branch.evict()
+        self.counters["branch_evicted"] += 1
+        self._watches.step(live)
+
+    def _forget_refused(self) -> None:
         """There may be room again for what was refused."""
         for owner in self._refused.all():
             self._refused.forget(owner)

@@ -91,11 +91,11 @@ def test_what_lacked_room_is_asked_for_when_there_is_enough(how: str) -> None:
     made.publish("m/2")
     assert made.apply(delta(ANN, 0, 2, "k/1", "k/2")) is DeltaOutcome.ADVANCED
     assert made.apply(delta(BEN, 0, 2, "k/3", "k/4")) is DeltaOutcome.REFUSED
-    assert made.claims(BEN).version == 2
+    assert made.told_head(BEN).version == 2
     stepped: list[bytes] = []
     made.on_step = stepped.append
     assert made.apply(delta(ANN, 2, 3, "-k/1")) is DeltaOutcome.ADVANCED
-    assert (made.claims(BEN).version, stepped) == (2, [ANN])
+    assert (made.told_head(BEN).version, stepped) == (2, [ANN])
     if how == "ann":
         made.apply(delta(ANN, 0, 5, reset=True))
     elif how == "ann anew":
@@ -106,11 +106,11 @@ def test_what_lacked_room_is_asked_for_when_there_is_enough(how: str) -> None:
         made.publish("m/1")
     else:
         made.withdraw("m/2")
-        assert made.claims(BEN).version == 2
+        assert made.told_head(BEN).version == 2
         made.acknowledged(ANN)
         made.acknowledged(BEN)
     assert BEN in stepped
-    assert made.claims(BEN).version == 0
+    assert made.told_head(BEN).version == 0
     assert made.apply(delta(BEN, 0, 2, "k/3", "k/4")) is DeltaOutcome.ADVANCED
 
 
@@ -120,7 +120,7 @@ def test_what_is_over_another_limit_is_not_asked_for_when_there_is_room() -> Non
     made.publish("m/1", b"x")
     assert made.apply(delta(BEN, 0, 3, "k/1", "k/2", "k/3")) is DeltaOutcome.REFUSED
     made.withdraw("m/1")
-    assert made.claims(BEN).version == 3
+    assert made.told_head(BEN).version == 3
 
 
 def test_a_refused_transfer_lets_go_of_what_it_brought() -> None:
@@ -132,11 +132,11 @@ def test_a_refused_transfer_lets_go_of_what_it_brought() -> None:
     assert made.apply(delta(BEN, 0, 90, *keys, reach=10)) is DeltaOutcome.STAGED
     large = Change(11, "k/x", bytes(LARGE_BYTES - 3))
     assert made.apply(Delta(BEN, 1, 0, 10, 11, 90, reset=False, changes=(large,))) is DeltaOutcome.REFUSED
-    assert (made.size_bytes, made.claims(BEN).version) == (20 * COST, 90)
+    assert (made.size_bytes, made.told_head(BEN).version) == (20 * COST, 90)
     made.apply(delta(ANN, 0, 25, *keys, *others[:5], reset=True))
-    assert (made.size_bytes, made.claims(BEN).version) == (15 * COST, 90)
+    assert (made.size_bytes, made.told_head(BEN).version) == (15 * COST, 90)
     made.apply(delta(ANN, 0, 30, *keys, reset=True))
-    assert (made.size_bytes, made.claims(BEN).version) == (10 * COST, 0)
+    assert (made.size_bytes, made.told_head(BEN).version) == (10 * COST, 0)
 
 
 def test_the_rest_of_what_was_refused_is_no_reason_to_ask_again() -> None:
@@ -145,9 +145,9 @@ def test_the_rest_of_what_was_refused_is_no_reason_to_ask_again() -> None:
     assert made.apply(delta(ANN, 0, 9, "k/1", "k/2", reach=2)) is DeltaOutcome.STAGED
     assert made.apply(delta(ANN, 2, 9, "k/3", reach=3)) is DeltaOutcome.REFUSED
     assert made.apply(delta(ANN, 3, 9, "k/4", reach=4)) is DeltaOutcome.GAP
-    assert made.claims(ANN).version == 9
+    assert made.told_head(ANN).version == 9
     assert made.apply(delta(ANN, 9, 10, "-k/1")) is DeltaOutcome.GAP
-    assert made.claims(ANN).version == 0
+    assert made.told_head(ANN).version == 0
 
 
 def test_the_dead_who_refute_are_asked_for_again() -> None:
@@ -158,7 +158,7 @@ def test_the_dead_who_refute_are_asked_for_again() -> None:
     made.publish("m/1")
     assert made.counters["branch_evicted"] == 1
     made.on_member(member("ben", incarnation=1))
-    assert made.claims(BEN).version == 0
+    assert made.told_head(BEN).version == 0
 
 
 def test_a_part_of_a_datagram_comes_again_in_a_larger_one() -> None:
@@ -166,11 +166,11 @@ def test_a_part_of_a_datagram_comes_again_in_a_larger_one() -> None:
     made = full()
     part = delta(ANN, 2, 4, "-k/1", reach=3)
     assert made.apply(part) is DeltaOutcome.REFUSED
-    assert made.claims(ANN).version == 2
+    assert made.told_head(ANN).version == 2
     assert made.apply(delta(ANN, 2, 4, "-k/1", "-k/2")) is DeltaOutcome.ADVANCED
     for _ in range(100):  # But not for ever.
         made.apply(delta(ANN, 4, 6, "k/1", reach=5))
-    assert made.claims(ANN).version == 6
+    assert made.told_head(ANN).version == 6
 
 
 def test_a_branch_refused_in_the_middle_is_transferred_once() -> None:
@@ -183,7 +183,7 @@ def test_a_branch_refused_in_the_middle_is_transferred_once() -> None:
     bytes_asked = sum(map(sum, link.asked))
     for _ in range(5):
         link.settle(rounds=5)
-    assert (two.tree.claims(one.id).version, two.tree.head(one.id).version) == (3900, 0)
+    assert (two.tree.told_head(one.id).version, two.tree.head(one.id).version) == (3900, 0)
     assert sum(map(sum, link.asked)) == bytes_asked
     assert two.tree.counters["branch_refused"] == 1
 

@@ -44,9 +44,9 @@ def test_121_deletes_are_timed_by_the_wrong_clock() -> None:
         link.pass_time(30 * 86_400_000)
         one.ping(two)
         link.run()
-    assert one.tree.collecting
+    assert one.tree.has_tombstones
     one.tree.acknowledged(three.id)
-    assert not one.tree.collecting
+    assert not one.tree.has_tombstones
 
 
 def test_110_a_reset_cut_short_and_a_third_nodes_delta_bring_a_deleted_key_back() -> None:

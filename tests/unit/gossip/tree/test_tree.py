@@ -252,10 +252,10 @@ def test_a_peer_over_a_limit_is_refused_counted_and_not_asked_again() -> None:
     publish(made, "ann", "k/1")
     assert publish(made, "ann", "k/1", "k/2", "k/3") is DeltaOutcome.REFUSED
     assert made.children("k") == ["1"]
-    assert (made.head(ANN).version, made.claims(ANN).version) == (1, 3)
+    assert (made.head(ANN).version, made.told_head(ANN).version) == (1, 3)
     assert made.counters["branch_refused"] == 1
     made.on_member(member("ben", state=State.DEAD))  # Perhaps there is room now.
-    assert made.claims(ANN).version == 1
+    assert made.told_head(ANN).version == 1
 
 
 def test_the_oldest_dead_make_room() -> None:
@@ -272,7 +272,7 @@ def test_the_oldest_dead_make_room() -> None:
     assert made.counters["branch_evicted"] == 1
     assert [entry[0] for entry in names(made, "k", hidden=True)] == ["1", "2"]
     made.on_member(member("ben", incarnation=1))
-    assert made.claims(BEN).version == 0  # So it is fetched again.
+    assert made.told_head(BEN).version == 0  # So it is fetched again.
     assert made.children("k") == []
 
 
@@ -316,15 +316,15 @@ def test_tombstones_go_when_all_live_members_have_them() -> None:
     """The dead are not waited for, newcomers neither: they get what there is then."""
     made = tree()
     made.publish("k/1")
-    assert not made.collecting
+    assert not made.has_tombstones
     made.withdraw("k/1")
     made.publish("k/2")
-    assert made.collecting
+    assert made.has_tombstones
     made.acknowledged(ANN)
-    assert made.collecting
+    assert made.has_tombstones
     made.on_member(member("zoe"))
     made.on_member(member("ben", state=State.DEAD))
-    assert not made.collecting
+    assert not made.has_tombstones
     (part,) = made.deltas(ME, 1, 1, part_bytes=1000)
     (delta,) = messages.read_parts(part, 0)
     assert isinstance(delta, Delta)
