@@ -124,8 +124,11 @@ class Sealing:
         """The packet of a message."""
         self._counter += 1
         counter = self._counter.to_bytes(NONCE_BYTES, "big")
+        assert not any(counter[:-COUNTER_BYTES]), self._counter  # Or a nonce would be used twice.
         head = prefix + self._head + counter[-COUNTER_BYTES:]
-        return head + self._cipher.encrypt(counter, message, head)
+        packet = head + self._cipher.encrypt(counter, message, head)
+        assert len(packet) == len(message) + self.overhead, len(packet)
+        return packet
 
     def open(self, packet: bytes) -> bytes:
         """The message of a packet whose prefix was looked at.
@@ -149,10 +152,12 @@ class Sealing:
         except InvalidTag:
             raise Dropped("not_authentic") from None
         heard.note(number)
+        assert not heard.is_fresh(number), number
         self._heard[sender] = heard
         self._heard.move_to_end(sender)
         if len(self._heard) > self._max_sessions:
             self._heard.popitem(last=False)
+        assert len(self._heard) <= self._max_sessions, len(self._heard)
         return message
 
     def _newcomer(self, sender: bytes) -> _Heard:

@@ -318,6 +318,16 @@ def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
     assert me.remembered == (configured or "1")
 
 
+def test_a_claim_that_somebody_else_took_back_is_caught() -> None:
+    """What is published is the claim, or the next one that loses would withdraw what is not there."""
+    me = Claimer(Link(), "me")
+    me.step()
+    me.node.tree.withdraw(f"nodes/1@{address_of('me')}")
+    put(me.node, "a", "1", claim="confirmed", count=1, uuid=b"a")
+    with pytest.raises(AssertionError):
+        me.step()
+
+
 def test_configured_ids_are_shared_and_never_given_up() -> None:
     """Two nodes of one id; both are firm at once."""
     link = Link()
