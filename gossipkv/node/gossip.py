@@ -91,7 +91,7 @@ class Gossiping:
             remembered=str(record.shard_id) if record.shard_id else None,
             settle_ms=config.time_to_converge,
         )
-        place = Place(self._core, self._claim, waits=bool(config.join))
+        place = ShardIdTimer(self._core, self._claim, waits=bool(config.join))
         self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=place)
 
     async def leave(self) -> None:
@@ -246,7 +246,7 @@ class ClaimsInTree:
 
 
 @final
-class Place:
+class ShardIdTimer:
     """This node's claim of a place in the ring, as a timer of the agent: due when others claim, and in its own time."""
 
     def __init__(self, core: Gossip, claim: ShardClaim, *, waits: bool) -> None:

@@ -89,7 +89,7 @@ class Checkers:
             self.found("packets_fit", None, f"a packet of {largest} bytes")
 
     def forget(self, machine: Machine) -> None:
-        """Its process ended: the next one may begin with less."""
+        """Forget what a machine showed whose process ended: the next one may begin with less."""
         key = _key(machine)
         self._ranks.pop(key, None)
         self._states.pop(key, None)
@@ -131,7 +131,7 @@ class Checkers:
             self.found("knows_itself", machine, f"shows {names}")
 
     def _look_at_member(self, machine: Machine, member: Member) -> None:
-        """Nobody is shown in an epoch or an incarnation, as left, or at a place, that is not its own."""
+        """Look that nobody is shown in an epoch or an incarnation, as left, or at a place, that is not its own."""
         said = self._history.said.get((member.name, member.epoch))
         if said is None:
             self.found("only_real_epochs", machine, f"shows {member.name} in epoch {member.epoch}")

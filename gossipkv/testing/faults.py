@@ -45,7 +45,7 @@ class Faults:
         self._is_over = True
 
     def begin(self) -> None:
-        """From now on they strike."""
+        """Let them strike from now on."""
         self._is_over = False
         for name in LINK_FAULTS:
             if name in self.on:

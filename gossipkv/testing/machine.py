@@ -148,7 +148,7 @@ class Machine:
         return self.clocks.now_ms
 
     def set_rate(self, rate: float) -> None:
-        """From now on the monotonic clock runs so fast."""
+        """Let the monotonic clock run so fast from now on."""
         self.clocks.set_rate(rate)
         self._set_free()
         if self.core is not None:
@@ -273,7 +273,7 @@ class Machine:
     # Pauses
 
     def pause(self, *, suspend: bool = False) -> Callable[[], None]:
-        """Nothing of the process runs, or of the whole machine; returns what ends this pause and no other."""
+        """Stop the process, or the whole machine, where it stands; returns what ends this pause and no other."""
         self.is_paused = True
         self._held += 1
         if suspend:
@@ -282,7 +282,7 @@ class Machine:
         return self._unless_over(self.resume)
 
     def resume(self) -> None:
-        """It runs on: first what waits in the socket, then timers."""
+        """Let it run on: first what waits in the socket, then timers."""
         self.is_paused = False
         self.clocks.wake()
         self._set_free()
@@ -291,7 +291,7 @@ class Machine:
             self._set_wake(self.core.wakes_at_ms)  # The clock may have stood still.
 
     def starve(self) -> Callable[[], None]:
-        """Nothing is sent or received, the process and its timers run; returns what ends this."""
+        """Have nothing sent or received while the process and its timers run; returns what ends this."""
         self.is_starved = True
         self._held += 1
         self._set_free()
@@ -513,7 +513,7 @@ class Machine:
         self._stores.popleft()
         if self._stores:
             self._later(WRITE_US, self._store)
-        self._later(WRITE_US, lambda: self.when_free(self._told(effect.token, effect.cluster_id)))
+        self._later(WRITE_US, lambda: self.when_free(self._tell_stored(effect.token, effect.cluster_id)))
 
     def _remember(self, effect: Remember) -> None:
         try:
@@ -523,7 +523,7 @@ class Machine:
         except OSError:
             pass  # They are a convenience.
 
-    def _told(self, token: int, cluster_id: bytes) -> Callable[[], None]:
+    def _tell_stored(self, token: int, cluster_id: bytes) -> Callable[[], None]:
         def tell() -> None:
             core = self.core
             if core is not None:

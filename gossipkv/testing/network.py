@@ -104,14 +104,14 @@ class Network:
     # Who is where
 
     def bind(self, address: Address, machine: Host) -> int:
-        """From now on datagrams to `address` reach `machine`; returns the number of the address."""
+        """Have datagrams to `address` reach `machine` from now on; returns the number of the address."""
         assert address not in self.machines or self.machines[address] is machine, f"{address} is taken"
         self.machines[address] = machine
         self.addresses.append(address)
         return len(self.addresses) - 1
 
     def unbind(self, address: Address) -> None:
-        """Nobody is at `address` any more."""
+        """Have nobody at `address` any more."""
         self.machines.pop(address, None)
 
     # Links

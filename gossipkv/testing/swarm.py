@@ -165,5 +165,5 @@ class _Run:
 
 
 def without(plan: SwarmPlan, name: str) -> SwarmPlan:
-    """The same without one fault more."""
+    """A plan with one fault less."""
     return replace(plan, without=plan.without | {name})

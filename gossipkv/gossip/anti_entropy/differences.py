@@ -88,7 +88,7 @@ class Knowledge:
         return parts
 
     def ages(self, members: Iterable[Member], now_ms: int) -> Iterator[bytes]:
-        """For how old what is said of these is: a digest of each alone."""
+        """A digest of each of these alone, for how old what is said of it is."""
         for member in members:
             yield messages.digest(member.id, member.id, (messages.known(self.known(member.id, now_ms)),))
 

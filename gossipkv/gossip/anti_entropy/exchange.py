@@ -71,7 +71,7 @@ class Hearer(Protocol):
         """This node's branch is somewhere at a version that it never had."""
 
     def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
-        """For how long a member was not heard, or has been dead or gone; `first`: nothing was known of it before."""
+        """Hear for how long a member was silent, or has been dead or gone; `first`: nothing was known of it before."""
 
 
 @final

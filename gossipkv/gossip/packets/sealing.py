@@ -77,7 +77,7 @@ class _Heard:
         return behind < 0 or (behind < WINDOW and not self.opened >> behind & 1)
 
     def note(self, counter: int) -> None:
-        """It was opened."""
+        """Remember that a packet was opened."""
         ahead = counter - self.highest
         if ahead <= 0:
             self.opened |= 1 << -ahead
@@ -101,7 +101,7 @@ class Sealing:
         self.use(keys)
 
     def use(self, keys: Sequence[Key]) -> None:
-        """From now on these keys, and no others."""
+        """Use these keys from now on, and no others."""
         first = keys[0]
         self._keys = dict(keys)
         # The counter goes on: under a key that comes back, none is used twice.

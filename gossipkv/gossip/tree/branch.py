@@ -145,7 +145,7 @@ class Branch:
 
     @property
     def reach(self) -> int:
-        """From which version a transfer goes on: up to there something is here, visible or staged."""
+        """Version that a transfer goes on from: up to there something is here, visible or staged."""
         staged = self._staged
         if staged is None:
             return 0 if self._begins_anew else self.version

@@ -45,7 +45,7 @@ class RefusedBranches:
         return self._heads.get(owner)
 
     def forget(self, owner: bytes) -> bool:
-        """It may be asked for again; false: nothing was refused."""
+        """Let it be asked for again; false: nothing was refused."""
         self._needs.pop(owner, None)
         self._tries.pop(owner, None)
         return self._heads.pop(owner, None) is not None

@@ -465,8 +465,8 @@ def _is_small(delta: Delta) -> bool:
 
 
 def _nobody(owner: bytes) -> None:
-    """Until somebody asks to be told."""
+    """Tell nobody, until somebody asks to be told."""
 
 
 def _never(owner: bytes) -> int | None:
-    """Until somebody knows."""
+    """Return None, until somebody knows."""

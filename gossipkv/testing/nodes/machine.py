@@ -115,7 +115,7 @@ class NodeMachine:
         self.disk = SimulatedFiles()
 
     def strike(self, *faults: Fault, power: bool = False) -> None:
-        """Its disk has these faults from now on, or from the next start; `power`: a crash takes the power with it."""
+        """Give its disk these faults from now on, or from the next start; `power`: a crash takes the power with it."""
         self._faults = faults
         self._crash = self.lose_power if power else self.kill
         if self._process is not None:
@@ -181,7 +181,7 @@ class _Started:
         self.event = trio.Event()
 
     def started(self, value: object = None) -> None:
-        """It is ready."""
+        """Say that it is ready."""
         del value
         self.event.set()
 

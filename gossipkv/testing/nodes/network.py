@@ -342,7 +342,7 @@ class StreamEnd:
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """Wake nobody."""
 
 
 async def connect(network: SimulatedNetwork, host: str, target: Address) -> StreamEnd:

@@ -95,13 +95,13 @@ async def shown(cluster: SimulatedCluster, who: NodeMachine, state: str, within_
 
 
 async def start_later(machine: NodeMachine, delay_s: float) -> None:
-    """As `start`, after a while."""
+    """Start a machine after a while."""
     await trio.sleep(delay_s)
     await machine.start()
 
 
 async def mend(cluster: SimulatedCluster) -> None:
-    """Nothing goes wrong any more, and all come together."""
+    """Let nothing go wrong any more, until all have come together."""
     cluster.network.heal()
     for machine in cluster.machines:
         machine.strike()

@@ -136,7 +136,7 @@ class Process:
         )
 
     def end(self, *, silently: bool) -> None:
-        """From now on nothing that it does has an effect."""
+        """End it: nothing that it does has an effect any more."""
         if self.is_gone:
             return
         self.is_gone = True

@@ -65,7 +65,7 @@ class SimulatedSockets:
         self._datagrams: list[SimulatedDatagrams] = []
 
     def listen(self, host: str, port: int, backlog: int) -> SimulatedListener:
-        """As `environment.Sockets` says; the only hosts are this machine's address and those that mean all."""
+        """Listen as `environment.Sockets` says; the only hosts are this machine's address and those that mean all."""
         address = self._own_address(host, port)
         if address in self.network.listening:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
@@ -152,7 +152,7 @@ class SimulatedListener:
         self._closed = False
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Descriptor of this socket."""
         return self._descriptor
 
     def getsockname(self) -> tuple[str, int]:
@@ -200,7 +200,7 @@ class SimulatedDatagrams:
         self.lost = 0
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Descriptor of this socket."""
         return self._descriptor
 
     def reaches(self, to: Address) -> bool:

@@ -30,7 +30,7 @@ class Seen(NamedTuple):
 
 
 async def members(cluster: SimulatedCluster, machine: NodeMachine) -> dict[str, Seen]:
-    """By name, as one node has them.  Raises what `SimulatedCluster.ask` raises."""
+    """Members by name, as one node has them.  Raises what `SimulatedCluster.ask` raises."""
     told = await cluster.ask(machine, "members", timeout_s=PATIENCE_S)
     assert isinstance(told, list)
     return {str(_field(entry, "node")): _seen(entry) for entry in told}

@@ -22,7 +22,7 @@ from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
-from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, Place, read_key_ring
+from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring
 from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
 
@@ -41,7 +41,9 @@ def core() -> Gossip:
     return Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"))
 
 
-def place_of(core: Gossip, *, configured: str | None = None, remembered: str | None = None, waits: bool) -> Place:
+def timer_of(
+    core: Gossip, *, configured: str | None = None, remembered: str | None = None, waits: bool
+) -> ShardIdTimer:
     """Its claim."""
     claim = ShardClaim(
         ClaimsInTree(core.tree),
@@ -52,12 +54,12 @@ def place_of(core: Gossip, *, configured: str | None = None, remembered: str | N
         remembered=remembered,
         settle_ms=SETTLE_MS,
     )
-    return Place(core, claim, waits=waits)
+    return ShardIdTimer(core, claim, waits=waits)
 
 
 def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:
     """1 is free; it is passed on to be remembered when it has stood for the convergence time."""
-    place = place_of(core, waits=False)
+    place = timer_of(core, waits=False)
     assert place.wakes_at_ms is None
     place.start(now_ms=1000)
     assert place.wakes_at_ms == 1000
@@ -72,7 +74,7 @@ def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> N
 
 def test_who_joins_looks_around_first(core: Gossip) -> None:
     """For a second; by then it knows what the others have."""
-    place = place_of(core, waits=True)
+    place = timer_of(core, waits=True)
     place.start(now_ms=0)
     assert place.wakes_at_ms == LOOK_MS
     core.tree.on_member(OTHER)
@@ -84,7 +86,7 @@ def test_who_joins_looks_around_first(core: Gossip) -> None:
 
 def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
     """Whenever it comes."""
-    place = place_of(core, waits=False)
+    place = timer_of(core, waits=False)
     place.start(now_ms=0)
     for now_ms in (0, 1):
         place.step(now_ms=now_ms)
@@ -97,7 +99,7 @@ def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
 
 def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
     """And never contested."""
-    place = place_of(core, configured="7", waits=False)
+    place = timer_of(core, configured="7", waits=False)
     place.start(now_ms=0)
     assert place.step(now_ms=0) == 7
     place.step(now_ms=1)
@@ -109,7 +111,7 @@ def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.Mon
     """While it hears from nobody it looks every second whether that is over, and counts from there."""
     alone = True
     monkeypatch.setattr(Gossip, "isolated", lambda _self, *, now_ms: alone and now_ms > 0)
-    place = place_of(core, waits=False)
+    place = timer_of(core, waits=False)
     place.start(now_ms=0)
     place.step(now_ms=0)
     now_ms = 5000
