@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.gossip.anti_entropy.digests import FIRST, LAST
+from gossipkv.gossip.anti_entropy.differences import FIRST, LAST
 from gossipkv.gossip.anti_entropy.exchange import Exchange
 from gossipkv.gossip.effects import Changed, Remember
 from gossipkv.gossip.member import REACHABLE, Member, State, member_id
@@ -28,9 +28,10 @@ from gossipkv.gossip.membership.shared_state import Ground
 from gossipkv.gossip.membership.spreading import Spreading
 from gossipkv.gossip.membership.timers import NEVER, Timers
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Dropped, Envelope, cluster_id_of
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
+from gossipkv.gossip.packets.prefix import NO_CLUSTER, Dropped, cluster_id_of
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 
@@ -127,7 +128,7 @@ class Gossip:
             random,
             timers=self._timers,
             hearer=self,
-            room=profile.packet_bytes - envelope.overhead,
+            message_bytes=profile.packet_bytes - envelope.overhead,
             send=self._send_exchange,
             ask=self._ask_exchange,
         )
@@ -254,7 +255,7 @@ class Gossip:
         if message[PING_HASH] != self._state.value:
             if peer is not None:
                 self._exchange.differs(peer.member.address, now_ms=now_ms)
-        elif self.tree.collecting:
+        elif self.tree.has_tombstones:
             self.tree.acknowledged(message[SENDER])
 
     def _answer_ping(self, message: bytes, source: Address | None, peer: Peer | None, now_ms: int) -> bytes:
@@ -292,7 +293,7 @@ class Gossip:
         if message[ACK_HASH] != self._state.value:
             if peer is not None:
                 self._exchange.differs(peer.member.address, now_ms=now_ms)
-        elif self.tree.collecting:
+        elif self.tree.has_tombstones:
             self.tree.acknowledged(message[SENDER])
 
     def _on_other(self, kind: bytes, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:

@@ -18,8 +18,9 @@ from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Complain
 from gossipkv.gossip.membership.meeting import Outcome, Side, meet
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import CLUSTER_ID_BYTES, HEADER_BYTES, NO_CLUSTER, Dropped, cluster_id_of
+from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.packets.fields import Malformed
+from gossipkv.gossip.packets.prefix import CLUSTER_ID_BYTES, NO_CLUSTER, Dropped, cluster_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

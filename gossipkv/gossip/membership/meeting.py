@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from gossipkv.gossip.packets.envelope import NO_CLUSTER
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 
 
 class Side(NamedTuple):

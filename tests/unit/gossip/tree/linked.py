@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
 from gossipkv.gossip.anti_entropy.exchange import Exchange
+from gossipkv.gossip.anti_entropy.state_hash import StateHash
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.timers import Timers
@@ -17,6 +18,7 @@ from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.messages import Delta, Head, Known
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.tree import Tree
+from tests.unit.gossip.tree.transfers import recounted_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +58,7 @@ class Node:
             Random(name),
             timers=self.timers,
             hearer=self,
-            room=ROOM,
+            message_bytes=ROOM,
             send=lambda to, message: link.send(self, to, message),
             ask=lambda to, message: link.ask(self, to, message),
         )
@@ -114,7 +116,7 @@ class Node:
             self.exchange.differs(other.me.address, now_ms=now_ms)
         else:
             for one, two in ((self, other), (other, self)):
-                if one.tree.collecting:
+                if one.tree.has_tombstones:
                     one.tree.acknowledged(two.id)
 
     def receive(self, message: bytes, source: Address) -> None:
@@ -210,6 +212,8 @@ class Link:
                 node.ping(self.random.choice([other for other in everyone if other is not node]))
                 self.run()
             if equal(everyone):
+                for node in everyone:
+                    recount(node)
                 return
         raise AssertionError("they do not become equal")
 
@@ -217,6 +221,22 @@ class Link:
 def equal(nodes: Iterable[Node]) -> bool:
     """Whether all have the same hash."""
     return len({node.exchange.state_hash for node in nodes}) == 1
+
+
+def recount(node: Node) -> None:
+    """Count from the beginning what a node counts by increments."""
+    tree, others = node.tree, {owner: branch for owner, branch in node.tree._branches.items() if owner != node.id}
+    assert all(branch.size_bytes == recounted_bytes(branch) for branch in tree._branches.values())
+    assert tree._others_bytes == sum(branch.held_bytes for branch in others.values())
+    assert tree._dead_bytes == sum(others[owner].held_bytes for owner in tree._dead)
+    told = [owner for owner in tree._hot._since if owner in tree.rumours]
+    assert len(told) == len(tree.rumours)
+    assert all(owner in tree._branches and owner not in tree._dead for owner in told)
+    folded = StateHash(node.members, tree)
+    for known in node.members:
+        folded.touch(known.id)
+    folded.pass_time(node.exchange.hash._now_ms)
+    assert folded.value == node.exchange.state_hash
 
 
 def pair(*, limits: TreeLimits | None = None) -> tuple[Link, Node, Node]:
