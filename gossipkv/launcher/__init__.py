@@ -6,7 +6,7 @@
             yield cluster
 
 Three kinds of process: the *launcher* (`Cluster`, `gossipkv cluster`), the *supervisor*, whose children the *nodes*
-are.  None outlives the one above it, unless the launcher said so (`docs/cluster.md`).
+are.  None outlives the one above it, unless the launcher said so (`docs/operators/cluster.md`).
 """
 
 from gossipkv.launcher.cluster import Cluster

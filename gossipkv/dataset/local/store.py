@@ -15,7 +15,7 @@ Invariants, across a crash at any point:
 * What `active` says was durable before the first answer from that version, so no answer ever goes back.
 * `building` and `removing` hold leftovers only, once no node runs: they are emptied at opening.
 
-`docs/data-directory.md` has every byte.  Everything here blocks, and is called from worker threads.
+`docs/operators/data-directory.md` has every byte.  Everything here blocks, and is called from worker threads.
 """
 
 from __future__ import annotations

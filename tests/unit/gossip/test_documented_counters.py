@@ -6,7 +6,7 @@ from pathlib import Path
 from gossipkv import gossip
 
 PACKAGE = Path(gossip.__file__).parent
-PAGE = Path(__file__).parents[3] / "docs" / "gossip.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operators" / "gossip.md"
 
 # What the code does not add to a counter by its name.
 FOUND_OUT = {"lost_by_system"}

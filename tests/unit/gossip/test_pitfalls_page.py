@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-PAGE = TESTS.parents[2] / "docs" / "gossip-pitfalls.md"
+PAGE = TESTS.parents[2] / "docs" / "development" / "gossip-pitfalls.md"
 ISSUE = re.compile(r"([A-Za-z][a-z-]*)?(#|CASSANDRA-)(\d+)")
 
 
