@@ -153,3 +153,42 @@ def test_a_lost_definition_is_seen(tmp_path: Path) -> None:
         "top/a.py: does not define `A.g`",
         "top/a.py: no definition is named",
     ]
+
+
+def test_every_package_says_in_which_order_to_read() -> None:
+    """Its `__init__` lists the modules and rooms that it has, all of them, and none that has moved."""
+    assert architecture.check_reading_orders(ROOT) == []
+
+
+STALE = '''"""A.
+
+Read in this order:
+
+    b.py, _e.pyx   both; c.py: old
+    d/   a room
+"""
+'''
+
+
+def test_a_stale_reading_order_is_seen(tmp_path: Path) -> None:
+    """What has moved, what is new, and a package that says nothing are reported; an extension may be listed."""
+    plant(
+        tmp_path,
+        {
+            "gossipkv/__init__.py": '"""For users."""',
+            "gossipkv/a/__init__.py": STALE,
+            "gossipkv/a/b.py": "",
+            "gossipkv/a/new.py": "",
+            "gossipkv/a/d/__init__.py": '"""D, of one module."""',
+            "gossipkv/a/d/e.py": "",
+            "gossipkv/f/__init__.py": '"""F says nothing, and not why docs/page.md would."""',
+            "gossipkv/f/g.py": "",
+            "gossipkv/f/h.py": "",
+            "src_ext/gossipkv/a/_e.pyx": "",
+        },
+    )
+    assert architecture.check_reading_orders(tmp_path) == [
+        "gossipkv/a/__init__.py: lists `c.py`, which does not exist",
+        "gossipkv/a/__init__.py: does not list `new.py`",
+        "gossipkv/f/__init__.py: does not say in which order to read",
+    ]
