@@ -1,7 +1,7 @@
 """Every error that a user or a peer can meet, and its code on the wire, grouped by who caused it.
 
 An error says what is wrong, where, and what to do.  On the wire it is `[code, message, details]`
-(`docs/wire.md`); `from_wire` turns that back into the same class, so a caller of a client and a caller inside a
+(`docs/users/wire.md`); `from_wire` turns that back into the same class, so a caller of a client and a caller inside a
 node catch the same names.
 
 The groups answer "who can fix it":

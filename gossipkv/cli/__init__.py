@@ -10,6 +10,17 @@ node.  Data goes to standard output and everything else to standard error.  A co
     3    failed: nobody answered, something is damaged, the system refused
     130  interrupted (Ctrl-C)
     141  the reader of standard output went away
+
+Read in this order:
+
+    options.py      options that several commands share
+    output.py, screen.py   for programs and for people
+    reads.py, node.py, status.py, gossip.py   what is asked of a node
+    settings.py, serve.py, logs.py   a node of one's own
+    keys.py         the key ring
+    build.py, files.py, contents.py   without a node
+    cluster.py, demo.py   several processes, for trying things out
+    simulate.py, simulate_whole.py   runs of the simulated world
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ STYLES: Final = {"ready": "green", "starting": "yellow", "stopped": "yellow", "e
 
 
 def _default_directory() -> Path:
-    """Beside that of a node which is told no directory."""
+    """The directory beside that of a node which is told none."""
     return Config().data.with_name("gossipkv-cluster")
 
 
@@ -157,7 +157,7 @@ def _hear_signals() -> None:
 
 
 def _stay(launcher: Cluster) -> None:
-    """Until Ctrl-C, or until somebody else ends the cluster; tells of nodes that end by themselves."""
+    """Wait for Ctrl-C, or until somebody else ends the cluster; tell of nodes that end by themselves."""
     told: set[tuple[int, int]] = set()
     while True:
         try:

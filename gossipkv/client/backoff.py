@@ -20,7 +20,7 @@ MOST_DOUBLINGS: Final = 7  # More change nothing, and a number that grows for ev
 
 @final
 class Backoff:
-    """For each address how often it failed in a row, and the time before which it is left alone.
+    """How often each address failed in a row, and the time before which it is left alone.
 
     `draw` gives numbers from 0 to 1.
     """

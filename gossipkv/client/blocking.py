@@ -152,7 +152,7 @@ class Client:
         return self.call("refresh", database)
 
     def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Value:
-        """Any method of the protocol (`docs/wire.md`), and its result as it came.
+        """Any method of the protocol (`docs/users/wire.md`), and its result as it came.
 
         Raises:
             GossipKVError: the node's answer was an error, or there was none: `Unavailable`, `TimedOut`,
@@ -259,7 +259,7 @@ class Dataset:
     ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, all from one version.
 
-        Any number of keys: what does not fit into one frame is asked for in parts (`docs/client.md`), within one
+        Any number of keys: what does not fit into one frame is asked for in parts (`docs/users/client.md`), within one
         timeout.
         """
         return self.get_many_with_version(keys, version=version, min_version=min_version, timeout_ms=timeout_ms)[0]

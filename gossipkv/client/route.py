@@ -1,4 +1,4 @@
-"""To which node?  The addresses a client was given, in the order in which they are tried.
+"""Which node is asked next?  The addresses a client was given, in the order in which they are tried.
 
 The preferred address stands first and one that failed goes to the end, so the next request starts where the last one
 succeeded.  For one request each address is dialled at most once more than it broke a connection.

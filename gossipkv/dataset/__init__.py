@@ -1,5 +1,18 @@
 """Immutable databases: what lies at a source root, how a version of it is built, kept and switched to.
 
+Read in this order:
+
+    lifecycle.py    the life of a version as a table, and what to do next as a pure function
+    source/         databases, versions and files, as they lie at the source
+    formats/        what their files may be
+    local/          what is built, on the node's disk
+    build/          from the one to the other, in a process of its own
+    version_build.py   what surrounds a build: room, the directory, a second look, publication
+    database.py     one database: it looks, builds, switches and retires
+    library.py      all of them; coalesced.py: looks that are asked for together
+    report.py       what people and scripts are told; repeated_warnings.py: once
+    offline/        versions made where the data is, without a node
+
 What jobs outside a node call to write such versions is here by name, and is loaded when it is asked for: it needs no
 Trio, and the process that builds for a node does not need it.
 """

@@ -10,7 +10,7 @@
     ERROR       it could not be built, and the older one serves; or it was found damaged, and is to be built again
     GONE        forgotten, and deleted from the disk
 
-`NEXT` has every other transition; `docs/life-of-a-version.md` draws them all, and a test compares the two.
+`NEXT` has every other transition; `docs/operators/life-of-a-version.md` draws them all, and a test compares the two.
 
 The rules, and the invariant that they keep (promise P2: answers go from N-1 to N once and never back, but by a hold):
 

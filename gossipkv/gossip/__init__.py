@@ -4,7 +4,7 @@ Read in this order:
 
     profile.py      the constants, by network
     member.py       one member as others know it, and which of two statements about it is newer
-    effects.py      what a core asks of its shell; protocols.py: what they need of those around them
+    effects.py      what a core asks of its shell; protocols.py, chance.py: what they need of those around them
     packets/        the messages byte by byte, plain and sealed
     membership/     who is alive: SWIM with Lifeguard
     tree/           what they published: branches, and what their readers see

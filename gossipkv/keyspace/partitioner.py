@@ -1,8 +1,8 @@
 """Which of N partitions a key is in, under each function that jobs in the wild use.
 
 A dataset arrives already partitioned by whatever wrote it, so the function is a property of its version, not a
-setting of ours: `FUNCTIONS` names the known ones in the order in which they are tried.  `docs/keyspace.md` says what
-each is and whose it is.  Tables use `murmur3_32`.
+setting of ours: `FUNCTIONS` names the known ones in the order in which they are tried.  `docs/users/keyspace.md` says
+what each is and whose it is.  Tables use `murmur3_32`.
 
 Invariant: a function's name and meaning never change, since manifests and other nodes hold the name.  The code is
 this build's shorthand for the serving loop, and is written nowhere.

@@ -6,7 +6,18 @@
             yield cluster
 
 Three kinds of process: the *launcher* (`Cluster`, `gossipkv cluster`), the *supervisor*, whose children the *nodes*
-are.  None outlives the one above it, unless the launcher said so (`docs/cluster.md`).
+are.  None outlives the one above it, unless the launcher said so (`docs/operators/cluster.md`).
+
+Read in this order:
+
+    cluster.py      what a launcher can do with a cluster
+    order.py        what it asks a new supervisor for
+    control.py      how it talks to the supervisor
+    supervisor.py   the process that the nodes belong to
+    fleet.py        the nodes of one cluster
+    plan.py, ports.py   what the directory remembers of them, and their ports
+    child.py        one start of one node
+    status.py       what is known of a node
 """
 
 from gossipkv.launcher.cluster import Cluster

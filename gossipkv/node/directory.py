@@ -5,7 +5,7 @@
     active/, datasets/, building/, removing/, damaged/    the built versions (`dataset.local.store`)
 
 There is one owner of the directory, this class.  Each part is given its place in it, and names what it keeps there, so
-that a directory with anything else is known to be somebody else's.  `docs/data-directory.md` has every byte.
+that a directory with anything else is known to be somebody else's.  `docs/operators/data-directory.md` has every byte.
 
 Everything here blocks, and is called from worker threads.
 """

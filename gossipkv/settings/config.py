@@ -2,7 +2,7 @@
 
 The fields of `Config` are the list.  A field's type is what the program sees (durations in milliseconds, sizes in
 bytes, rates in bytes per second); its `Setting` is what people see (`10m`, `64KiB`, `20MiB/s`).  Flags, environment
-names, `gossipkv config` and `docs/settings.md` are all derived from it, so nothing is said twice.
+names, `gossipkv config` and `docs/operators/settings.md` are all derived from it, so nothing is said twice.
 
 Three sources, the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag (`--refresh-period`).
 An unknown name in any of them is an error that names the nearest known one: a misspelt limit must not be a limit

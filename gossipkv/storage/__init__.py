@@ -1,1 +1,15 @@
-"""Bytes on disk: immutable sorted files and their builder, and the small checked documents beside them."""
+"""Bytes on disk: immutable sorted files and their builder, and the small checked documents beside them.
+
+Read in this order:
+
+    sorted_file.py  the file, as its readers see it
+    _format.pxd     its bytes; _records.pyx: one record
+    _mapped_file.pyx, _sorted_file.pyx, _scan.pyx   checked when first touched; looked up in; walked through
+    label.py        what a file says about itself, read from afar
+    batch.py        many records on their way to a builder
+    builder.py      from records in any order to files; shared_build.py: which lane writes what
+    _record_sorter.pyx, _runs.pyx, _sorted_file_writer.pyx   sorted in memory, merged from the disk, written
+    compression.py, checksum.py   lz4 and CRC-32C
+    document.py     the small checked documents
+    directories.py  made and removed so that a crash leaves nothing half there
+"""

@@ -2,7 +2,7 @@
 
 Whoever has many files, or files on another machine, asks this before they are fetched and mapped.  A label proves
 nothing about the records; `CheckedBody` hands out any bytes of the body, each page compared with its checksum.
-`docs/sorted-file.md` draws the bytes.
+`docs/development/sorted-file.md` draws the bytes.
 """
 
 from __future__ import annotations

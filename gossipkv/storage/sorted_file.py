@@ -2,8 +2,8 @@
 
 Records stand in key order, so that a scan reads forward; a hash index of one cache line per bucket leads to a record,
 so that a lookup costs two cold lines whatever the size; one checksum for each 4 KiB page is compared when the page is
-first touched, so that opening reads almost nothing and no unchecked byte is ever served.  `docs/sorted-file.md`
-specifies every byte.
+first touched, so that opening reads almost nothing and no unchecked byte is ever served.
+`docs/development/sorted-file.md` specifies every byte.
 
 Rejected: a tree of pages (LMDB's, a cold line a level); a perfect hash (two bytes a record smaller, but the same cold
 lines and no in-order build); checksums of whole blocks on every read (the block would have to be read whole).

@@ -1,6 +1,6 @@
 """The simulated world: what tests pass where production passes the real one.
 
-Two simulations.  The first runs protocol cores on a heap of events, members by the hundred; read it in this order:
+Two simulations.  The first runs protocol cores on a heap of events, members by the hundred.  Read in this order:
 
     scheduler.py    virtual time; streams.py: randomness by subject; clocks.py: what machines read of time
     network.py      datagrams between machines, and what may happen to them; calls.py: requests over a connection

@@ -1,1 +1,7 @@
-"""MessagePack-RPC: frames are bounded by a scanner before anything is decoded, then decoded per method."""
+"""MessagePack-RPC: frames are bounded by a scanner before anything is decoded, then decoded per method.
+
+Read in this order:
+
+    frames.py       a stream cut into whole values that keep every limit
+    rpc.py          what is inside a frame: requests, responses, notifications
+"""

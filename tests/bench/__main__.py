@@ -1,7 +1,7 @@
 """`python -m tests.bench`: GossipKV beside its peers, in one run on one machine.
 
-Prints the table of `docs/performance.md`.  `--quick` is the same with little data: it shows that the benchmark works,
-and its ratios mean nothing.
+Prints the table of `docs/development/performance.md`.  `--quick` is the same with little data: it shows that the
+benchmark works, and its ratios mean nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m tests.bench.builds OTHER_TREE [--rounds 7] [--only ROW]
 
-OTHER_TREE is another checkout, compiled in place.  Ten rows of `docs/performance.md` and one beside them are done with
+OTHER_TREE is another checkout, compiled in place.  Ten rows of `performance.md` and one beside them are done with
 both packages, by the same interpreter, in turns: this tree, the other, the other, this tree.  The processes that are
 measured take their package from their own tree; the load and the checks are this tree's.  First processor time over all
 rounds, then instructions in three rounds of less work.  A row in which one value is wrong has no figure.

@@ -31,7 +31,7 @@ COMMAND = [sys.executable, "-m", "gossipkv", "cluster"]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes, as docs/cluster.md has them for tests."""
+    """Three nodes, as docs/operators/cluster.md has them for tests."""
     with Cluster(tmp_path_factory.mktemp("cluster"), nodes=3) as cluster:
         yield cluster
 

@@ -1,4 +1,4 @@
-"""The examples of `docs/spark.md`, taken from the page, run with PySpark, and read back through a node."""
+"""The examples of `docs/users/spark.md`, taken from the page, run with PySpark, and read back through a node."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.cluster.node_process import NodeProcess
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(
-    r"^```python\n(.*?)^```$", (ROOT / "docs" / "spark.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    r"^```python\n(.*?)^```$", (ROOT / "docs" / "users" / "spark.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
 )
 VERSION = "2026-03-01"
 KINDS = ("sequence", "sorted")
 PATIENCE_S = 120
 
-TEXT = (ROOT / "docs" / "keyspace.md").read_text("utf-8") + "\n \U0001d4b3 ü\n日本 日本\n"
+TEXT = (ROOT / "docs" / "users" / "keyspace.md").read_text("utf-8") + "\n \U0001d4b3 ü\n日本 日本\n"
 
 
 def test_the_page_has_both_examples() -> None:
@@ -35,7 +35,7 @@ def test_the_page_has_both_examples() -> None:
     assert "gossipkv" not in re.sub(r'""".*?"""', "", sequence)
     assert "write_partition" in in_sorted
     for example in EXAMPLES:
-        compile(example, "docs/spark.md", "exec")
+        compile(example, "docs/users/spark.md", "exec")
 
 
 @pytest.fixture(scope="module")

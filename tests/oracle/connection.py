@@ -1,6 +1,6 @@
 """A node's end of a connection in plain Python: what a stream of bytes must lead to.
 
-Written from docs/wire.md, with the slow scanner and msgpack's own decoder.  A `Conversation` is one pass over the
+Written from docs/users/wire.md, with the slow scanner and msgpack's own decoder.  A `Conversation` is one pass over the
 whole stream; nothing is held back, each scan ends in its first slice, and hand-offs are never answered.  Limits, time
 and replies: `tests.oracle.connections`.
 """

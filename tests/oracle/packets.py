@@ -1,4 +1,4 @@
-"""The packets of gossip in plain Python, from `docs/gossip-packets.md` alone: a writer and a reader.
+"""The packets of gossip in plain Python, from `docs/development/gossip-packets.md` alone: a writer and a reader.
 
 It imports nothing from the package.  The tables below are the page's, word by word, and everything else follows from
 them; a test compares the two.  A message is `(kind, fields, parts)` and a part `(kind, fields)`, fields by the page's

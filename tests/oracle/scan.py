@@ -1,4 +1,4 @@
-"""One answer to a scan in plain Python, from docs/wire.md: which records, and the cursor behind them.
+"""One answer to a scan in plain Python, from docs/users/wire.md: which records, and the cursor behind them.
 
 The cursor is the node's own affair; what stands here is what `gossipkv.node.scan` says of it.
 """

@@ -1,7 +1,7 @@
 """Hadoop SequenceFiles in plain Python, codecs in C: a reader and a writer of every kind that GossipKV reads.
 
-The format is that of `org.apache.hadoop.io.SequenceFile` 3.3; `docs/sequence-file.md` draws it.  The reader is strict:
-whatever a writer could not have meant is `Malformed`.
+The format is that of `org.apache.hadoop.io.SequenceFile` 3.3; `docs/users/sequence-file.md` draws it.  The reader is
+strict: whatever a writer could not have meant is `Malformed`.
 """
 
 from __future__ import annotations

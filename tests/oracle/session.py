@@ -1,6 +1,6 @@
 """The client's end of a connection in plain Python: what a stream of bytes must lead to.
 
-Written from docs/wire.md, with the slow scanner and msgpack's own decoder, in one pass over the whole stream.
+Written from docs/users/wire.md, with the slow scanner and msgpack's own decoder, in one pass over the whole stream.
 """
 
 from __future__ import annotations

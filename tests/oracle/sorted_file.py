@@ -1,4 +1,4 @@
-"""The sorted file in plain Python: a writer and a reader of format 1, from `docs/sorted-file.md` alone.
+"""The sorted file in plain Python: a writer and a reader of format 1, from `docs/development/sorted-file.md` alone.
 
 Slow, and written to be compared with the document by eye: whole regions as bytes, exact integers, no caches.  It
 imports nothing from the package; lz4's block functions are the one thing not spelled out.

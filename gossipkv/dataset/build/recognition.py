@@ -5,11 +5,11 @@ are in one partition under it, and no two files are in the same one; it needs as
 keys only propose: every key that is read afterwards is verified against each function that is still possible, since
 two functions may differ in one key of a million (`string` and `spark` do only where a hash is negative).
 
-Functions are tried in the order of `FUNCTIONS` (seed 001, and what was found in the wild: `docs/keyspace.md`).  Those
-that cannot be told apart by membership are all reported, and the first is taken, unless only a later one puts every
-file at the place of its partition, as every Hadoop job numbers its files: with two partitions `text` is `sequins` with
-the numbers exchanged.  `cascading` is never taken for its numbers: it is `sequins` moved on by 31, and Sequins reads
-its files by its own function; it is taken where a key tells it from all others.
+Functions are tried in the order of `FUNCTIONS` (seed 001, and what was found in the wild: `docs/users/keyspace.md`).
+Those that cannot be told apart by membership are all reported, and the first is taken, unless only a later one puts
+every file at the place of its partition, as every Hadoop job numbers its files: with two partitions `text` is `sequins`
+with the numbers exchanged.  `cascading` is never taken for its numbers: it is `sequins` moved on by 31, and Sequins
+reads its files by its own function; it is taken where a key tells it from all others.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ class _File:
             )
 
     def refusal(self, offset: int, reason: str) -> SourceError:
-        """About a place in the file."""
+        """The error about a place in the file."""
         return refusal(self.reader.name, offset, reason)
 
     def refusing(self, offset: int, what: str) -> contextlib.AbstractContextManager[None]:
@@ -361,7 +361,7 @@ class _Place:
     rows_before: int
 
     def refusal(self, row: int, reason: str) -> SourceError:
-        """About a row of the batch."""
+        """The error about a row of the batch."""
         file = self.source.reader.name
         number = self.rows_before + row + 1
         return SourceError(

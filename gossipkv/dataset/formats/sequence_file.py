@@ -1,7 +1,7 @@
 """Hadoop SequenceFiles, versions 5 and 6: plain, compressed record by record, or in blocks.
 
-`docs/sequence-file.md` draws the bytes.  Here are the header, the way through the file and the bounds; what is done for
-each record stands in `_sequence_file`.
+`docs/users/sequence-file.md` draws the bytes.  Here are the header, the way through the file and the bounds; what is
+done for each record stands in `_sequence_file`.
 
 The invariant: memory is bounded by the options, whatever the file says.  A plain file is read through windows, from
 which records are taken where they lie.  Of a block, every size is known before the memory for it is asked for: the

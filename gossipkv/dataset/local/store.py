@@ -12,8 +12,8 @@ Invariants, across a crash at any point:
 * What `active` says was durable before the first answer from that version, so no answer ever goes back.
 * `building` and `removing` hold leftovers only, once no node runs: they are emptied at opening.
 
-The directory is the node's data directory, which `node.directory` has locked; `docs/data-directory.md` has every byte.
-Everything here blocks, and is called from worker threads.
+The directory is the node's data directory, which `node.directory` has locked.  `docs/operators/data-directory.md` has
+every byte.  Everything here blocks, and is called from worker threads.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class RemoteFiles:
             self._file_system()
 
     def list_directory(self, path: Path) -> list[Entry]:
-        """As `Files`."""
+        """The entries of a directory, asked of the store anew; see `Files`."""
         with self._refusals(path):
             system, base = self._file_system()
             system.invalidate_cache()
@@ -134,7 +134,7 @@ class RemoteFiles:
         return sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogatepass"))
 
     def stat(self, path: Path) -> Entry:
-        """As `Files`."""
+        """One entry, asked of the store anew; see `Files`."""
         with self._refusals(path):
             system, base = self._file_system()
             system.invalidate_cache()
@@ -142,11 +142,11 @@ class RemoteFiles:
             return _entry(inner, system.info(inner))
 
     def resolve(self, path: Path) -> str:
-        """As `Files`; stores have no links that could be followed."""
+        """The path itself: stores have no links that could be followed."""
         return str(path)
 
     def open(self, path: Path, flags: int = READ) -> int:
-        """As `Files`, to read."""
+        """A number for the object, to read it; see `Files`."""
         del flags
         with self._refusals(path):
             system, base = self._file_system()
@@ -156,7 +156,7 @@ class RemoteFiles:
         return descriptor
 
     def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
-        """As `Files`."""
+        """Bytes of an open object; see `Files`."""
         reading = self._reading[descriptor]
         with self._refusals(self._root.name):
             reading.seek(offset)
@@ -170,7 +170,7 @@ class RemoteFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self, descriptor: int) -> None:
-        """As `Files`."""
+        """Let go of an open object; see `Files`."""
         with self._refusals(self._root.name):
             self._reading.pop(descriptor).close()
 

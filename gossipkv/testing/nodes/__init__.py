@@ -4,16 +4,19 @@ The heap simulation (`gossipkv.testing.world`) runs protocol cores; here runs wh
 with its pump, its connections, its library and its gossip agent, as they run in production.  Simulated are what stands
 behind the seam (`gossipkv.environment.seam`): clock, randomness, disk, network, threads and signals.
 
+Read in this order:
+
     scheduling.py   Trio made deterministic
     network.py      the wire between machines: datagrams, and connections
     sockets.py      the same as one machine's processes see it
     process.py      one life of a node, and the rest of the world it is given
     building.py     builds of datasets without a child process
     machine.py      a disk and the lives of a node upon it: start, kill, power loss, restart
+    client.py       one question to a node
     views.py        what nodes show to clients, and whether it may be
     publishing.py   the same for what nodes publish
     phases.py       how scenarios begin, wait, break and mend
     scenarios.py    what nodes go through, by name (`churn.py`, `bad_network.py`, `misconfiguration.py`)
     replay.py       one run by a name and two numbers, and the command that repeats it
-    cluster.py      machines on a network, what clients ask them, and a trace of all of it
+    cluster.py      machines on a network, what clients ask them, and trace.py: all that happened
 """

@@ -286,7 +286,7 @@ cdef class Generator:
 
     @property
     def duration_ns(self):
-        """From the beginning of the run to the last answer."""
+        """The time from the beginning of the run to the last answer."""
         return self.last_ns - self.begun_ns
 
     @property

@@ -1,4 +1,4 @@
-"""MessagePack-RPC as the generator speaks it: `get` for one key, `get_many` for several.  `docs/wire.md` has the bytes.
+"""MessagePack-RPC as the generator speaks it: `get` for one key, `get_many` for several (`docs/users/wire.md`).
 
 An answer that is as it should be is read straight through, head by head, and its values compared where they lie.
 Whatever else comes (an error, another type, another length, a part of an answer) is first bounded by the scanner, and

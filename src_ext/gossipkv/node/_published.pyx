@@ -4,9 +4,9 @@ The table is immutable but for its counters: a change of what is served is a new
 between two steps, so a request sees all of the old or all of the new.  It pins its files, so nobody unmaps one while
 a pointer into it may be followed.
 
-A read is answered here when everything about it is plain: the parameters are what `docs/wire.md` says, the database
-and the version are known, the partition is here, and the record is whole.  Whatever is not, is handed off as it
-came: the Python method (`gossipkv.node.reads`) is the one place that knows the errors, and it decides anew from the
+A read is answered here when everything about it is plain: the parameters are what `docs/users/wire.md` says, the
+database and the version are known, the partition is here, and the record is whole.  Whatever is not, is handed off as
+it came: the Python method (`gossipkv.node.reads`) is the one place that knows the errors, and it decides anew from the
 bytes.  So nothing is written to `out` unless the answer is complete.
 
 Rejected: values kept as they are sent, head and value in one piece.  All that a `get` costs beside its lookup and the

@@ -1,7 +1,7 @@
 """Scans: read from the request, made in slices, the connections in turn.
 
-A scan that is plain is answered without Python: its options are what `docs/wire.md` says, database and version are
-known, every partition is here, and no record is damaged.  Whatever is not, is handed off as it came, also when that
+A scan that is plain is answered without Python: its options are what `docs/users/wire.md` says, database and version
+are known, every partition is here, and no record is damaged.  Whatever is not, is handed off as it came, also when that
 shows amid the scan: `gossipkv.node.reads` is the one place that knows the errors, and it decides anew.
 
 The life of a scan::

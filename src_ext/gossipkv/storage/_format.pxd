@@ -1,4 +1,4 @@
-# The bytes of a sorted file that reader and writer share; `docs/sorted-file.md` specifies them.
+# The bytes of a sorted file that reader and writer share; `docs/development/sorted-file.md` specifies them.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp

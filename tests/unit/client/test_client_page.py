@@ -1,4 +1,4 @@
-"""The examples of docs/client.md run, and what it names exists."""
+"""The examples of docs/users/client.md run, and what it names exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gossipkv.client.blocking import IN_FLIGHT
 from tests.unit.client.fake_node import FakeNode, store
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "users" / "client.md").read_text(encoding="utf-8")
 RECORDS = {b"paris": b"France", b"parma": b"Italy", b"x": b""}
 
 

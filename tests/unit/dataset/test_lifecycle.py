@@ -379,7 +379,7 @@ def test_the_picture_shows_the_table():
         assert f"──{event}──►" in lifecycle.__doc__
 
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "life-of-a-version.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "operators" / "life-of-a-version.md"
 
 
 def test_the_documentation_has_the_table():

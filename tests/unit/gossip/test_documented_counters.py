@@ -7,7 +7,7 @@ from gossipkv import gossip
 from gossipkv.placement import shard_claim
 
 SOURCES = [*Path(gossip.__file__).parent.rglob("*.py"), Path(shard_claim.__file__)]
-PAGE = Path(__file__).parents[3] / "docs" / "gossip.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operators" / "gossip.md"
 
 # What the code does not add to a counter by its name.
 FOUND_OUT = {"lost_by_system"}

@@ -9,7 +9,7 @@ from gossipkv.gossip.member import State
 from gossipkv.gossip.membership.states import NEXT, Said
 from gossipkv.gossip.profile import PROFILES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "gossip.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "operators" / "gossip.md").read_text(encoding="utf-8")
 UNKNOWN = "UNKNOWN"
 
 

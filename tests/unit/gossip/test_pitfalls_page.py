@@ -9,7 +9,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 UNIT = TESTS.parent
 SHARD_IDS = UNIT / "placement" / "test_shard_claim.py"
-PAGE = UNIT.parents[1] / "docs" / "gossip-pitfalls.md"
+PAGE = UNIT.parents[1] / "docs" / "development" / "gossip-pitfalls.md"
 ISSUE = re.compile(r"([A-Za-z][a-z-]*)?(#|CASSANDRA-)(\d+)")
 
 

@@ -185,8 +185,8 @@ def test_key_that_is_not_text() -> None:
 
 
 def test_documented_table_is_this_one() -> None:
-    """`docs/keyspace.md` lists these functions in this order."""
-    page = Path(__file__).parents[3].joinpath("docs", "keyspace.md").read_text(encoding="utf-8")
+    """`docs/users/keyspace.md` lists these functions in this order."""
+    page = Path(__file__).parents[3].joinpath("docs", "users", "keyspace.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1].strip(" `") for line in page.splitlines() if line.startswith("| `")]
     assert tuple(rows) == partitioner.FUNCTIONS
 

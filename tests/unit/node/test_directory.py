@@ -24,7 +24,7 @@ def opened(path, files=FILES, cluster="test", node=None, seed=1):
 
 
 def test_a_new_directory_is_made_with_those_above_it(tmp_path):
-    """And holds what docs/data-directory.md says."""
+    """And holds what docs/operators/data-directory.md says."""
     with opened(tmp_path / "a" / "b") as data:
         assert data.store.databases() == []
         assert sorted(os.listdir(tmp_path / "a" / "b")) == [

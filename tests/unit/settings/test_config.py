@@ -282,8 +282,8 @@ def test_the_home_directory_is_expanded(monkeypatch):
 
 
 def test_the_docs_list_every_setting():
-    """`docs/settings.md` holds the table that the list makes."""
-    text = (Path(__file__).parents[3] / "docs" / "settings.md").read_text(encoding="utf-8")
+    """`docs/operators/settings.md` holds the table that the list makes."""
+    text = (Path(__file__).parents[3] / "docs" / "operators" / "settings.md").read_text(encoding="utf-8")
     for setting in SETTINGS:
         row = f"| `{setting.name}` | {setting.default} | {setting.allowed} | {setting.meaning} | {setting.why} |"
-        assert row in text, f"docs/settings.md lacks the row\n{row}"
+        assert row in text, f"docs/operators/settings.md lacks the row\n{row}"

@@ -125,11 +125,11 @@ def test_the_list_is_the_dataclass():
 
 
 def test_the_docs_list_every_setting_of_a_database():
-    """`docs/settings.md` holds the table that the list makes."""
-    text = (Path(__file__).parents[3] / "docs" / "settings.md").read_text(encoding="utf-8")
+    """`docs/operators/settings.md` holds the table that the list makes."""
+    text = (Path(__file__).parents[3] / "docs" / "operators" / "settings.md").read_text(encoding="utf-8")
     for setting in DATABASE_SETTINGS:
         row = f"| `{setting.name}` | {setting.default} | {setting.allowed} | {setting.meaning} | {setting.why} |"
-        assert row in text, f"docs/settings.md lacks the row\n{row}"
+        assert row in text, f"docs/operators/settings.md lacks the row\n{row}"
 
 
 def test_the_nearest_of_names():

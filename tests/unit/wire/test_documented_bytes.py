@@ -1,4 +1,4 @@
-"""The bytes drawn in docs/wire.md are the bytes on the wire."""
+"""The bytes drawn in docs/users/wire.md are the bytes on the wire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gossipkv.settings.config import Config
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS, MAX_FRAME_BYTES
 
-PAGE = (Path(__file__).parents[3] / "docs" / "wire.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^(\d+) +((?:[0-9a-f]{2} )*[0-9a-f]{2})  ", re.MULTILINE)
 
 

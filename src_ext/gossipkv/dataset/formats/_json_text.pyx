@@ -63,7 +63,7 @@ cdef bint take_byte(Cursor* cursor, uint8_t expected) noexcept nogil:
 # -- strings -----------------------------------------------------------------------------------------------------------
 
 cdef inline uint64_t special(uint64_t word) noexcept nogil:
-    """Of eight bytes, the lowest bit is in the first that is a control character, quote, backslash or not ASCII."""
+    """A word whose lowest bit is in the first byte that is a control character, quote, backslash or not ASCII."""
     cdef uint64_t quotes = word ^ (ONES * QUOTE), slashes = word ^ (ONES * BACKSLASH)
     return (word | (word - ONES * 32) | (quotes - ONES) | (slashes - ONES)) & HIGHS
 

@@ -34,7 +34,7 @@ cdef class Lines:
     # -- what a format says ----------------------------------------------------------------------------------------
 
     cdef int begin(self, Py_ssize_t size, Batch batch) except -1:
-        """Before lines of `size` bytes in all are taken."""
+        """Called before lines of `size` bytes in all are taken."""
         return 0
 
     cdef Taken take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The bytes drawn in docs/sequence-file.md are those of the files, and its limits are the reader's."""
+"""The bytes drawn in docs/users/sequence-file.md are those of the files, and its limits are the reader's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gossipkv.errors import SourceError
 from tests.oracle import sequence_file as oracle
 from tests.unit.dataset.formats.sequence_files import CLASSES, kinds, read
 
-PAGE = (Path(__file__).parents[4] / "docs" / "sequence-file.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "users" / "sequence-file.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| *(\d*) *\| (.*) \|$", re.MULTILINE)
 
 

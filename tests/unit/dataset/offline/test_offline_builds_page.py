@@ -1,4 +1,4 @@
-"""The examples of docs/offline-builds.md run as they stand there, and a dict agrees with what they wrote."""
+"""The examples of docs/users/offline-builds.md run as they stand there, and a dict agrees with what they wrote."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from gossipkv.dataset.source.declared_partitions import read_declared
 from gossipkv.storage.sorted_file import SortedFile
 
 ROOT = Path(__file__).resolve().parents[4]
-PAGE = (ROOT / "docs" / "offline-builds.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "users" / "offline-builds.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["multiprocessing", "dask"])

@@ -1,4 +1,4 @@
-"""The tables and bytes of docs/gossip-packets.md are those of the oracle, of the code, and of the packets."""
+"""The tables and bytes of docs/development/gossip-packets.md are those of oracle, code and packets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gossipkv.gossip.profile import LAN
 from tests.oracle import packets as oracle
 from tests.unit.gossip.packets import test_golden_packets as golden
 
-PAGE = (Path(__file__).parents[4] / "docs" / "gossip-packets.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "development" / "gossip-packets.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| *(\d*) *\| *(\w*) *\| *(.+?) *\|$", re.MULTILINE)
 DRAWN = re.compile(r"^(\d+) +((?:[0-9a-f]{2} )*[0-9a-f]{2})  ", re.MULTILINE)
 
