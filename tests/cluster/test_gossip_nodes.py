@@ -15,8 +15,9 @@ import pytest
 
 from gossipkv.client import blocking
 from gossipkv.errors import Unavailable
-from tests.cluster.node_process import PATIENCE_S, NodeProcess
+from tests.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
 
+AT_ONCE_MS = 2000  # Of a busy machine; whoever waited for the other node would wait for ever.
 QUICK = ("--profile", "local", "--time-to-converge", "300ms")
 
 
@@ -157,6 +158,32 @@ def test_a_node_that_hears_from_nobody_is_isolated(start, tmp_path):
     assert "isolated: it hears from no other node" in command(alpha, "status").stdout
     eventually(lambda: states(alpha)["beta"], "dead", alpha)
     eventually(lambda: ask(alpha, "children", "nodes"), [f"1@{alpha.address}"], alpha)
+
+
+def test_reads_wait_for_nobody(start, tmp_path):
+    """Promise P1: they go on while the only other node dies, when it is dead, and after a restart that hears nobody."""
+    files = tmp_path / "source" / "capitals" / "1"
+    files.mkdir(parents=True)
+    files.joinpath("part-0").write_text("peru\tLima\n")
+
+    def read_until(node, condition):
+        with blocking.connect(node.address, timeout_ms=AT_ONCE_MS) as client:
+            is_over = False
+            while not is_over:
+                is_over = condition()
+                assert client.dataset("capitals").get_with_version(b"peru") == (b"Lima", "1")
+
+    alpha = start("alpha", "--source", str(tmp_path / "source"))
+    wait_for(alpha.address, "capitals", "1")
+    beta = start("beta", *joining(alpha))
+    eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
+    beta.stop(signal.SIGKILL)
+    read_until(alpha, lambda: ask(alpha, "info")["isolated"])
+    read_until(alpha, lambda: states(alpha)["beta"] == "dead")
+    alpha.stop(signal.SIGKILL)
+    again = start("alpha", *joining(beta))
+    read_until(again, lambda: ask(again, "info")["uptime_s"] > 1)
+    assert states(again) == {"alpha": "alive"}
 
 
 def test_a_name_that_is_taken_stops_the_newcomer(start):

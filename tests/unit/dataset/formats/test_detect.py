@@ -30,7 +30,7 @@ JSON = b'{"key":"a","value":1}\n'
         ("part-0", b"GKVSORT\n", "sorted"),
         ("part-0.parquet", b"PA", "parquet"),
         ("a.JSON", b"", "json"),
-        ("a.jsonl.gz", gzip.compress(b"x"), "json"),
+        ("a.jsonl.gz", gzip.compress(b"x", mtime=0), "json"),
         ("a.ndjson", b"x", "json"),
         ("a.tsv", JSON, "tsv"),
         ("a.txt", JSON, "json"),
