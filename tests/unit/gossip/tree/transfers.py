@@ -41,6 +41,7 @@ def any_delta(random: Random, owner: bytes, epoch: int = 1) -> Delta:
     """What a peer may say, true or not; most of it can be read."""
     since, reach, target = sorted(random.randint(0, LATEST) for _ in range(3))
     since, target = random.choice((0, since)), random.choice((LATEST, target))
+    reach = random.choice((reach, target))
     changes = tuple(
         Change(version, random.choice("abcdefgh"), random.choice((None, None, b"x")))
         for version in range(since + 1, reach + 1)
