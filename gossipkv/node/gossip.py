@@ -140,7 +140,7 @@ class Gossiping:
 
     @property
     def epoch(self) -> int:
-        """Of this start; higher than all before."""
+        """Epoch of this start; higher than all before."""
         return self._directory.record.epoch
 
     @property
@@ -158,7 +158,7 @@ class Gossiping:
         return self.agent.counters() | {f"gossip_{name}": count for name, count in counted.items()}
 
     def reply(self, request: bytes) -> bytes:
-        """To another node.
+        """Answer another node.
 
         Raises:
             Unavailable: it is no request that this node answers; why is counted.
@@ -171,7 +171,7 @@ class Gossiping:
         return reply
 
     def members(self) -> list[Detail]:
-        """All that are known, by name."""
+        """Members that are known, by name."""
         return [
             {
                 "node": member.name,
@@ -192,7 +192,7 @@ class Gossiping:
         return self._tree.keys(path, everything=everything)
 
     def entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
-        """Of these keys, those that still are there; without `everything`, those whose owners still live."""
+        """Those of these keys that still are there; without `everything`, those whose owners still live."""
         now_ms = self.agent.now_ms()
         found = (self._tree.entry(path, name, owner, now_ms=now_ms) for name, owner in keys)
         return [
@@ -208,7 +208,7 @@ class Gossiping:
         ]
 
     async def many_entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
-        """The same, a portion at a time: others have their turns in between."""
+        """Return the same, a portion at a time: others have their turns in between."""
         found: list[Detail] = []
         for begin in range(0, len(keys), PORTION):
             found += self.entries(path, keys[begin : begin + PORTION], everything=everything)
@@ -259,11 +259,11 @@ class ShardIdTimer:
 
     @property
     def shard_id(self) -> str | None:
-        """What it claims."""
+        """Shard id that it claims."""
         return self._claim.shard_id
 
     def start(self, *, now_ms: int) -> None:
-        """From here on."""
+        """Begin: claim now, or after a look around."""
         self._begins_ms = now_ms + LOOK_MS * self._waits
 
     @property

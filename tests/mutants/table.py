@@ -260,6 +260,30 @@ MUTANTS = (
         "assertion of Branch._commit",
     ),
     Mutant(
+        "what a key costs is not counted",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:Branch._put",
+                "self.size_bytes += item_bytes(path, item.value)",
+                "pass",
+            ),
+        ),
+        ("withdrawn",),
+        "assertion of Branch._assert_sound",
+    ),
+    Mutant(
+        "a staged transfer is judged by what is visible",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:Branch._cost_with",
+                "return self.size_bytes + staged.size_bytes",
+                "return self.size_bytes",
+            ),
+        ),
+        ("large_branches",),
+        "assertion of Branch.apply",
+    ),
+    Mutant(
         "deltas are laid over missing tombstones",
         (
             Edit(

@@ -27,7 +27,7 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
                 ranges of one message ascend; one that overlaps those before it is not compared)
     WANT        as DIGEST without a range: the sender has this and wants what is newer (the last of a member counts)
 
-A state hash is the fold of what the sender knows (`exchange.py`): equal hashes, equal knowledge.
+A state hash is the fold of what the sender knows (`anti_entropy/state_hash.py`): equal hashes, equal knowledge.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@ import pytest
 
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import Malformed
-from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks
 from gossipkv.gossip.tree.limits import TreeLimits
-from tests.unit.gossip.tree.transfers import LIMITS, OWNER, Transfers, deltas, recounted_bytes, shown
+from tests.unit.gossip.tree.transfers import LIMITS, OWNER, Transfers, any_delta, deltas, recounted_bytes, shown
 
 SEEDS = range(400)
 
@@ -55,21 +54,7 @@ def test_cut_at_every_size(collected: bool) -> None:
             assert outcomes == [DeltaOutcome.STAGED] * (cut - whole) + [DeltaOutcome.ADVANCED] * whole
 
 
-LATEST = 8
 SMALL = TreeLimits(max_branch_keys=3, max_tree_bytes=2 * 4 * 260, max_tombstones=2)
-
-
-def any_delta(random: Random) -> Delta:
-    """What a peer may say, true or not; most of it can be read."""
-    since, reach, target = sorted(random.randint(0, LATEST) for _ in range(3))
-    since, target = random.choice((0, since)), random.choice((LATEST, target))
-    changes = tuple(
-        Change(version, random.choice("abcdefgh"), random.choice((None, None, b"x")))
-        for version in range(since + 1, reach + 1)
-        if random.random() < 0.5
-    )
-    floor = random.choice((0, random.randint(0, LATEST)))
-    return Delta(OWNER, 1, floor, since, reach, target, random.random() < 0.5, changes)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -80,7 +65,7 @@ def test_no_bytes_break_what_a_branch_promises(seed: int) -> None:
     branch = Branch(1)
     for _ in range(10):
         try:
-            (delta,) = deltas([messages.delta(any_delta(random))])
+            (delta,) = deltas([messages.delta(any_delta(random, OWNER))])
         except Malformed:
             continue
         before = branch.version

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gossipkv.errors import TooLarge
+from gossipkv.gossip.member import State
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.tree.branch import Branch, Item
-from tests.unit.gossip.tree.linked import member, pair
-from tests.unit.gossip.tree.transfers import LIMITS, OWNER
+from gossipkv.gossip.tree.limits import TreeLimits
+from tests.unit.gossip.tree.linked import Link, member, pair, recount
+from tests.unit.gossip.tree.transfers import LIMITS, OWNER, any_delta, deltas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.unit.gossip.tree.linked import Node
 
 
 def part(since: int, reach: int, target: int) -> Delta:
@@ -84,3 +93,39 @@ def test_a_tree_beyond_its_bound_is_caught() -> None:
     with pytest.raises(AssertionError):
         one.tree.publish("k")
     assert two.tree.published() == {}
+
+
+def step(random: Random, node: Node) -> None:
+    """A peer says something, or this node does."""
+    name = random.choice("abc")
+    draw = random.random()
+    if draw < 0.5:
+        try:
+            (delta,) = deltas([messages.delta(any_delta(random, member(name).id, random.choice((1, 2))))])
+        except Malformed:
+            return
+        node.tree.apply(delta, fresh=random.random() < 0.5)
+    elif draw < 0.75:
+        state = random.choice(list(State))
+        node.on_record(member(name, random.choice((1, 2)), random.randrange(50), state), now_ms=0)
+    elif draw < 0.8:
+        if member(name).id in node.members.peers:
+            node.members.forget(member(name).id)
+            node.tree.forget(member(name).id)
+            node.exchange.touch(member(name).id, now_ms=0)
+    elif draw < 0.9:
+        with contextlib.suppress(TooLarge):
+            node.tree.publish(f"own/{random.randrange(4)}", bytes(random.randrange(300)))
+    else:
+        node.tree.withdraw(f"own/{random.randrange(4)}")
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_bytes_break_the_sums_of_a_tree(seed: int) -> None:
+    """Whatever peers say, true or not, and whoever dies, is evicted and forgotten: all sums are those counted anew."""
+    random = Random(seed)
+    limits = TreeLimits(max_tree_bytes=random.choice((2500, 5000, 1 << 20)), max_tombstones=2)
+    node = Link(seed).node("me", limits=limits)
+    for _ in range(60):
+        step(random, node)
+        recount(node)

@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Delta
+from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks
 from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
 from tests.oracle.branches import History
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 OWNER = b"the-ownr"
 LIMITS = TreeLimits()
+LATEST = 8
 
 
 def deltas(parts: Iterable[bytes]) -> list[Delta]:
@@ -34,6 +35,20 @@ def recounted_bytes(branch: Branch) -> int:
     """What the keys and tombstones of a branch cost, counted one by one."""
     live = sum(item_bytes(path, item.value) for path, item in branch.live.items())
     return live + sum(item_bytes(path, None) for path in branch.gone)
+
+
+def any_delta(random: Random, owner: bytes, epoch: int = 1) -> Delta:
+    """What a peer may say, true or not; most of it can be read."""
+    since, reach, target = sorted(random.randint(0, LATEST) for _ in range(3))
+    since, target = random.choice((0, since)), random.choice((LATEST, target))
+    reach = random.choice((reach, target))
+    changes = tuple(
+        Change(version, random.choice("abcdefgh"), random.choice((None, None, b"x")))
+        for version in range(since + 1, reach + 1)
+        if random.random() < 0.5
+    )
+    floor = random.choice((0, random.randint(0, LATEST)))
+    return Delta(owner, epoch, floor, since, reach, target, random.random() < 0.5, changes)
 
 
 class Transfers:
