@@ -346,10 +346,11 @@ class Tree:
         self._assert_counted()
 
     def _assert_counted(self) -> None:
-        """Hold what can be told of the sums at once: they are within each other, and nothing dead holds nothing."""
+        """Hold what can be told of the sums at once: they are within each other, and only of what is there."""
         assert 0 <= self._dead_bytes <= self._others_bytes, (self._dead_bytes, self._others_bytes)
         assert self._dead or not self._dead_bytes, self._dead_bytes
         assert self._others_bytes == 0 or len(self._branches) > 1, self._others_bytes
+        assert len(self.rumours) <= len(self._branches), len(self.rumours)  # One of each, and of what is here.
 
     def _refuse(self, delta: Delta, need_bytes: int | None) -> None:
         head = Head(delta.owner, delta.epoch, delta.target)
