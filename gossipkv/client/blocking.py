@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
-    from gossipkv.client.link import Link
+    from gossipkv.client.link import BlockingLink
     from gossipkv.client.reads import Key, OneKey, Record
     from gossipkv.wire.rpc import Value
 
@@ -191,7 +191,7 @@ class Client:
             dialler.release()
 
     @staticmethod
-    def _check_outcome(request: Request[object], link: Link, error: Exception) -> None:
+    def _check_outcome(request: Request[object], link: BlockingLink, error: Exception) -> None:
         """Raise `Unknown` if `request` may have been done and may not be repeated."""
         if not request.is_repeatable and link.has_begun(request):
             raise Unknown(

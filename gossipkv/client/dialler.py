@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, final
 
 from gossipkv.client import forks
-from gossipkv.client.link import Link, LinkError
+from gossipkv.client.link import BlockingLink, LinkError
 from gossipkv.client.route import Failures, Route, reason_of, too_late, unreachable
 from gossipkv.errors import Unavailable
 
@@ -33,7 +33,7 @@ class Dialler:
         self._is_closed = False
         self._generation = forks.generation
         self._lock = threading.Lock()
-        self.held: Link | None = None
+        self.held: BlockingLink | None = None
 
     def acquire(self) -> None:
         """Begin to use the link; `release` follows.
@@ -63,7 +63,7 @@ class Dialler:
         if self.held is not None:
             self.held.close()
 
-    def link(self, deadline: float, failures: Failures) -> Link:
+    def link(self, deadline: float, failures: Failures) -> BlockingLink:
         """The open link, else a new one to the first address that is not among `failures`; adds to these.
 
         Raises:
@@ -82,7 +82,7 @@ class Dialler:
             if remaining_s <= 0:
                 raise too_late(failures)
             try:
-                self.held = Link(address, remaining_s / (len(untried) - position))
+                self.held = BlockingLink(address, remaining_s / (len(untried) - position))
             except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
                 failures[str(address)] = reason_of(error)
                 self._route.prefer_another(address)
@@ -90,13 +90,13 @@ class Dialler:
                 return self.held
         raise unreachable(failures)
 
-    def leave(self, link: Link, broken: LinkError, failures: Failures, *, is_new: bool) -> None:
+    def leave(self, link: BlockingLink, broken: LinkError, failures: Failures, *, is_new: bool) -> None:
         """Go on elsewhere; `is_new`: the link was made for the request that it failed."""
         link.close()
         self._route.prefer_another(link.address)
         if is_new:
             failures[str(link.address)] = str(broken)
 
-    def prefer_another(self, link: Link) -> None:
+    def prefer_another(self, link: BlockingLink) -> None:
         """Let the next link go to the next address."""
         self._route.prefer_another(link.address)

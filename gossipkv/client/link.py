@@ -56,7 +56,7 @@ def _dial(address: Address, deadline: float) -> socket.socket:
 
 
 @final
-class Link:
+class BlockingLink:
     """A connection to the node at `address`.
 
     Raises:

@@ -12,7 +12,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
-from gossipkv.client.link import Link, LinkError
+from gossipkv.client.link import BlockingLink, LinkError
 from gossipkv.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Pipeline(Generic[_Result]):
         self._timeout_s = timeout_s
         self._open: deque[Request[_Result]] = deque()
         self._unsent: list[Request[_Result]] = []  # Those of `_open` that `_link` has not been given.
-        self._link: Link | None = None
+        self._link: BlockingLink | None = None
         self._proven = dialler.held  # Links that break are held against their address until they answered once.
         self._failures: Failures = {}
 

@@ -33,7 +33,7 @@ from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.pages import Pages
 from gossipkv.client.reads import TIMEOUT_MS
 from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
-from gossipkv.client.trio_link import WOKEN, Link, dial
+from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 from gossipkv.errors import ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class Client:
         """The earliest deadline came nearer (the dispatcher calls)."""
         self._alarm.deadline = at
 
-    async def _first_link(self) -> Link:
+    async def _first_link(self) -> TrioLink:
         failures: Failures = {}
         due = trio.current_time() + self._timeout_s
         untried = self._route.untried(failures)
@@ -256,15 +256,15 @@ class Client:
                 self._route.prefer_another(address)
         raise unreachable(failures)
 
-    async def _link(self, address: Address, timeout_s: float) -> Link:
-        return Link(
+    async def _link(self, address: Address, timeout_s: float) -> TrioLink:
+        return TrioLink(
             address,
             await dial(address, timeout_s),
             on_received=self._dispatcher.on_received,
             on_broken=lambda link, reason: self._dispatcher.on_broken(link, reason, trio.current_time()),
         )
 
-    def _start(self, link: Link) -> None:
+    def _start(self, link: TrioLink) -> None:
         assert self._nursery is not None
         self._nursery.start_soon(link.run)
         self._dispatcher.on_connected(link)

@@ -77,7 +77,7 @@ def _first_reason(error: OSError) -> str:
 
 
 @final
-class Link:
+class TrioLink:
     """A connection to the node at `address`; `run` moves its bytes.
 
     `on_received` is called after answers came or bytes went out, `on_broken` with a reason when it ends by itself.
@@ -101,8 +101,8 @@ class Link:
         address: Address,
         connection: socket.socket,
         *,
-        on_received: Callable[[Link], None],
-        on_broken: Callable[[Link, str], None],
+        on_received: Callable[[TrioLink], None],
+        on_broken: Callable[[TrioLink, str], None],
     ) -> None:
         connection.settimeout(0)
         self.address = address

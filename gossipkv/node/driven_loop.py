@@ -28,7 +28,7 @@ LINGER_MS = 1000  # As in `_connections.pyx`.
 _NIL = b"\xc0"
 
 
-class Stream(Protocol):
+class ServedStream(Protocol):
     """The server's end of a connection; nothing here waits."""
 
     @property
@@ -61,7 +61,7 @@ class Stream(Protocol):
 class StreamListener(Listener, Protocol):
     """A listener whose connections are streams; its descriptor is readable when one of them has moved as well."""
 
-    def accept(self) -> Stream | None:
+    def accept(self) -> ServedStream | None:
         """The next connection, if there is one."""
         ...
 
@@ -97,8 +97,8 @@ class DrivenLoop:
         self._driver = Driver(core)
         self._listener = listener
         self._clock = clock
-        self._streams: dict[int, Stream] = {}
-        self._lingering: list[tuple[Stream, int]] = []  # Their end was sent, and when; the peer's is awaited.
+        self._streams: dict[int, ServedStream] = {}
+        self._lingering: list[tuple[ServedStream, int]] = []  # Their end was sent, and when; the peer's is awaited.
         self._asked: list[tuple[int, int, bytes, bytes]] = []
         self._answers: list[_Answer] = []
         self._draining = False
@@ -179,7 +179,7 @@ class DrivenLoop:
             else:
                 self._streams[handle] = stream
 
-    def _receive(self, handle: int, stream: Stream) -> bool:
+    def _receive(self, handle: int, stream: ServedStream) -> bool:
         """Take one portion, if the core takes any; whether something came."""
         if not self._driver.wants_input(handle):
             return False
@@ -216,7 +216,7 @@ class DrivenLoop:
                 pending.append(Pending(handle, msgid, self._clock.monotonic_ns(), method, reply))
         return len(self._asked) < len(asked) or len(self._answers) < len(answers)
 
-    def _send(self, handle: int, stream: Stream) -> bool:
+    def _send(self, handle: int, stream: ServedStream) -> bool:
         """Send what there is room for, and close it when all is done; whether anything was sent."""
         data = self._driver.take_output(handle, stream.room_bytes, self._now_ms())
         if data:
@@ -241,7 +241,7 @@ class DrivenLoop:
         self._driver.close(handle)
 
 
-def _has_ended(stream: Stream) -> bool:
+def _has_ended(stream: ServedStream) -> bool:
     try:
         return stream.receive(RECEIVE_BYTES) == b""
     except OSError:

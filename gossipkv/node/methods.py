@@ -62,7 +62,7 @@ class Datasets(Holdings, Protocol):
         ...
 
 
-class Cluster(Protocol):
+class ClusterView(Protocol):
     """What this node knows of the others, as far as methods know it."""
 
     @property
@@ -110,7 +110,7 @@ class Cluster(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class NodeInfo:
     """Who answers."""
 
     version: str
@@ -126,8 +126,8 @@ class Handlers:
         self,
         datasets: Datasets,
         reads: Reads,
-        identity: Identity,
-        cluster: Cluster,
+        identity: NodeInfo,
+        cluster: ClusterView,
         *,
         counters: Callable[[], dict[str, int]],
         latency: Callable[[], dict[str, dict[str, float]]],

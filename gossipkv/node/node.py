@@ -34,7 +34,7 @@ from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping, read_key_ring
-from gossipkv.node.methods import Handlers, Identity
+from gossipkv.node.methods import Handlers, NodeInfo
 from gossipkv.node.published import Published, publish
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
@@ -198,7 +198,7 @@ class _Node:
         self._handlers = Handlers(
             self._library,
             self._reads,
-            Identity(
+            NodeInfo(
                 version=__version__,
                 cluster=config.cluster,
                 node=directory.record.node,

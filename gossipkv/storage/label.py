@@ -33,7 +33,7 @@ _CHUNK_PAGES: Final = PAGE_BYTES // 4  # Whose checksums have a checksum togethe
 _COMPRESSION_NAMES: Final = {number: name for name, number in COMPRESSIONS.items()}
 
 
-class Readable(Protocol):
+class RandomAccess(Protocol):
     """A file of known size that is read at offsets."""
 
     @property
@@ -52,7 +52,7 @@ class Readable(Protocol):
 
 
 class OpenFile:
-    """A `Readable` over a descriptor."""
+    """A `RandomAccess` over a descriptor."""
 
     def __init__(self, files: Files, descriptor: int, name: str) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class Label:
     blocks: int
 
 
-def read_label(source: Readable) -> Label:
+def read_label(source: RandomAccess) -> Label:
     """The label of a sorted file.
 
     Raises:
@@ -143,7 +143,7 @@ class CheckedBody:
     Checksums are fetched for 4 MiB of the body at once, so that who reads in order pays one more small read for them.
     """
 
-    def __init__(self, source: Readable, size_bytes: int) -> None:
+    def __init__(self, source: RandomAccess, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self._source = source
         self._pages = -(-size_bytes // PAGE_BYTES)
@@ -198,7 +198,7 @@ def _size_of(body_bytes: int) -> int:
     return body_bytes + 4 * pages + 4 * -(-4 * pages // PAGE_BYTES) + FOOTER_BYTES
 
 
-def _no_footer(source: Readable) -> Corrupt | UnsupportedFormat:
+def _no_footer(source: RandomAccess) -> Corrupt | UnsupportedFormat:
     """Why there is no footer: the file is another kind, or newer, or was cut off."""
     name = source.name
     if source.size_bytes == 0:

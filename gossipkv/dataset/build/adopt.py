@@ -32,7 +32,7 @@ from gossipkv.dataset.build import recognition
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.formats.sorted_files import PIECE_BYTES, Placement, walk
 from gossipkv.dataset.local.manifest import Manifest, PartitionFile, Stray, partition_name
-from gossipkv.dataset.local.partition import Claim, claim_of
+from gossipkv.dataset.local.partition import PartitionClaim, claim_of
 from gossipkv.dataset.source.reader import READ_SOURCE, SourceReader
 from gossipkv.environment.seam import READ, WRITE_NEW
 from gossipkv.errors import Corrupt, LocalError, SourceError
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from gossipkv.dataset.source.listing import SourceFile, SourceFiles
     from gossipkv.environment.seam import Files
     from gossipkv.storage.batch import Batch
-    from gossipkv.storage.label import Label, Readable
+    from gossipkv.storage.label import Label, RandomAccess
 
-    Opener = Callable[[SourceFile], AbstractContextManager[Readable]]
+    Opener = Callable[[SourceFile], AbstractContextManager[RandomAccess]]
 
 # A range that is copied at once: long enough to share blocks well, short enough to be paced and reported.
 RANGE_BYTES: Final = 16 << 20
@@ -268,7 +268,7 @@ class _Taking:
             label = read_label(copy)
             if label.seal != expected.seal:
                 raise Corrupt(source_name, label.size_bytes, "another footer than a moment before")
-            claim = Claim(self.plan.function, self.plan.partitions, partition)
+            claim = PartitionClaim(self.plan.function, self.plan.partitions, partition)
             check_records(copy, label, claim, self.progress.check)
             # The regions that its footer names; no page is touched.
             SortedFile(files.map(descriptor, label.size_bytes), name=source_name).close()
@@ -299,7 +299,7 @@ class _Taking:
         finally:
             self.files.close(source)
 
-    def _copy_through(self, reader: Readable, target: int) -> None:
+    def _copy_through(self, reader: RandomAccess, target: int) -> None:
         for offset in range(0, reader.size_bytes, PIECE_BYTES):
             data = reader.read_at(offset, min(PIECE_BYTES, reader.size_bytes - offset))
             self.files.pwrite(target, data, offset)
@@ -327,7 +327,9 @@ class _Progress:
         self._tell(self._copied_bytes, self._total_bytes, self._records, self._checked)
 
 
-def check_records(source: Readable, label: Label, claim: Claim, on_progress: Callable[[int], None]) -> None:
+def check_records(
+    source: RandomAccess, label: Label, claim: PartitionClaim, on_progress: Callable[[int], None]
+) -> None:
     """Every page, the order of the keys, and the partition of each.
 
     Raises:
@@ -350,7 +352,7 @@ def check_records(source: Readable, label: Label, claim: Claim, on_progress: Cal
         body.read(offset, min(PIECE_BYTES, label.body_bytes - offset))
 
 
-def _refuse_place(batch: Batch, number: int, name: str, claim: Claim) -> None:
+def _refuse_place(batch: Batch, number: int, name: str, claim: PartitionClaim) -> None:
     key, offset = batch.keys(number + 1)[number], batch.offsets()[number]
     try:
         partition = partitioner.partition(claim.function, key, claim.partitions)

@@ -31,7 +31,7 @@ class Reading:
     max_block_bytes: int = MAX_BLOCK_BYTES  # What one compressed block may become: all of it is in memory at once.
 
 
-class Readable(label.Readable, Protocol):
+class Readable(label.RandomAccess, Protocol):
     """The bytes of one listed file; see `gossipkv.dataset.source.reader`, which says what reading raises."""
 
     def chunks(self, start: int = 0, /) -> Iterator[bytes]:

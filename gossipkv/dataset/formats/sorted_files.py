@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gossipkv.dataset.formats.reading import Reading
-    from gossipkv.storage.label import Label, Readable
+    from gossipkv.storage.label import Label, RandomAccess
 
 __all__ = ["PIECE_BYTES", "Placement", "batches", "walk"]
 
@@ -40,7 +40,7 @@ _LONGEST_BLOCKS: Final = (16_842_760 + PAGE_BYTES - 1) // PAGE_BYTES  # Of a rec
 _BAD_RECORD: Final = "a record is longer than its file or its limits"
 
 
-def batches(reader: Readable, options: Reading) -> Iterator[Batch]:
+def batches(reader: RandomAccess, options: Reading) -> Iterator[Batch]:
     """The records of a sorted file in key order; their offsets are those of the record, or of its compressed block.
 
     Raises:

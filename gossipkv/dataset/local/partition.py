@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PartitionClaim:
     """Which partition a sorted file says it is."""
 
     function: str
@@ -23,7 +23,7 @@ class Claim:
     partition: int
 
 
-def claim_of(label: Label) -> Claim | None:
+def claim_of(label: Label) -> PartitionClaim | None:
     """What a sorted file's metadata says, or None when they are not of this program."""
     try:
         told: Json = json.loads(label.metadata)
@@ -38,7 +38,7 @@ def claim_of(label: Label) -> Claim | None:
         return None
     if not _is_below(partition, partitions):
         return None
-    return Claim(function, partitions, partition)
+    return PartitionClaim(function, partitions, partition)
 
 
 def _is_below(number: Json, end: int) -> TypeGuard[int]:

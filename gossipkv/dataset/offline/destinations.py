@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
     from gossipkv.settings.masking import Option
-    from gossipkv.storage.label import Readable
+    from gossipkv.storage.label import RandomAccess
 
 ATTEMPT: Final = "_attempt-"
 
@@ -59,7 +59,7 @@ class Destination(Protocol):
         """Whether a name is taken."""
         ...
 
-    def open(self, name: str) -> contextlib.AbstractContextManager[Readable]:
+    def open(self, name: str) -> contextlib.AbstractContextManager[RandomAccess]:
         """One of the files, to look into it."""
         ...
 
@@ -143,7 +143,7 @@ class LocalDestination:
             return True
 
     @contextlib.contextmanager
-    def open(self, name: str) -> Iterator[Readable]:
+    def open(self, name: str) -> Iterator[RandomAccess]:
         path = str(self._directory / name)
         with self._refusals():
             descriptor = self._files.open(path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.dataset.local.manifest import partition_name
-from gossipkv.dataset.local.partition import Claim, claim_of
+from gossipkv.dataset.local.partition import PartitionClaim, claim_of
 from gossipkv.dataset.offline.destinations import destination
 from gossipkv.dataset.source.declared_partitions import Declared, write_declared
 from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE
@@ -76,7 +76,7 @@ def finish_version(
         if found is None:
             raise _wrong(label.name, "was not written by gossipkv.dataset.write_partition: it does not say what it is")
         function = found.function if function is None else function
-        expected = Claim(function, partitions, partition)
+        expected = PartitionClaim(function, partitions, partition)
         if found != expected:
             raise _wrong(label.name, f"is {_in_words(found)}, where {_in_words(expected)} is expected")
     assert function is not None
@@ -118,7 +118,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _in_words(claim: Claim) -> str:
+def _in_words(claim: PartitionClaim) -> str:
     return f"partition {claim.partition} of {claim.partitions} by {claim.function!r}"
 
 

@@ -20,7 +20,7 @@ from gossipkv.settings.masking import Option, mask_url, scrub
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gossipkv.storage.label import Readable
+    from gossipkv.storage.label import RandomAccess
 
 # An upload shows under its name when it is whole, and not before.
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "memory"})
@@ -79,7 +79,7 @@ class RemoteDestination:
             return bool(self._system.exists(self._path(name)))
 
     @contextlib.contextmanager
-    def open(self, name: str) -> Iterator[Readable]:
+    def open(self, name: str) -> Iterator[RandomAccess]:
         with self._refusals():
             yield _RemoteFile(self, name, int(self._system.size(self._path(name))))
 
@@ -124,7 +124,7 @@ class RemoteDestination:
 
 
 class _RemoteFile:
-    """A `Readable` over a URL."""
+    """A `RandomAccess` over a URL."""
 
     def __init__(self, destination: RemoteDestination, file: str, size_bytes: int) -> None:
         self.name = f"{destination.name}/{file}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.storage.document import Json
-    from gossipkv.storage.label import Readable
+    from gossipkv.storage.label import RandomAccess
 
 # 16,384 files with names of 255 bytes come to 5 MB; real ones have some kilobytes.
 MAX_DECLARED_BYTES: Final = 8 << 20
@@ -55,7 +55,7 @@ class Declared:
         return self.files.get(name)
 
 
-def read_declared(source: Readable | bytes, name: str = DECLARED_FILE) -> Declared:
+def read_declared(source: RandomAccess | bytes, name: str = DECLARED_FILE) -> Declared:
     """The declaration from its bytes, or from the file; `name` is what errors call the bytes.
 
     Raises:

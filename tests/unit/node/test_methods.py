@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from gossipkv.errors import Corrupt, SourceError, Unavailable
 from gossipkv.node._requests import Refused
-from gossipkv.node.methods import FEW_ENTRIES, Handlers, Identity, Waiting
+from gossipkv.node.methods import FEW_ENTRIES, Handlers, NodeInfo, Waiting
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
 from gossipkv.storage.sorted_file import SortedFile
@@ -141,7 +141,7 @@ class Node:
         self.handlers = Handlers(
             self.library,
             self.reads,
-            Identity(version="1.2.3", cluster="c", node="n"),
+            NodeInfo(version="1.2.3", cluster="c", node="n"),
             self.cluster,
             counters=lambda: {"gets": 3},
             latency=lambda: {"answered": {"count": 3.0}},

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from gossipkv.dataset import VersionReport, finish_version, partition_of, write_partition
-from gossipkv.dataset.local.partition import Claim, claim_of
+from gossipkv.dataset.local.partition import PartitionClaim, claim_of
 from gossipkv.dataset.offline.remote_destination import RemoteDestination
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.environment.real_files import RealFiles
@@ -200,7 +200,7 @@ def test_an_unknown_scheme_is_a_clear_error():
 @pytest.mark.parametrize(
     ("metadata", "claim"),
     [
-        (b'{"function": "text", "partitions": 4, "partition": 3, "more": 1}', Claim("text", 4, 3)),
+        (b'{"function": "text", "partitions": 4, "partition": 3, "more": 1}', PartitionClaim("text", 4, 3)),
         (b"", None), (b"\xff", None), (b"[" * 9999, None), (b"[]", None), (b"{}", None),
         (b'{"function": "murmur", "partitions": 4, "partition": 3}', None),
         (b'{"function": ["text"], "partitions": 4, "partition": 3}', None),
