@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import select
 import signal
 import subprocess
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, final
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, NotReady, Unavailable
 from gossipkv.keyspace.partitioner import partition
+from gossipkv.processes.program import command, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -247,15 +247,13 @@ class NodeProcess:
 
     def __init__(self, root: Path) -> None:
         self._log = root / "node.log"
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
-        # The node imports what this process imports, wherever that came from.
-        environ["PYTHONPATH"] = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        command = [sys.executable, "-P", "-m", "gossipkv", "serve", "--listen", "127.0.0.1:0"]
-        command += ["--source", str(root / "source"), "--data", str(root / "data")]
-        command += ["--refresh-period", f"{REFRESH_MS}ms", "--log-level", "warning"]
+        environ = {name: value for name, value in environment().items() if not name.startswith("GOSSIPKV_")}
+        order = [*command("gossipkv"), "serve", "--listen", "127.0.0.1:0"]
+        order += ["--source", str(root / "source"), "--data", str(root / "data")]
+        order += ["--refresh-period", f"{REFRESH_MS}ms", "--log-level", "warning"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603  # Our own command; nothing in it is from outside.
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environ,
+                order, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environ,
                 start_new_session=True,  # Ctrl-C is for the demo, which stops the node itself.
             )  # fmt: skip
         self.address = ""

@@ -18,8 +18,8 @@ from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json, shown
 from gossipkv.cli.screen import description, progress, size_text
 from gossipkv.dataset.build.job import BuildJob
+from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.steps import Lanes, Means, perform
-from gossipkv.dataset.build.workers import cores
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.manifest import Manifest, to_body
 from gossipkv.dataset.offline.destinations import LocalDestination

@@ -181,15 +181,15 @@ class Handlers:
 
     def _refuse(self, method: bytes, error: Exception) -> Refused:
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):
-            return self._confess(method, error)
+            return self._internal_error(method, error)
         try:
             refused = Refused(self._pack(to_wire(error)))
         except (TypeError, ValueError, OverflowError) as defect:  # The error itself cannot be encoded.
-            return self._confess(method, defect)
+            return self._internal_error(method, defect)
         self._errors[error.code] += 1
         return refused
 
-    def _confess(self, method: bytes, defect: Exception) -> Refused:
+    def _internal_error(self, method: bytes, defect: Exception) -> Refused:
         incident = f"{self._random.getrandbits(64):016x}"
         self._log.error("internal_error", id=incident, method=name_of(method), exc_info=defect)
         told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})

@@ -24,8 +24,8 @@ import trio
 
 from gossipkv import __version__
 from gossipkv.address import Address
+from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import build_in_child
-from gossipkv.dataset.build.workers import cores
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library, LibrarySettings
 from gossipkv.errors import ConfigError, LocalError

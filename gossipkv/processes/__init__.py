@@ -1,1 +1,10 @@
-"""Child processes: how they end with who started them."""
+"""Child processes: of builds, of the launcher, and what else a node may start.
+
+Read in this order:
+
+    leash.py        a process on it dies with whoever started it
+    program.py      how a program of ours is started, and how it ended
+    talk.py         lines over pipes
+    niceness.py     others come first
+    peak_memory.py  the most that this process has had
+"""

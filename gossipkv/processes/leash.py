@@ -14,7 +14,11 @@ import fcntl
 import os
 import select
 import signal
-from typing import NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class Leash(NamedTuple):
@@ -38,6 +42,17 @@ def let_go(held: int) -> None:
         os.close(held)
 
 
+@contextmanager
+def held() -> Iterator[tuple[int, Callable[[], None]]]:
+    """Hold a leash as long as the block lasts: the end to pass to a process, and what to call when that has started."""
+    leash = braid()
+    with ExitStack() as stack:
+        stack.callback(let_go, leash.held)
+        here = stack.enter_context(ExitStack())
+        here.callback(os.close, leash.worn)
+        yield leash.worn, here.close
+
+
 def _forget() -> None:
     """In the child of a fork, which may live longer than the holder."""
     for held in tuple(_held):
@@ -49,7 +64,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def wear(worn: int) -> None:
-    """From now on this process, and the program it may become, is killed when the other end is closed."""
+    """Have this process, and the program it may become, killed when the other end is closed."""
     fcntl.fcntl(worn, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(worn, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(worn, fcntl.F_SETFL, fcntl.fcntl(worn, fcntl.F_GETFL) | os.O_ASYNC)

@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launcher": GROUND | {"address", "processes", "wire", "client"},
     "loadtest": {"errors", "address", "settings", "wire", "latency", "client"},
     "testing": GROUND | {"address", "wire", "keyspace", "placement", "storage", "node", "client"} | GOSSIP | DATASET,
-    "demo": GROUND | {"address", "wire", "keyspace", "storage", "dataset", "node", "client"},
+    "demo": GROUND | {"address", "processes", "wire", "keyspace", "storage", "dataset", "node", "client"},
     "cli": GROUND
     | {
         "",

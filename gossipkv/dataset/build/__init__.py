@@ -3,10 +3,10 @@
 Read in this order:
 
     job.py          what is to be built
-    survey.py, recognition.py   what the files are, and which partition function made them
+    recognition.py  what the files are, and which partition function made them
     reading_in.py   how records get into a builder
     steps.py        the steps of a build
-    workers.py, worker.py, worker_reading.py   the same on several cores
+    lanes.py, lane.py   the same on several cores
     adopt.py        a version that consists of our own sorted files
     child.py        the process that builds beside a node; parent.py: the node's side
     memory.py, disk_space.py    what a build may take

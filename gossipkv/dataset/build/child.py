@@ -7,23 +7,17 @@ leaves it where it is.  This module imports no Trio, so that it starts quickly a
     standard output  lines of JSON: {"progress": [...]}, ten a second at most; last {"done": VmHWM} or {"error": ...}
     the leash        a pipe that nobody writes to, and whose other end only the node holds
 
-The child dies with the node, at once and whatever it is doing: when the last writer of the leash goes, the kernel sends
-SIGIO, whose default is to end the process.  PR_SET_PDEATHSIG would not do: it follows the *thread* that started the
-child, which here is a worker thread that ends when it has idled for some seconds.
+The child dies with the node, at once, whatever it is doing and also when it is stopped (`processes.leash`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import select
-import signal
 import sys
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.job import BuildJob, Progress
@@ -32,13 +26,15 @@ from gossipkv.dataset.build.steps import Lanes, Means, perform, with_format
 from gossipkv.dataset.formats.detect import load
 from gossipkv.dataset.source.remote import RemoteFiles
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import ConfigError, GossipKVError
+from gossipkv.errors import GossipKVError
+from gossipkv.processes import leash
+from gossipkv.processes.niceness import give_way
+from gossipkv.processes.peak_memory import peak_bytes
+from gossipkv.processes.talk import Lines, say
 
 if TYPE_CHECKING:
     from gossipkv.dataset.source.listing import SourceFiles
 
-# Reads come first: beside a busy reader, a process of this niceness gets about a thirtieth of a core.
-NICENESS = 15
 REPORT_EVERY_NS = 100_000_000
 
 
@@ -81,38 +77,6 @@ class Pace:
         return wait
 
 
-def obey_leash(leash: int) -> None:
-    """From now on this process ends when the other end of the pipe is closed."""
-    fcntl.fcntl(leash, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(leash, fcntl.F_SETFL, fcntl.fcntl(leash, fcntl.F_GETFL) | os.O_ASYNC)
-    poll = select.poll()
-    poll.register(leash, 0)
-    if poll.poll(0):  # It was closed before the kernel was told.
-        signal.raise_signal(signal.SIGKILL)
-
-
-def give_way(process: int) -> None:
-    """From now on, others come before this process.
-
-    A kernel that schedules session against session (sched(7), autogroup) heeds a process's niceness only within its
-    session; there the session has a niceness, too.  A node starts a build in a session of its own, and does this at
-    once: to start an interpreter is half of the work of a small build.
-    """
-    os.setpriority(os.PRIO_PROCESS, process, max(NICENESS, os.getpriority(os.PRIO_PROCESS, process)))
-    if os.getsid(process) == process:
-        with contextlib.suppress(OSError):  # Such a kernel is not this one, or it was asked a moment ago.
-            Path(f"/proc/{process}/autogroup").write_text(str(NICENESS))
-
-
-def peak_bytes() -> int:
-    """The most memory that this process has had (VmHWM)."""
-    with Path("/proc/self/status").open("rb") as status:
-        for line in status:
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) << 10
-    raise ConfigError("/proc/self/status has no VmHWM: builds need Linux with /proc mounted")
-
-
 class _Reporter:
     """Lines of progress, not too many."""
 
@@ -134,25 +98,26 @@ class _Orders:
     """Standard input: lines as they come, without waiting for them."""
 
     def __init__(self) -> None:
-        self._waiting = b""
+        self._lines = Lines()
+        self._whole: list[bytes] = []
 
     def first(self) -> bytes:
-        """The first line; waits for it."""
-        while b"\n" not in self._waiting:
+        """Return the first line; waits for it."""
+        while not self._whole:
             part = os.read(0, 1 << 16)
             if not part:
                 raise EOFError("the order ends before its line does")
-            self._waiting += part
-        line, _, self._waiting = self._waiting.partition(b"\n")
+            self._whole += self._lines.feed(part)
         os.set_blocking(0, False)
-        return line
+        return self._whole.pop(0)
 
     def last(self) -> bytes | None:
-        """The last whole line that has come since, if any."""
+        """Return the last whole line that has come since, if any."""
         with contextlib.suppress(BlockingIOError):
-            self._waiting += os.read(0, 1 << 16)
-        *lines, self._waiting = self._waiting.split(b"\n")
-        return lines[-1] if lines else None
+            self._whole += self._lines.feed(os.read(0, 1 << 16))
+        last = self._whole[-1] if self._whole else None
+        self._whole.clear()
+        return last
 
 
 class _Throttle:
@@ -177,14 +142,8 @@ class _Throttle:
             time.sleep(seconds)
 
 
-def write_out(data: bytes) -> None:
-    """All of it to standard output, at once."""
-    while data:
-        data = data[os.write(1, data) :]
-
-
 def _say(message: object) -> None:
-    write_out(json.dumps(message).encode() + b"\n")
+    say(json.dumps(message).encode())
 
 
 def _connect(job: BuildJob) -> SourceFiles:
@@ -201,7 +160,7 @@ def main() -> int:
     """Builds what standard input orders; 0 when it is done, 1 when an error was reported."""
     orders = _Orders()
     order = Order.from_line(orders.first())
-    obey_leash(order.leash)
+    leash.wear(order.leash)
     give_way(os.getpid())
     try:
         lanes_bytes = _build(order, orders)

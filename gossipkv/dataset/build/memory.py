@@ -6,7 +6,7 @@ import bisect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build.workers import builders_bytes, useful_lanes
+from gossipkv.dataset.build.lanes import builders_bytes, useful_lanes
 from gossipkv.dataset.formats import sequence_file
 from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.source.remote import REMOTE_BYTES

@@ -1,29 +1,30 @@
 """The node's side of a build: starts the child, hears its progress, and answers for its end.
 
 However this ends (done, an error, a killed child, cancellation) no process is left: the child is killed and waited
-for before the function returns, and its leash is cut when the node itself dies (`child`).
+for before the function returns, and its leash is cut when the node itself dies.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from gossipkv.dataset.build.child import Order, give_way
+from gossipkv.dataset.build.child import Order
 from gossipkv.dataset.build.disk_space import Reservations
 from gossipkv.dataset.build.job import BuildJob, Progress
-from gossipkv.dataset.build.workers import environment, how_it_ended
 from gossipkv.dataset.lifecycle import Trouble
 from gossipkv.errors import GossipKVError, LocalError, SourceChanged
+from gossipkv.processes import leash
+from gossipkv.processes.niceness import give_way
+from gossipkv.processes.program import command, environment, how_it_ended
+from gossipkv.processes.talk import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
 # A fixed one: glibc raises it after each large buffer that is freed, and then keeps holes as large as the blocks of a
 # SequenceFile, one and a half times what is in use.
@@ -129,15 +130,15 @@ async def build_in_child(
         SourceChanged: the source is not what it was when it was listed.
         BuildError: says why, and whether trying again may help.
     """
-    with _leash() as (leash, let_go):
-        process = await _start(leash)
-        let_go()
+    with leash.held() as (worn, started):
+        process = await _start(worn)
+        started()
         with contextlib.suppress(ProcessLookupError):  # It has ended already, which is heard below.
             give_way(process.pid)
         try:
             async with trio.open_nursery() as nursery:
                 errors: list[bytes] = []
-                order = Order(job, memory_bytes, loads.share_bytes_per_second(), leash, most_lanes)
+                order = Order(job, memory_bytes, loads.share_bytes_per_second(), worn, most_lanes)
                 nursery.start_soon(_instruct, process, order, loads)
                 nursery.start_soon(_collect_errors, process, errors)
                 outcome = await _listen(process, on_progress)
@@ -152,25 +153,14 @@ async def build_in_child(
             raise _failure(process, outcome, b"".join(errors))
 
 
-@contextlib.contextmanager
-def _leash() -> Iterator[tuple[int, Callable[[], None]]]:
-    """The end of the pipe for the child, and a function that closes it here; the other end lives as long as this."""
-    leash, held = os.pipe()
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.close, held)
-        here = stack.enter_context(contextlib.ExitStack())
-        here.callback(os.close, leash)
-        yield leash, here.close
-
-
-async def _start(leash: int) -> trio.Process:
+async def _start(worn: int) -> trio.Process:
     return await trio.lowlevel.open_process(
-        [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"],
+        command("gossipkv.dataset.build.child"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**environment(), "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)},
-        pass_fds=(leash,),
+        pass_fds=(worn,),
         start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its builds itself.
     )
 
@@ -196,11 +186,10 @@ async def _collect_errors(process: trio.Process, errors: list[bytes]) -> None:
 async def _listen(process: trio.Process, on_progress: Callable[[Progress], None]) -> dict[str, object] | None:
     """The last word of the child, or None when it ended without one."""
     assert process.stdout is not None
-    waiting = b""
+    lines = Lines()
     outcome: dict[str, object] | None = None
     async for part in process.stdout:
-        *lines, waiting = (waiting + part).split(b"\n")
-        for line in lines:
+        for line in lines.feed(bytes(part)):
             try:
                 message = json.loads(line)
             except ValueError:  # Not from us: something in the child has printed.

@@ -1,4 +1,4 @@
-"""Which partition function made these files?  Told from the first keys of each.
+"""What are these files?  Their format, and the partition function that made them, told from the first keys of each.
 
 A file belongs to the partition that its keys hash to, not to its number.  So a function fits when all keys of a file
 are in one partition under it, and no two files are in the same one; it needs as many files as partitions.  The first
@@ -14,14 +14,21 @@ reads its files by its own function; it is taken where a key tells it from all o
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gossipkv.dataset.formats.detect import batches, detect_file
+from gossipkv.dataset.source.reader import SourceReader
+from gossipkv.errors import SourceError
 from gossipkv.keyspace.partitioner import FUNCTIONS, partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from gossipkv.dataset.build.job import BuildJob
+    from gossipkv.dataset.source.listing import SourceFile, SourceFiles
 
 SAMPLE_KEYS = 64
 
@@ -93,3 +100,46 @@ def _partition(function: str, key: bytes, count: int) -> int | None:
         return partition(function, key, count)
     except ValueError:  # The function needs text, and this is none.
         return None
+
+
+def find_format(job: BuildJob, files: SourceFiles) -> str:
+    """The one format of all files; a file that says nothing, as an empty one does, is of any.
+
+    Raises:
+        SourceError: two files are of different formats.
+        SourceChanged, StorageError: a file cannot be read.
+    """
+    first: tuple[str, str] | None = None
+    for file in job.files:
+        with SourceReader(files, file) as reader:
+            found = detect_file(reader, job.reading)
+        if found is None:
+            continue
+        if first is None:
+            first = (found, file.path)
+        elif found != first[0]:
+            raise SourceError(
+                f"{file.path}: looks like {found}, and {first[1]} like {first[0]}: the files of a version have one "
+                "format; if these have, name it in the settings of the database",
+                {"file": file.path, "expected": first[0], "got": found},
+            )
+    return "tsv" if first is None else first[0]
+
+
+def recognise_function(job: BuildJob, files: SourceFiles) -> Recognition:
+    """Which functions the first keys of every file fit.  Raises what reading raises."""
+    if job.function is not None or job.partitions != len(job.files):
+        return Recognition(())
+    samples = [_first_keys(job, file, files) for file in job.files]
+    return recognise(samples, job.partitions, prefer=None if job.declared is None else job.declared.function)
+
+
+def _first_keys(job: BuildJob, file: SourceFile, files: SourceFiles) -> list[bytes]:
+    keys: list[bytes] = []
+    assert job.format is not None
+    with SourceReader(files, file) as reader, contextlib.closing(batches(job.format, reader, job.reading)) as found:
+        for batch in found:
+            keys += batch.keys(SAMPLE_KEYS - len(keys))
+            if len(keys) == SAMPLE_KEYS:
+                break
+    return keys

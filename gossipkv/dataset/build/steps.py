@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.adopt import NotAdoptable, take_over
 from gossipkv.dataset.build.job import Progress, space_needed_bytes
-from gossipkv.dataset.build.reading_in import Rule, Strayed, Taken, probes, take_in
-from gossipkv.dataset.build.recognition import Recognition
-from gossipkv.dataset.build.survey import find_format, recognise_function
-from gossipkv.dataset.build.worker_reading import reading_of, taken_from
-from gossipkv.dataset.build.workers import LaneProgress, LaneTask, build_in_lanes, useful_lanes
+from gossipkv.dataset.build.lanes import LaneProgress, LaneTask, build_in_lanes, useful_lanes
+from gossipkv.dataset.build.reading_in import Rule, Strayed, Taken, probes, reading_of, take_in, taken_from
+from gossipkv.dataset.build.recognition import Recognition, find_format, recognise_function
 from gossipkv.dataset.local.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.dataset.source.reader import SourceReader

@@ -137,13 +137,17 @@ def test_the_pace_is_told_and_can_be_changed(job, start):
     assert "done" in last_word(child)
 
 
-def test_the_child_dies_with_its_node(job, start):
-    """At once, whatever it is doing: here it sleeps for an hour."""
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_the_child_dies_with_its_node(job, start, is_stopped):
+    """At once, whatever it is doing: here it sleeps for an hour, or somebody has stopped it."""
     child, held = start(job([b"a\t1\n" * 500_000]), bytes_per_second=100)
     assert "progress" in json.loads(child.stdout.readline())
+    if is_stopped:
+        child.send_signal(signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
     assert child.poll() is None
     os.close(held)
-    assert child.wait(timeout=30) == -signal.SIGIO
+    assert child.wait(timeout=30) == -signal.SIGKILL
 
 
 def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
@@ -158,11 +162,12 @@ def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
         os.close(held)
         child.stdin.write(Order(one, 64 << 20, 100, leash).to_line())
         child.stdin.flush()
-        assert child.wait(timeout=30) in (-signal.SIGKILL, -signal.SIGIO)
+        assert child.wait(timeout=30) == -signal.SIGKILL
 
 
-def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path):
-    """A real parent, a real SIGKILL; the pipe is what tells."""
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_stopped):
+    """A real parent, a real SIGKILL; the pipe is what tells, a stopped child too."""
     one = job([b"a\t1\n" * 500_000])
     (tmp_path / "job").write_text(one.to_json())
     script = (
@@ -186,6 +191,8 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path):
         (child,) = {
             int(pid) for task in children.iterdir() for pid in (task / "children").read_text().split()
         }  # fmt: skip
+        if is_stopped:
+            os.kill(child, signal.SIGSTOP)
         node.kill()
     deadline = time.monotonic() + 30
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
@@ -197,7 +204,7 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path):
 def test_it_gives_way_to_others(own_session):
     """By its own niceness, and by that of its session if nobody else is in there and the kernel knows one."""
     script = (
-        "import os; from pathlib import Path; from gossipkv.dataset.build.child import NICENESS, give_way\n"
+        "import os; from pathlib import Path; from gossipkv.processes.niceness import NICENESS, give_way\n"
         "group = Path('/proc/self/autogroup')\n"
         "def session(): return group.read_text().split()[-1:] if group.exists() else []\n"
         "before = session(); give_way(os.getpid())\n"

@@ -1,13 +1,11 @@
 """The node's side of a build."""
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
 import trio
 
-from gossipkv.dataset.build import parent as module
 from gossipkv.dataset.build.parent import BuildError, Loads, build_in_child
 from gossipkv.errors import SourceChanged
 
@@ -63,7 +61,7 @@ async def test_a_child_that_ends_without_its_last_word_is_an_error(job, monkeypa
     for place in (fake.parent.parent, fake.parent, fake):
         (place / "__init__.py").touch()
     (fake / "child.py").write_text(code)
-    monkeypatch.setattr(module.sys, "path", [str(tmp_path / "fake"), *module.sys.path])
+    monkeypatch.syspath_prepend(tmp_path / "fake")
     with pytest.raises(BuildError, match=words) as caught:
         await perform(job([b"a\t1\n"]))
     assert not caught.value.trouble.lasting
@@ -138,8 +136,3 @@ async def test_a_change_of_the_share_wakes_those_who_wait(autojump_clock):
         await trio.sleep(1)
         assert woken == 2
         nursery.cancel_scope.cancel()
-
-
-def test_the_signal_of_the_leash_ends_a_process_by_default():
-    """Nobody has set another disposition for it."""
-    assert signal.getsignal(signal.SIGIO) is signal.SIG_DFL

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build.workers import (
+from gossipkv.dataset.build.lanes import (
     SMALL_SOURCE_BYTES,
     LaneOrder,
     LaneTask,
@@ -30,9 +30,9 @@ from gossipkv.storage.builder import MIN_MEMORY_BYTES, GroupTotal, SharedRun, So
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from tests.oracle import sorted_file as oracle
-from tests.unit.dataset.build.worker_program import group_of
+from tests.unit.dataset.build.lane_program import group_of
 
-PROGRAM = "tests.unit.dataset.build.worker_program"
+PROGRAM = "tests.unit.dataset.build.lane_program"
 GROUPS = 5
 METADATA = tuple(bytes(range(256 - group)).decode("latin-1") for group in range(GROUPS))
 
@@ -233,13 +233,14 @@ def test_an_interruption_leaves_nobody(tmp_path):
     assert build.left() == []
 
 
-def test_lanes_die_with_their_director(tmp_path):
-    """By SIGKILL, which it cannot answer."""
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_lanes_die_with_their_director(tmp_path, is_stopped):
+    """By SIGKILL, which it cannot answer; also those that somebody has stopped."""
     build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)], {"0": "stuck", "1": "stuck"})
     script = (
         "import sys\n"
-        "from gossipkv.dataset.build.workers import LaneOrder, build_in_lanes\n"
-        "from gossipkv.environment.seam import RealFiles\n"
+        "from gossipkv.dataset.build.lanes import LaneOrder, build_in_lanes\n"
+        "from gossipkv.environment.real_files import RealFiles\n"
         "task = LaneOrder.from_json(open(sys.argv[1]).read()).task\n"
         f"build_in_lanes(task, [1, 1], 2, RealFiles(), program={PROGRAM!r})\n"
     )
@@ -248,6 +249,9 @@ def test_lanes_die_with_their_director(tmp_path):
     with subprocess.Popen([sys.executable, "-c", script, tmp_path / "order"], env=environment) as director:
         pids = [Path(f"{path}.pid") for path in build.paths]
         wait_for(lambda: all(pid.exists() and pid.read_text() for pid in pids))
+        if is_stopped:
+            for pid in pids:
+                os.kill(int(pid.read_text()), signal.SIGSTOP)
         director.kill()
     for path in build.paths:
         wait_for(

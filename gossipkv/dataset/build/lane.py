@@ -1,4 +1,4 @@
-"""The program of one lane of a build: `python -m gossipkv.dataset.build.worker`; `workers` draws the talk.
+"""The program of one lane of a build: `python -m gossipkv.dataset.build.lane`; `lanes` draws what is said.
 
 It reads its files, and then does as it is told until it is told to end.  It dies with the process that directs it.
 """
@@ -13,20 +13,22 @@ import time
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Protocol
 
-from gossipkv.dataset.build.child import REPORT_EVERY_NS, Pace, obey_leash, peak_bytes, write_out
+from gossipkv.dataset.build.child import REPORT_EVERY_NS, Pace
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.reading_in import take_in
-from gossipkv.dataset.build.worker_reading import counters_of, job_and_rule
-from gossipkv.dataset.build.workers import LaneOrder, WriteOrder, error_to_json, to_body
+from gossipkv.dataset.build.lanes import LaneOrder, WriteOrder, error_to_json, to_body
+from gossipkv.dataset.build.reading_in import counters_of, job_and_rule, take_in
 from gossipkv.dataset.source.remote import files_of
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError, StorageError
+from gossipkv.processes import leash
+from gossipkv.processes.peak_memory import peak_bytes
+from gossipkv.processes.talk import Lines, say
 from gossipkv.storage.builder import LaneBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.dataset.build.workers import Message
+    from gossipkv.dataset.build.lanes import Message
     from gossipkv.storage.document import Json
 
 
@@ -54,7 +56,7 @@ def run(reader: ReadFiles) -> int:
     """Does what standard input orders; 0 when that is done, 1 when an error was reported."""
     orders = _Orders()
     order = LaneOrder.from_json(orders.next("order"))
-    obey_leash(order.leash)
+    leash.wear(order.leash)
     try:
         try:
             _build(order, orders, reader)
@@ -107,7 +109,7 @@ class _Orders:
     """Standard input, line by line; the newest pace is taken out of it as it comes."""
 
     def __init__(self) -> None:
-        self._waiting = b""
+        self._lines = Lines()
         self._messages: list[Message] = []
         self._pace: int | None = None
         self._poll = select.poll()
@@ -136,8 +138,7 @@ class _Orders:
         part = os.read(0, 1 << 16)
         if not part:
             raise EOFError("the orders end before the build does")
-        *lines, self._waiting = (self._waiting + part).split(b"\n")
-        for line in lines:
+        for line in self._lines.feed(part):
             word, _, rest = line.decode().partition(" ")
             if word == "pace":
                 self._pace = int(rest)
@@ -189,13 +190,13 @@ class _Progress:
 
 
 def _say(word: str, rest: str) -> None:
-    write_out(f"{word} {rest}\n".encode())
+    say(f"{word} {rest}".encode())
 
 
 def read_files(
     reading: str, which: range, builder: LaneBuilder, *, pace: Callable[[int], None], on_records: Callable[[int], None]
 ) -> Json:
-    """The files of a job, by a rule (`worker_reading`)."""
+    """The files of a job, by a rule."""
     line, rule = job_and_rule(reading)
     job = BuildJob.from_json(line)
     origin = files_of(job.remote, RealFiles())

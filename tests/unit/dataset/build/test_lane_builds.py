@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build import workers
+from gossipkv.dataset.build import lanes
 from gossipkv.dataset.build.child import Order
 from gossipkv.dataset.build.job import Progress
+from gossipkv.dataset.build.lanes import error_from_json, error_to_json
 from gossipkv.dataset.build.memory import share_of_lanes
-from gossipkv.dataset.build.reading_in import Strayed, Taken
+from gossipkv.dataset.build.reading_in import Strayed, Taken, counters_of, taken_from
 from gossipkv.dataset.build.steps import Lanes, Means, perform
-from gossipkv.dataset.build.worker_reading import counters_of, taken_from
-from gossipkv.dataset.build.workers import error_from_json, error_to_json
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.manifest import Stray
 from gossipkv.dataset.local.version import open_version
@@ -32,7 +31,7 @@ MEMORY_BYTES = 3 * MIN_MEMORY_BYTES
 @pytest.fixture
 def eager(monkeypatch):
     """Lanes for the smallest source."""
-    monkeypatch.setattr(workers, "SMALL_SOURCE_BYTES", 0)
+    monkeypatch.setattr(lanes, "SMALL_SOURCE_BYTES", 0)
 
 
 def partitioned(count, files, function="sequins"):
@@ -155,7 +154,7 @@ def test_the_memory_says_how_many_lanes(job, eager):
 
 
 def test_all_processes_stay_within_the_memory(job):
-    """The sum of VmHWM of a child and its two workers, with more data than memory."""
+    """The sum of VmHWM of a child and its two lanes, with more data than memory."""
     source = random.Random(1)
     lines = [b"%s\t%s\n" % (key, key * 30) for key in (source.randbytes(8).hex().encode() for _ in range(450_000))]
     one = job([b"".join(lines[at::4]) for at in range(4)])

@@ -1,7 +1,7 @@
 """A build on several cores: processes that each read a share of the files, and the one that directs them.
 
 Processes, because decoding holds the interpreter's lock; `gossipkv.storage.shared_build` says how their work adds up to
-the same files as that of one.  Every lane is `python -m gossipkv.dataset.build.worker`.  Both sides speak in lines of a
+the same files as that of one.  Every lane is `python -m gossipkv.dataset.build.lane`.  Both sides speak in lines of a
 word and JSON:
 
     the director says                the lane does and says
@@ -14,7 +14,7 @@ word and JSON:
 told the bytes a second that it may read in `pace`.  `error` is its last word if it fails.
 
 The invariant: files get their names when all lanes have written theirs, or not at all.  However a build ends, no lane
-outlives it: they are killed and waited for here, and each holds a leash (`child`) whose other end only this
+outlives it: they are killed and waited for here, and each holds a leash whose other end only this
 process has, so that they die with it.  What killed ones leave is removed here, or by the next build.
 """
 
@@ -26,12 +26,13 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 from dataclasses import asdict, astuple, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gossipkv.errors import Detail, GossipKVError, StorageError
+from gossipkv.processes import leash
+from gossipkv.processes.program import command, environment, how_it_ended
+from gossipkv.processes.talk import Lines
 from gossipkv.storage.builder import (
     BuildReport,
     GroupTotal,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     # A word, and JSON.
     Message = tuple[str, str]
 
-PROGRAM = "gossipkv.dataset.build.worker"
+PROGRAM = "gossipkv.dataset.build.lane"
 
 # Below this a build in one process is done before others have started.
 SMALL_SOURCE_BYTES = 32 << 20
@@ -262,7 +263,7 @@ class _Lane:
         self.process = process
         self.progress = LaneProgress(0, 0, 0)
         self._held = held
-        self._waiting = b""
+        self._lines = Lines()
 
     @property
     def stdout(self) -> int:
@@ -282,13 +283,12 @@ class _Lane:
         part = os.read(self.stdout, 1 << 16)
         if not part:
             return None
-        *lines, self._waiting = (self._waiting + part).split(b"\n")
-        words = (line.decode("utf-8", "replace").partition(" ") for line in lines)
+        words = (line.decode("utf-8", "replace").partition(" ") for line in self._lines.feed(part))
         return [(word, rest) for word, _, rest in words if word in WORDS]  # Something in the lane may have printed.
 
     def end(self) -> None:
         """Leaves nothing of it."""
-        os.close(self._held)
+        leash.let_go(self._held)
         self.process.kill()  # Does nothing to one that has ended.
         self.process.wait()
         assert self.process.stdin is not None
@@ -329,14 +329,14 @@ class _Director:
         """
         number = len(self._lanes)
         try:
-            leash, held = os.pipe()
+            worn, held = leash.braid()
             try:
-                process = _start(self._program, leash)
+                process = _start(self._program, worn)
             except OSError:
-                os.close(held)
+                leash.let_go(held)
                 raise
             finally:
-                os.close(leash)
+                os.close(worn)
         except OSError as error:
             message = f"{task.directory}: cannot start a process of the build: {error.strerror}"
             raise StorageError(message, {"file": task.directory, "errno": error.errno}) from error
@@ -344,7 +344,7 @@ class _Director:
         self._lanes.append(lane)
         self._selector.register(lane.stdout, selectors.EVENT_READ, lane)
         memory_bytes = task.memory_bytes // count
-        order = LaneOrder(task, number, share.start, share.stop, memory_bytes, _part(self._rate, count), leash)
+        order = LaneOrder(task, number, share.start, share.stop, memory_bytes, _part(self._rate, count), worn)
         self.tell(number, "order", order.to_json())
 
     def tell(self, number: int, word: str, rest: str = "") -> None:
@@ -406,29 +406,18 @@ class _Director:
             self.tell_all("pace", str(_part(rate, len(self._lanes))))
 
 
-def environment() -> dict[str, str]:
-    """For a process of ours: it imports from where this one does, whatever the directory and how this was started."""
-    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": path}
-
-
-def how_it_ended(status: int | None) -> str:
-    """The end of a process, in words."""
-    return f"was killed by signal {-status}" if status is not None and status < 0 else f"ended with status {status}"
-
-
 def _part(bytes_per_second: int, lanes: int) -> int:
     """What one lane may read; 0 stays without a limit."""
     return bytes_per_second and max(1, bytes_per_second // lanes)
 
 
-def _start(program: str, leash: int) -> subprocess.Popen[bytes]:
+def _start(program: str, worn: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603  # Our own program, by this interpreter.
-        [sys.executable, "-P", "-m", program],
+        command(program),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment(),
-        pass_fds=(leash,),
+        pass_fds=(worn,),
         # A Ctrl-C in the terminal is for the director, which ends its lanes itself.  No session of its own: where the
         # kernel schedules session against session, that would give each lane as much as all of the director's.
         process_group=0,

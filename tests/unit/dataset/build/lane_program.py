@@ -14,7 +14,7 @@ import time
 import zlib
 from pathlib import Path
 
-from gossipkv.dataset.build import worker
+from gossipkv.dataset.build import lane
 from gossipkv.errors import Corrupt, SourceError
 
 CHUNK_BYTES = 10_000
@@ -65,4 +65,4 @@ def strike(trouble, path):
 
 
 if __name__ == "__main__":
-    sys.exit(worker.run(read_files))
+    sys.exit(lane.run(read_files))

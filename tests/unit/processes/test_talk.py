@@ -1,0 +1,39 @@
+"""Lines come whole, a program of ours starts from anywhere, and its end is told in words."""
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.processes.program import command, environment, how_it_ended
+from gossipkv.processes.talk import Lines
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.data())
+def test_lines_are_whole(lines, data):
+    """Whatever the cuts, and what has no end yet is kept."""
+    text = b"".join(line + b"\n" for line in lines) + b"rest"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    heard, found = Lines(), []
+    for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        found += heard.feed(text[begin:end])
+    assert found == lines
+    assert heard.feed(b"\n") == [b"rest"]
+
+
+def test_a_program_says_a_line_at_once(tmp_path):
+    """From a directory that has a package of the same name, which is not taken for ours."""
+    (tmp_path / "gossipkv").mkdir()
+    (tmp_path / "gossipkv" / "__init__.py").write_text("raise SystemExit(7)")
+    run = [*command("gossipkv")[:2], "-c", "from gossipkv.processes.talk import say; say(b'x' * 100_000)"]
+    done = subprocess.run(run, cwd=tmp_path, env=environment(), capture_output=True, check=True)
+    assert done.stdout == b"x" * 100_000 + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(0, "ended with status 0"), (3, "ended with status 3"), (-9, "was killed by signal 9")]
+)
+def test_an_end_is_told(status, words):
+    """A signal is below zero, as `subprocess` has it."""
+    assert how_it_ended(status) == words
