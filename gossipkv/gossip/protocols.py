@@ -1,6 +1,7 @@
-"""What the shell of gossip needs of those around it: the core it drives, a disk, a claim of a place.
+"""What gossip needs of those around it: chance for its cores; for its shell the core it drives, a disk, a claim.
 
-`core.Gossip`, `node.directory.DataDirectory` and `node.gossip.Place` are these in a node; a test has smaller ones.
+`random.Random`, `core.Gossip`, `node.directory.DataDirectory` and `node.gossip.ShardIdTimer` are these in a node; a
+test has smaller ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.member import Member
+
+
+class Random(Protocol):
+    """A `random.Random`, seeded in tests."""
+
+    def random(self) -> float:
+        """Return a number from 0 up to, and not including, 1."""
 
 
 class Members(Protocol):

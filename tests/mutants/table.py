@@ -54,7 +54,7 @@ MUTANTS = (
         "a suspicion is not refuted",
         (
             Edit(
-                f"{GOSSIP}.membership.self_identity:Naming._heard",
+                f"{GOSSIP}.membership.self_identity:SelfIdentity._refute",
                 "if (incarnation, state) <= (own.incarnation, own.state):",
                 "if incarnation <= own.incarnation:",
             ),
@@ -66,9 +66,9 @@ MUTANTS = (
         "a refutation has the accused incarnation",
         (
             Edit(
-                f"{GOSSIP}.membership.self_identity:Naming._heard",
-                "self._members.own = own._replace(incarnation=incarnation + 1)",
-                "self._members.own = own._replace(incarnation=incarnation)",
+                f"{GOSSIP}.membership.self_identity:SelfIdentity._refute",
+                "self._members.put_own(own._replace(incarnation=incarnation + 1))",
+                "self._members.put_own(own._replace(incarnation=incarnation))",
             ),
         ),
         ("partitioned", "lossy"),
@@ -78,8 +78,8 @@ MUTANTS = (
         "who was deaf judges at once",
         (
             Edit(
-                f"{GOSSIP}.core:Gossip._hear",
-                "if now_ms - self._heard_ms > self._silence_ms:",
+                f"{GOSSIP}.membership.contact:Contact.hear",
+                "if now_ms - self._members.heard_ms > self._silence_ms:",
                 "if False:",
             ),
         ),
@@ -90,7 +90,7 @@ MUTANTS = (
         "confirmations do not shorten a suspicion",
         (
             Edit(
-                f"{GOSSIP}.membership.suspicion:Suspicion.confirm",
+                f"{GOSSIP}.membership.lifeguard:Suspicion.confirm",
                 "self.deadline_ms = min(self.deadline_ms, self._started_ms + time_ms)",
                 "self.deadline_ms = self._started_ms + self._most_ms",
             ),
@@ -114,7 +114,7 @@ MUTANTS = (
         "a late verdict is believed",
         (
             Edit(
-                f"{GOSSIP}.membership.beliefs:Beliefs.judged",
+                f"{GOSSIP}.membership.beliefs:Beliefs.hear_verdict",
                 "if rank > known.rank:",
                 "if said.epoch >= known.epoch and said.state is not known.state:",
             ),
@@ -156,7 +156,7 @@ MUTANTS = (
         (
             Edit(
                 f"{GOSSIP}.membership.detector:Detector._answered",
-                "self._prober.read_reply(reply, now_ms)",
+                "self._listener.on_reply(reply, now_ms)",
                 "pass",
             ),
         ),
@@ -167,8 +167,8 @@ MUTANTS = (
         "a departure is not told",
         (
             Edit(
-                f"{GOSSIP}.core:Gossip.leave",
-                "self.members.own = self.members.own._replace(state=State.LEFT)",
+                f"{GOSSIP}.membership.self_identity:SelfIdentity.leave",
+                "self._members.put_own(self._members.own._replace(state=LEFT))",
                 "pass",
             ),
         ),
@@ -239,8 +239,9 @@ MUTANTS = (
         "never isolated",
         (
             Edit(
-                f"{GOSSIP}.core:Gossip.isolated",
-                "return now_ms - self._heard_ms > self._profile.suspicion_least_ms(self.members.reachable) // 2",
+                f"{GOSSIP}.membership.contact:Contact.is_isolated",
+                "return now_ms - self._members.heard_ms"
+                " > self._profile.suspicion_least_ms(self._members.reachable) // 2",
                 "return False",
             ),
         ),

@@ -47,8 +47,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gossip.membership": {"errors", "address", "gossip", "gossip.packets"},
     "gossip.tree": {"errors", "address", "gossip", "gossip.packets", "gossip.membership"},
     "gossip.anti_entropy": {"errors", "address", "gossip", "gossip.packets", "gossip.membership", "gossip.tree"},
-    "gossip.core": {"errors", "address", "gossip", "gossip.packets", "gossip.membership", "gossip.tree"}
+    "gossip.inbox": {"errors", "address", "gossip", "gossip.packets", "gossip.membership", "gossip.tree"}
     | {"gossip.anti_entropy"},
+    "gossip.core": {"errors", "address", "gossip", "gossip.packets", "gossip.membership", "gossip.tree"}
+    | {"gossip.anti_entropy", "gossip.inbox"},
     "gossip.shell": {"errors", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
@@ -122,6 +124,7 @@ CORES = (
     "gossipkv.gossip.anti_entropy",
     "gossipkv.gossip.core",
     "gossipkv.gossip.effects",
+    "gossipkv.gossip.inbox",
     "gossipkv.gossip.member",
     "gossipkv.gossip.membership",
     "gossipkv.gossip.packets",

@@ -20,9 +20,10 @@ What is learned is told on, as news of members and as HEADs of branches.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.gossip.anti_entropy.differences import DATAGRAMS, Knowledge, Replies, wants
+from gossipkv.gossip.anti_entropy.differences import DATAGRAMS, FIRST, LAST, Knowledge, Replies, wants
 from gossipkv.gossip.anti_entropy.state_hash import StateHash
 from gossipkv.gossip.member import Member
 from gossipkv.gossip.packets import messages
@@ -47,12 +48,11 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.gossip.anti_entropy.differences import Differences
-    from gossipkv.gossip.chance import Random
-    from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.membership.timers import Timers
+    from gossipkv.gossip.membership.shared_state import SharedState
     from gossipkv.gossip.packets.messages import Part
-    from gossipkv.gossip.profile import Profile
     from gossipkv.gossip.tree.tree import Tree
+
+    Answered = Callable[[bytes | None, int], None]  # The reply, or None; now_ms.
 
 PAUSE_MS: Final = 1000  # Between two exchanges that this node begins.
 LONGEST_PAUSE_MS: Final = 8000  # When they change nothing here, as while a suspicion runs.
@@ -64,45 +64,41 @@ KNOWN_BYTES: Final = 18  # Of one member in a digest, as a rule.
 class Hearer(Protocol):
     """Membership: who believes what it hears in an exchange, or not."""
 
-    def on_record(self, record: Member, *, now_ms: int) -> None:
-        """A statement about a member, this node perhaps."""
+    def hear_record(self, record: Member, *, now_ms: int) -> None:
+        """Hear a statement about a member, this node perhaps."""
 
-    def on_invented(self, epoch: int) -> None:
-        """This node's branch is somewhere at a version that it never had."""
+    def hear_age(self, known: Known, *, first: bool, now_ms: int) -> None:
+        """Hear for how long a member was silent, dead or gone; `first`: nothing was known of it before."""
 
-    def on_age(self, known: Known, *, first: bool, now_ms: int) -> None:
-        """Hear for how long a member was silent, or has been dead or gone; `first`: nothing was known of it before."""
+    def hear_invention(self, epoch: int) -> None:
+        """Hear that this node's branch is somewhere at a version that it never had."""
+
+
+class Transport(Protocol):
+    """The way to other nodes."""
+
+    def send(self, to: Address, message: bytes) -> None:
+        """Send one datagram."""
+
+    def ask(self, to: Address, message: bytes, then: Answered) -> None:
+        """Ask over TCP; `then` gets the reply, or None if there is none, and may raise `Malformed`."""
 
 
 @final
 class Exchange:
     """Finds differences, and ends them."""
 
-    def __init__(
-        self,
-        members: Members,
-        tree: Tree,
-        profile: Profile,
-        random: Random,
-        *,
-        timers: Timers,
-        hearer: Hearer,
-        message_bytes: int,
-        send: Callable[[Address, bytes], None],
-        ask: Callable[[Address, bytes], None],
-    ) -> None:
-        """`message_bytes`: of a message in a datagram, at most; `ask`: what comes of it is told to `answered`."""
-        self._members = members
+    def __init__(self, state: SharedState, tree: Tree, hearer: Hearer, transport: Transport) -> None:
+        self._members = members = state.members
+        self._profile = state.profile
+        self._random = state.random
+        self._timers = state.timers
         self._tree = tree
-        self._profile = profile
-        self._random = random
-        self._timers = timers
         self._hearer = hearer
-        self._body_bytes = message_bytes - SYNC_BYTES
-        self._send = send
-        self._ask = ask
+        self._transport = transport
+        self._body_bytes = state.message_bytes - SYNC_BYTES
         self._own = members.own.id
-        self._knowledge = Knowledge(members, tree, profile)
+        self._knowledge = Knowledge(members, tree, state.profile)
         self._replies = Replies(self._knowledge, tree, self._body_bytes)
         self.hash = StateHash(members, tree)
         self._seen = b""  # The hash when it was last looked at, and since when it is that.
@@ -115,7 +111,6 @@ class Exchange:
         self._asked: set[Address] = set()
         self._more: set[Address] = set()  # Who has more to tell, when it has answered the present request.
         self._wanted_ms: dict[bytes, int] = {}
-        tree.on_step = self.hash.touch
         self.hash.touch(self._own)
 
     def start(self, *, now_ms: int) -> None:
@@ -201,8 +196,12 @@ class Exchange:
 
     # SYNC over TCP
 
+    def request_anonymously(self, flags: int) -> bytes:
+        """Return a request that tells nothing: who asks knows nothing, and may not be the only one of its name."""
+        return messages.sync(self._own, self.state_hash, flags) + messages.digest(FIRST, LAST, ())
+
     def request(self, flags: int = 0, *, now_ms: int) -> bytes:
-        """All that I know: what do you know?"""
+        """Return a request that tells all that is known here, and asks what is known there."""
         parts = [messages.record(self._members.own), *self._knowledge.digest(MAX_PART_BYTES, now_ms)]
         return pack(self._own, self.state_hash, flags, b"".join(parts))
 
@@ -260,6 +259,9 @@ class Exchange:
 
     # Inside
 
+    def _answered(self, source: Address, message: bytes | None, now_ms: int) -> None:
+        self.answered(source, message, now_ms=now_ms)
+
     def _begin(self, address: Address, now_ms: int) -> None:
         """Compare everything with the node at an address."""
         self._last_ms, self._next_ms = now_ms, now_ms + self._pause_ms
@@ -288,7 +290,7 @@ class Exchange:
                 known = self._members.get(part.id)
                 if known is None or known.epoch < part.epoch:
                     first.add(part.id)
-                self._hearer.on_record(part, now_ms=now_ms)
+                self._hearer.hear_record(part, now_ms=now_ms)
         for part in parts:
             if isinstance(part, Digest):
                 self._hear_ages(part, first, now_ms)
@@ -300,13 +302,13 @@ class Exchange:
             if known.id == self._own:
                 self._look_at_own(known.epoch, known.version)
             elif self._members.get(known.id) is not None:
-                self._hearer.on_age(known, first=known.id in first, now_ms=now_ms)
+                self._hearer.hear_age(known, first=known.id in first, now_ms=now_ms)
 
     def _look_at_own(self, epoch: int, version: int) -> None:
         """Another has a state of this node's own branch: one of this epoch that is yet to come, somebody invented."""
         head = self._tree.head(self._own)
         if epoch == head.epoch and version > head.version:
-            self._hearer.on_invented(epoch)
+            self._hearer.hear_invention(epoch)
 
     def _newer(self, parts: Iterable[Part], now_ms: int) -> Differences:
         wanted = [known for part in parts if isinstance(part, Want) for known in part.known]
@@ -341,13 +343,13 @@ class Exchange:
         if len(self._asked) < MOST_ASKED and address not in self._asked:
             self._asked.add(address)
             assert len(self._asked) <= MOST_ASKED, self._asked
-            self._ask(address, message)
+            self._transport.ask(address, message, partial(self._answered, address))
 
     def _sync(self, address: Address, flags: int, bodies: Iterable[Sequence[bytes]]) -> None:
         head = messages.sync(self._own, self.state_hash, flags)
         for body in bodies:
             assert sum(map(len, body)) <= self._body_bytes, (flags, *map(len, body))
-            self._send(address, head + b"".join(body))
+            self._transport.send(address, head + b"".join(body))
 
     def _is_large(self) -> bool:
         """Whether a digest is more than a few datagrams."""

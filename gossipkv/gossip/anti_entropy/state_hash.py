@@ -45,12 +45,12 @@ class StateHash:
     @property
     def value(self) -> bytes:
         """The hash now."""
-        if self._dirty:
+        if self._dirty or self._tree.moved:
             self._fold()
         return self._hash
 
     def touch(self, id_: bytes) -> None:
-        """Something is known of this member in another way."""
+        """Take in that something is known of this member in another way; how far its branch is, the tree says."""
         self._dirty.add(id_)
 
     def pass_time(self, now_ms: int) -> None:
@@ -63,7 +63,7 @@ class StateHash:
                 self._dirty.add(id_)
 
     def _fold(self) -> None:
-        for id_ in self._dirty:
+        for id_ in self._dirty | self._tree.take_moved():
             hash_ = self._hash_of(id_)
             self._folded ^= self._of.pop(id_, 0) ^ hash_
             if hash_:

@@ -4,10 +4,11 @@ Read in this order:
 
     states.py       the automaton: what becomes of a member when something is said about it
     members.py      the table of members; beliefs.py: how what is said changes it
-    detector.py     probes; suspicion.py and awareness.py: Lifeguard
-    rumours.py      news on its way; spreading.py: on which packets
+    lifeguard.py    how a node doubts itself before it accuses
+    detector.py     probes; contact.py: whether anybody is heard at all
+    rumours.py      news on its way, and on which packets
     self_identity.py  my own name, epoch and incarnation
-    joining.py      finding the others; meeting.py: when cluster ids differ
+    joining.py      finding the others, also of another cluster id; reconnecting.py: when they were lost
 
 `shared_state.py` is what they all stand on, with `timers.py` and `outbox.py`.
 """

@@ -1,7 +1,8 @@
 """What this node believes of others, and what it does when that changes.
 
-Everything said about a member, by whomever and in whatever packet, comes through `told` (a RECORD) or `judged` (a
-VERDICT); what this node found out itself through `unanswered`.  All three ask the table in `states.py`.
+Everything said about a member, by whomever and in whatever packet, comes through `hear_record` or `hear_verdict`; what
+is said of this node goes on to its identity.  What it found out itself comes through `unanswered`.  All three ask the
+table in `states.py`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.gossip.member import GONE, REACHABLE, Rank, State
+from gossipkv.gossip.membership.lifeguard import NOBODY, Suspicion, silence_ms
 from gossipkv.gossip.membership.states import NEXT, Said
-from gossipkv.gossip.membership.suspicion import NOBODY, Suspicion
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.messages import Verdict
 
 if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.rumours import Rumours
-    from gossipkv.gossip.membership.shared_state import Ground
+    from gossipkv.gossip.membership.self_identity import SelfIdentity
+    from gossipkv.gossip.membership.shared_state import SharedState
     from gossipkv.gossip.packets.messages import Known
 
 ALIVE, SUSPECT, DEAD, LEFT = State
@@ -27,8 +29,8 @@ _BY_RECORD = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD_RECORD, 
 _BY_VERDICT = {ALIVE: Said.ALIVE, SUSPECT: Said.SUSPECT, DEAD: Said.DEAD, LEFT: Said.LEFT}
 
 
-class Watcher(Protocol):
-    """Who must know when a belief changes: the core, for tree, exchange, detector and rumours' timer."""
+class Listener(Protocol):
+    """Who must know when a belief changes."""
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
         """A member is known in another way, or for the first time."""
@@ -39,43 +41,40 @@ class Watcher(Protocol):
     def on_older(self, id_: bytes, *, now_ms: int) -> None:
         """A member has been dead or gone for longer than it was known."""
 
-    def on_news(self) -> None:
-        """There is a rumour to tell."""
-
-    def is_silent(self, *, now_ms: int) -> bool:
-        """Whether nobody was heard for so long that the fault may be this node's."""
-
 
 @final
 class Beliefs:
     """The table of members and the rules by which it changes."""
 
-    def __init__(
-        self,
-        ground: Ground,
-        rumours: Rumours,
-        watcher: Watcher,
-    ) -> None:
-        self._members = ground.members
-        self._profile = ground.profile
+    def __init__(self, state: SharedState, rumours: Rumours, identity: SelfIdentity, listener: Listener) -> None:
+        self._members = state.members
+        self._profile = state.profile
+        self._timers = state.timers
+        self._outbox = state.outbox
         self._rumours = rumours
-        self._timers = ground.timers
-        self._outbox = ground.outbox
-        self._watcher = watcher
+        self._identity = identity
+        self._listener = listener
+        self._silence_ms = silence_ms(state.profile)
         self._suspicions: dict[bytes, Suspicion] = {}
         self._forgets_ms = 0  # When the oldest dead one is forgotten; 0 while nobody waits for that.
-        self.grace_until_ms = 0  # No verdict of my own before: I was away, and what I missed is still being read.
+        self._grace_until_ms = 0  # No verdict of my own before: I was away, and what I missed is still being read.
 
-    def told(self, record: Member, *, now_ms: int) -> None:
-        """Hear a RECORD of a peer; it does not say who accused, so it confirms no suspicion."""
+    def hear_record(self, record: Member, *, now_ms: int) -> None:
+        """Hear a RECORD; it does not say who accused, so it confirms no suspicion."""
+        if record.id == self._members.own.id:
+            self._identity.hear_record(record, now_ms)
+            return
         peer = self._members.peers.get(record.id)
         if peer is None:
             self._learn(record, now_ms)
         elif _beats(record, peer.member):
             self._turn(peer.member, record, _BY_RECORD[record.state], NOBODY, now_ms)
 
-    def judged(self, said: Verdict, *, now_ms: int) -> None:
-        """Hear a VERDICT about a peer."""
+    def hear_verdict(self, said: Verdict, *, now_ms: int) -> None:
+        """Hear a VERDICT."""
+        if said.id == self._members.own.id:
+            self._identity.hear_verdict(said, now_ms)
+            return
         peer = self._members.peers.get(said.id)
         if peer is None or peer.member.epoch != said.epoch:
             self._outbox.counters["verdict_about_unknown"] += 1
@@ -88,8 +87,13 @@ class Beliefs:
         elif said.state is SUSPECT and rank == known.rank:
             self._confirm(known, said.accuser, now_ms)
 
+    def hear_invention(self, epoch: int) -> None:
+        """Hear that others have of this node's branch what is not its own doing: it goes on in a new epoch."""
+        self._outbox.counters["branch_invented"] += 1
+        self._identity.outlive(epoch)
+
     def unanswered(self, id_: bytes, *, now_ms: int) -> None:
-        """My probe of a peer failed."""
+        """Take in that my probe of a peer failed."""
         peer = self._members.peers.get(id_)
         if peer is None:
             return
@@ -135,7 +139,7 @@ class Beliefs:
             self._remember(now_ms)
         if member.state in REACHABLE or before in REACHABLE:
             self._tell(member, accuser, whole=before is None or member.state is ALIVE)
-        self._watcher.on_changed(member, before, now_ms=now_ms)
+        self._listener.on_changed(member, before, now_ms=now_ms)
 
     def _tell(self, member: Member, accuser: bytes, *, whole: bool) -> None:
         """Tell it on: `whole` when others may not know the member, else in short."""
@@ -144,7 +148,6 @@ class Beliefs:
         else:
             part = messages.verdict(Verdict(member.id, member.state, member.incarnation, member.epoch, accuser))
         self._rumours.add(member.id, part)
-        self._watcher.on_news()
 
     def _suspect(self, member: Member, accuser: bytes, now_ms: int) -> None:
         suspicion = Suspicion(accuser, self._profile, self._members.reachable, now_ms)
@@ -162,6 +165,10 @@ class Beliefs:
         if suspicion.found_dead(now_ms):
             self._timers.at(suspicion.deadline_ms, partial(self._expire, id_, suspicion))
 
+    def suspend_verdicts(self, until_ms: int) -> None:
+        """Find nobody dead before that time."""
+        self._grace_until_ms = until_ms
+
     def accuse_again(self) -> None:
         """Tell whom I suspect once more, after a silence: what was told in it may have reached nobody."""
         own = self._members.own.id
@@ -172,13 +179,13 @@ class Beliefs:
     def _expire(self, id_: bytes, suspicion: Suspicion, now_ms: int) -> None:
         if self._suspicions.get(id_) is not suspicion or now_ms < suspicion.deadline_ms:
             return  # Refuted, or the timer of an earlier life.
-        if now_ms < self.grace_until_ms:
-            self._timers.at(self.grace_until_ms, partial(self._expire, id_, suspicion))
+        if now_ms < self._grace_until_ms:
+            self._timers.at(self._grace_until_ms, partial(self._expire, id_, suspicion))
             return
         known = self._members.peers[id_].member
         self._turn(known, known, Said.EXPIRED, self._members.own.id, now_ms)
         self._outbox.counters["verdicts"] += 1
-        if self._watcher.is_silent(now_ms=now_ms):
+        if now_ms - self._members.heard_ms > self._silence_ms:
             # It may not have heard that I suspect it.  Others learn of this by exchange, and suspect it anew.
             self._rumours.remove(id_)
 
@@ -207,9 +214,9 @@ class Beliefs:
             return
         self._members.forget(member.id)
         self._rumours.remove(member.id)
-        self._watcher.on_forgotten(member, now_ms=now_ms)
+        self._listener.on_forgotten(member, now_ms=now_ms)
 
-    def aged(self, known: Known, *, first: bool, now_ms: int) -> None:
+    def hear_age(self, known: Known, *, first: bool, now_ms: int) -> None:
         """Hear how old the last word of a peer is, or for how long it has been dead or gone.
 
         Of a live one the latest that anybody heard is true, of a dead one the longest, so that all forget together.
@@ -225,7 +232,7 @@ class Beliefs:
             peer.heard_ms = max(peer.heard_ms, then_ms)
         if known.state in GONE and peer.member.rank == _rank(known) and then_ms < peer.since_ms:
             peer.since_ms = then_ms
-            self._watcher.on_older(known.id, now_ms=now_ms)
+            self._listener.on_older(known.id, now_ms=now_ms)
             forgets_ms = peer.since_ms + self._profile.dead_retention_ms
             if forgets_ms < self._forgets_ms:
                 self._forgets_ms = forgets_ms

@@ -5,7 +5,7 @@
     interval     nothing still: suspected
 
 An ACK by any of these ways, however late within the interval, is an answer.  Helpers that could not reach the member
-either say so (NACK); those that say nothing speak against me (`awareness.py`), and the interval grows.
+either say so (NACK); those that say nothing speak against me (`lifeguard.py`), and the interval grows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.gossip.membership.awareness import Awareness
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import Malformed
@@ -22,8 +21,11 @@ from gossipkv.gossip.packets.prefix import Dropped
 if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.gossip.member import Member
+    from gossipkv.gossip.membership.beliefs import Beliefs
+    from gossipkv.gossip.membership.lifeguard import Awareness
     from gossipkv.gossip.membership.members import Peer
-    from gossipkv.gossip.membership.shared_state import Ground
+    from gossipkv.gossip.membership.rumours import Spreading
+    from gossipkv.gossip.membership.shared_state import SharedState
 
 
 _SEQUENCES: Final = 1 << 32
@@ -31,28 +33,23 @@ MAX_RELAYS: Final = 1024  # Members that I try to reach for others at a time; ea
 MAX_HINTS: Final = 16
 
 
-class Prober(Protocol):
-    """What the core does for the detector."""
+class StateHash(Protocol):
+    """What this node knows, in eight bytes that ride on each PING and ACK."""
 
-    def ping(self, sequence: bytes, target: bytes, *, bare: bool = False) -> bytes:
-        """A PING, and what should ride on it; nothing on a bare one."""
+    @property
+    def value(self) -> bytes: ...
 
-    def ack(self, sequence: bytes, *, bare: bool = False) -> bytes:
-        """An ACK, likewise."""
 
-    def laden(self, peer: Peer, head: bytes) -> bytes:
-        """A message to a peer, and what should ride on it."""
+class Listener(Protocol):
+    """Who reads an ACK that came over TCP."""
 
-    def read_reply(self, reply: bytes, now_ms: int) -> None:
-        """Take in an ACK that came over TCP.
+    def on_reply(self, reply: bytes, now_ms: int) -> None:
+        """A probe was answered over TCP.
 
         Raises:
-            Dropped: it is of nobody here.
-            Malformed: it is none.
+            Dropped: the packet is of nobody here.
+            Malformed: it is no ACK.
         """
-
-    def unanswered(self, id_: bytes, now_ms: int) -> None:
-        """A probe failed."""
 
 
 @final
@@ -60,35 +57,54 @@ class Detector:
     """Probes one member after the other."""
 
     __slots__ = (
+        "_ack_head",
         "_asked",
+        "_awareness",
+        "_beliefs",
         "_count",
         "_hints",
+        "_listener",
         "_members",
         "_nacks",
         "_outbox",
         "_period_ms",
+        "_ping_head",
         "_place",
         "_probed",
-        "_prober",
         "_profile",
         "_random",
         "_relays",
         "_ring",
         "_sequence",
+        "_spreading",
+        "_state_hash",
         "_target",
         "_timers",
-        "awareness",
         "due_ms",
     )
 
-    def __init__(self, ground: Ground, prober: Prober) -> None:
-        self._members = ground.members
-        self._profile = ground.profile
-        self._random = ground.random
-        self._timers = ground.timers
-        self._outbox = ground.outbox
-        self._prober = prober
-        self.awareness = Awareness(self._profile.awareness_most if self._profile.lifeguard else 1)
+    def __init__(
+        self,
+        state: SharedState,
+        *,
+        awareness: Awareness,
+        spreading: Spreading,
+        state_hash: StateHash,
+        beliefs: Beliefs,
+        listener: Listener,
+    ) -> None:
+        self._members = state.members
+        self._profile = state.profile
+        self._random = state.random
+        self._timers = state.timers
+        self._outbox = state.outbox
+        self._awareness = awareness
+        self._spreading = spreading
+        self._state_hash = state_hash
+        self._beliefs = beliefs
+        self._listener = listener
+        own = state.members.own.id
+        self._ping_head, self._ack_head = bytes((messages.PING,)) + own, bytes((messages.ACK,)) + own
         self._ring: list[Peer] = []
         self._place = 0
         self._hints: list[bytes] = []
@@ -99,6 +115,27 @@ class Detector:
         self._asked = self._nacks = -1  # Helpers asked to try, -1 before the time-out; and those that said they failed.
         self._period_ms = 0  # When the current probe began.
         self._relays: dict[bytes, tuple[Address, bytes, bool]] = {}
+        self.due_ms = NEVER
+
+    # The two messages of a probe
+
+    def ping(self, sequence: bytes, target: bytes, *, bare: bool = False) -> bytes:
+        """Return a PING with what should ride on it; nothing on a bare one."""
+        head = self._ping_head + sequence + target + self._state_hash.value
+        if bare:
+            return head
+        peer = self._members.peers.get(target)
+        return self._spreading.laden(head) if peer is None else self._spreading.laden_for(peer, head)
+
+    def ack(self, sequence: bytes, *, bare: bool = False) -> bytes:
+        """Return an ACK likewise."""
+        head = self._ack_head + sequence + self._state_hash.value
+        return head if bare else self._spreading.laden(head)
+
+    # Probes
+
+    def stop(self) -> None:
+        """Probe nobody any more."""
         self.due_ms = NEVER
 
     def newcomer(self, peer: Peer, now_ms: int) -> None:
@@ -142,7 +179,7 @@ class Detector:
         self._target, self._asked, self._period_ms = peer, -1, now_ms
         self._sequence = self._draw()
         self._probed = member = peer.member
-        self._outbox.send(member.address, self._prober.ping(self._sequence, member.id))
+        self._outbox.send(member.address, self.ping(self._sequence, member.id))
         self.due_ms = now_ms + self._profile.probe_timeout_ms
 
     def _draw(self) -> bytes:
@@ -171,16 +208,16 @@ class Detector:
     def _ask_others(self, now_ms: int) -> None:
         target, sequence = self._target, self._sequence
         assert target is not None
-        self.due_ms = self._period_ms + self.awareness.stretched(self._profile.probe_interval_ms)
+        self.due_ms = self._period_ms + self._awareness.stretched(self._profile.probe_interval_ms)
         own, member = self._members.own.id, target.member
         helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)
         for helper in helpers:
             head = messages.ping_request(own, int.from_bytes(sequence, "big"), member.id, member.address)
-            self._outbox.send(helper.member.address, self._prober.laden(helper, head))
+            self._outbox.send(helper.member.address, self._spreading.laden_for(helper, head))
         self._asked, self._nacks = len(helpers), 0
         wait_ms = max(1, self.due_ms - now_ms)
         then = partial(self._answered, target, sequence)
-        self._outbox.ask(member.address, self._prober.ping(sequence, member.id), wait_ms, then)
+        self._outbox.ask(member.address, self.ping(sequence, member.id), wait_ms, then)
 
     def _answered(self, target: Peer, sequence: bytes, reply: bytes | None, now_ms: int) -> None:
         """What TCP brought."""
@@ -188,7 +225,7 @@ class Detector:
             return
         waiting = self._target is target and self._sequence == sequence
         try:
-            self._prober.read_reply(reply, now_ms)
+            self._listener.on_reply(reply, now_ms)
         except (Dropped, Malformed):
             self._outbox.counters["bad_reply"] += 1
         if waiting and self._target is None:
@@ -198,13 +235,13 @@ class Detector:
         """An ACK came."""
         if sequence == self._sequence and self._target is not None:
             self._target = None
-            self.awareness.better()
+            self._awareness.better()
             self.due_ms = max(now_ms, self._period_ms + self._profile.probe_interval_ms)
             return
         relayed = self._relays.pop(sequence, None)
         if relayed is not None:
             to, theirs, bare = relayed
-            self._outbox.send(to, self._prober.ack(theirs, bare=bare))
+            self._outbox.send(to, self.ack(theirs, bare=bare))
 
     def missed(self, sequence: bytes) -> None:
         """A helper says that it did not reach the member either."""
@@ -215,15 +252,15 @@ class Detector:
         target = self._target
         assert target is not None
         self._target = None
-        if self._profile.lifeguard:
-            self.awareness.worse(self._asked - self._nacks if self._asked else 1)
+        self._awareness.worse(self._asked - self._nacks if self._asked else 1)
         before, known = self._probed, target.member
         if before._replace(state=known.state) == known:
-            self._prober.unanswered(known.id, now_ms)  # Else it has spoken since, in a new life perhaps, elsewhere.
+            # Else it has spoken since, in a new life perhaps, elsewhere.
+            self._beliefs.unanswered(known.id, now_ms=now_ms)
 
     def greet(self, peer: Peer) -> None:
         """Send a PING that is no probe: whether an answer comes is of no matter."""
-        self._outbox.send(peer.member.address, self._prober.ping(self._draw(), peer.member.id))
+        self._outbox.send(peer.member.address, self.ping(self._draw(), peer.member.id))
 
     def relay(
         self, source: Address, sequence: bytes, target: bytes, address: Address, *, stranger: bool, now_ms: int
@@ -236,7 +273,7 @@ class Detector:
         self._relays[mine] = source, sequence, stranger
         peer = self._members.peers.get(target)
         bare = stranger or peer is None or peer.member.address != address
-        self._outbox.send(address, self._prober.ping(mine, target, bare=bare))
+        self._outbox.send(address, self.ping(mine, target, bare=bare))
         if self._profile.lifeguard and not stranger:
             self._timers.at(now_ms + self._profile.nack_ms, partial(self._admit, mine))
         self._timers.at(now_ms + self._profile.probe_interval_ms, partial(self._drop, mine))

@@ -5,36 +5,84 @@ a cluster that lost each other find each other again whatever happened.  Address
 asked until a member was seen at each, or for as long as the dead are remembered: of a cluster that was restarted all at
 once, every node asks several others, so no two groups stay apart, each content with itself.
 
-Asking is an exchange over TCP (`exchange.py`); where the cluster ids differ it is only a meeting (`meeting.py`).
+Asking is an exchange over TCP (`exchange.py`).  Where the cluster ids differ it is only a *meeting* of two nodes.
+A cluster id keeps two clusters apart that happen to have one name.  It is random, drawn by the first node, and every
+packet carries it.  Both ends of a meeting look at the same four things and come to the same end:
+
+    one has no id               it takes the other's; if neither has one, the asked one draws it
+    one is pinned, one is not   the other takes the pinned one's
+    both are pinned             refused, for good: each has a catalogue, and two do not become one
+    one is lone                 it takes the other's
+    otherwise                   the smaller id is taken
+
+Only a node that was told to join the other changes anything: who merely remembers an address may find another cluster
+there by now.  Being told is enough for both, whoever asks: those who were told to join a node that went over, and those
+whom it was told to join, follow by the same rule, so two clusters that were told of each other become one.  Ids of
+clusters only ever go down, so nobody goes to and fro.
 """
 
 from __future__ import annotations
 
+import enum
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Complain
-from gossipkv.gossip.membership.meeting import Outcome, Side, meet
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.packets.fields import Malformed
+from gossipkv.gossip.packets.messages import SENDER
 from gossipkv.gossip.packets.prefix import CLUSTER_ID_BYTES, NO_CLUSTER, Dropped, cluster_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from gossipkv.errors import Detail
-    from gossipkv.gossip.membership.shared_state import Ground
-
-    Merge = Callable[[bytes, Address, int], None]  # A reply of a node of my cluster, from where, now_ms.
+    from gossipkv.gossip.membership.contact import Contact
+    from gossipkv.gossip.membership.self_identity import SelfIdentity
+    from gossipkv.gossip.membership.shared_state import SharedState
 
 NOWHERE: Final = Address("", 0)
 MAX_SEEDS: Final = 256
 PATIENCE_INTERVALS: Final = 2  # In which a node that was told to join others waits for theirs before it draws an id.
 PATIENCE: Final = 2  # Refusals, or none at all, before anybody is told: the other may come to ask by itself, or later.
 MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still there.
+
+
+class Side(NamedTuple):
+    """One of the two."""
+
+    cluster_id: bytes
+    lone: bool
+    pinned: bool
+    told: bool = False  # The asker: it was told to join the other, and does not only remember the address.
+
+
+class Meeting(enum.Enum):
+    """What a meeting comes to."""
+
+    SAME = "both are of one cluster"
+    DRAW = "neither has an id: the asked one draws one"
+    ASKER_TAKES = "the asker takes the id of the asked one"
+    ASKED_TAKES = "the asked one takes the id of the asker"
+    REFUSED = "both stay what they are, for now or for good"
+
+
+def meet(asker: Side, asked: Side) -> Meeting:
+    """Return what a meeting comes to, the same on either end."""
+    if asker.cluster_id == asked.cluster_id:
+        return Meeting.DRAW if asker.cluster_id == NO_CLUSTER else Meeting.SAME
+    if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
+        return Meeting.ASKER_TAKES if asker.cluster_id == NO_CLUSTER else Meeting.ASKED_TAKES
+    if not asker.told or (asker.pinned and asked.pinned):
+        return Meeting.REFUSED
+    if asker.pinned != asked.pinned:
+        return Meeting.ASKED_TAKES if asker.pinned else Meeting.ASKER_TAKES
+    if asker.lone != asked.lone:
+        return Meeting.ASKER_TAKES if asker.lone else Meeting.ASKED_TAKES
+    return Meeting.ASKED_TAKES if asker.cluster_id < asked.cluster_id else Meeting.ASKER_TAKES
 
 
 @final
@@ -52,6 +100,23 @@ class Seed:
         self.member = b""  # Whose address it was when it was looked at last.
 
 
+class Exchange(Protocol):
+    """What is asked, and what is done with the answer of a node of this cluster."""
+
+    def request(self, flags: int, *, now_ms: int) -> bytes:
+        """Return a request that tells all that is known here, and asks what is known there."""
+
+    def request_anonymously(self, flags: int) -> bytes:
+        """Return a request that tells nothing."""
+
+    def answered(self, source: Address, message: bytes | None, *, now_ms: int) -> None:
+        """Take in a reply.
+
+        Raises:
+            Malformed: it is none.
+        """
+
+
 @final
 class Joining:
     """Asks the seeds."""
@@ -59,45 +124,42 @@ class Joining:
     __slots__ = (
         "_cluster",
         "_complained",
-        "_ground",
-        "_introduce",
-        "_is_introduced",
+        "_contact",
+        "_exchange",
+        "_identity",
         "_members",
-        "_merge",
         "_outbox",
         "_pinned",
         "_profile",
         "_random",
-        "_request",
         "_seeds",
         "_started_ms",
+        "_state",
         "_taking",
         "_timers",
     )
 
     def __init__(
         self,
-        ground: Ground,
+        state: SharedState,
+        identity: SelfIdentity,
+        contact: Contact,
+        exchange: Exchange,
         *,
         cluster: str,
         pinned: bool,
-        request: Callable[[int, int], bytes],  # With these flags, now_ms.
-        merge: Merge,
-        introduce: Callable[[int], None],
-        is_introduced: Callable[[], bool],
     ) -> None:
-        self._ground = ground
-        self._members = ground.members
-        self._profile = ground.profile
-        self._random = ground.random
-        self._timers = ground.timers
-        self._outbox = ground.outbox
+        self._state = state
+        self._members = state.members
+        self._profile = state.profile
+        self._random = state.random
+        self._timers = state.timers
+        self._outbox = state.outbox
+        self._identity = identity
+        self._contact = contact
+        self._exchange = exchange
         self._cluster = cluster
         self._pinned = pinned
-        self._request = request
-        self._merge = merge
-        self._introduce = introduce
-        self._is_introduced = is_introduced
         self._seeds: dict[Address, Seed] = {}
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
         self._complained: set[Address] = set()
@@ -115,7 +177,7 @@ class Joining:
         if lone and self._outbox.envelope.cluster_id == NO_CLUSTER:
             self._draw()
         else:
-            self._introduce(now_ms)
+            self._identity.introduce(now_ms)
 
     def join(self, addresses: Iterable[Address], now_ms: int) -> None:
         """Ask these from now on, and no longer what was to be joined before: a name stands for other addresses now."""
@@ -137,7 +199,11 @@ class Joining:
 
     def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:
         seed.asking = True
-        request = self._request(flags_of(self.as_asker(seed)), now_ms)
+        flags = flags_of(self.as_asker(seed))
+        if self._identity.announced:
+            request = self._exchange.request(flags, now_ms=now_ms)
+        else:
+            request = self._exchange.request_anonymously(flags)
         self._outbox.ask(address, request, self._profile.ask_timeout_ms, partial(self._answered, address, seed))
 
     def look(self, address: Address, now_ms: int) -> None:
@@ -169,17 +235,17 @@ class Joining:
         seed.asking = False
         again_ms = self._profile.reconnect_interval_ms
         try:
-            outcome = Outcome.REFUSED if reply is None else self._met(address, seed, reply, now_ms)
+            outcome = Meeting.REFUSED if reply is None else self._met(address, seed, reply, now_ms)
         except (Dropped, Malformed) as error:
             self._outbox.counters["bad_reply"] += 1
             self._refused(address, reply or b"", error)
-            outcome = Outcome.REFUSED
-        if outcome is Outcome.SAME:
+            outcome = Meeting.REFUSED
+        if outcome is Meeting.SAME:
             seed.failures = 0
             seed.met = self._outbox.envelope.cluster_id
             if seed.remembered and self._seeds.get(address) is seed:
                 del self._seeds[address]
-        elif outcome is Outcome.REFUSED:
+        elif outcome is Meeting.REFUSED:
             again_ms = min(again_ms, self._profile.probe_interval_ms << min(seed.failures, 16))
             if reply is None and seed.failures == PATIENCE and not seed.remembered:
                 self._tell(address, f"no member answers at {address}, which this node is to join; it goes on asking")
@@ -187,10 +253,11 @@ class Joining:
         else:
             again_ms = self._profile.gossip_interval_ms
         if self._seeds.get(address) is seed:
-            self._ask_later(address, seed, self._ground.later(now_ms, again_ms))
+            self._ask_later(address, seed, self._state.later(now_ms, again_ms))
         nobody_asked = not any(seed.asking for seed in self._seeds.values())
-        if outcome is Outcome.SAME or (outcome is Outcome.REFUSED and nobody_asked):
-            self._introduce(now_ms)  # Not where ids met only: what they know of my name I hear at the next answer.
+        if outcome is Meeting.SAME or (outcome is Meeting.REFUSED and nobody_asked):
+            # Not where ids met only: what they know of my name I hear at the next answer.
+            self._identity.introduce(now_ms)
 
     def _ask_later(self, address: Address, seed: Seed, due_ms: int) -> None:
         seed.due_ms = due_ms
@@ -202,12 +269,12 @@ class Joining:
         if seed.remembered and now_ms - self._started_ms > self._profile.dead_retention_ms:
             del self._seeds[address]  # As long as the dead are remembered: whoever was there is gone for good.
             return
-        if not (self._is_introduced() and self._is_reached(address, seed)):
+        if not (self._identity.announced and self._is_reached(address, seed)):
             self._ask(address, seed, now_ms)  # Who is here may know my name, which I must hear before I announce it.
         elif seed.remembered:
             del self._seeds[address]  # Who is seen once is looked for when it is lost.
         else:
-            self._ask_later(address, seed, self._ground.later(now_ms, self._profile.reconnect_interval_ms))
+            self._ask_later(address, seed, self._state.later(now_ms, self._profile.reconnect_interval_ms))
 
     def _is_reached(self, address: Address, seed: Seed) -> bool:
         """Whether a member of my present cluster that is alive or suspect is at an address."""
@@ -222,7 +289,7 @@ class Joining:
                 return True
         return False
 
-    def _met(self, address: Address, seed: Seed, reply: bytes, now_ms: int) -> Outcome:
+    def _met(self, address: Address, seed: Seed, reply: bytes, now_ms: int) -> Meeting:
         message = self._outbox.envelope.unwrap(reply, any_cluster=True)
         if message[:1] != bytes((messages.SYNC,)):
             raise Malformed("no answer to a SYNC")
@@ -230,13 +297,14 @@ class Joining:
         theirs = cluster_id_of(reply)
         mine = self.as_asker(seed)
         outcome = meet(mine, _side(theirs, flags))
-        if outcome is Outcome.SAME:
-            self._merge(message, address, now_ms)
-        elif outcome is Outcome.ASKER_TAKES:
+        if outcome is Meeting.SAME:
+            self._contact.hear(message[SENDER], now_ms)
+            self._exchange.answered(address, message, now_ms=now_ms)
+        elif outcome is Meeting.ASKER_TAKES:
             self._take(theirs, seed, address)
-        if outcome is Outcome.REFUSED:
+        if outcome is Meeting.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
-        if outcome is Outcome.REFUSED and seed.failures >= PATIENCE:
+        if outcome is Meeting.REFUSED and seed.failures >= PATIENCE:
             self._complain(
                 address,
                 f"{address} is of another cluster called {self._cluster!r} (id {theirs.hex()}, here "
@@ -244,14 +312,14 @@ class Joining:
             )
         return outcome
 
-    def asked(self, theirs: bytes, flags: int, asker: bytes, now_ms: int) -> Outcome:
+    def asked(self, theirs: bytes, flags: int, asker: bytes, now_ms: int) -> Meeting:
         """Be asked by a node of another cluster id; what comes of it."""
         outcome = meet(_side(theirs, flags), self.as_asked())
-        if outcome is Outcome.DRAW:
+        if outcome is Meeting.DRAW:
             self._draw_for(asker, now_ms)
-        elif outcome is Outcome.ASKED_TAKES:
+        elif outcome is Meeting.ASKED_TAKES:
             self._take(theirs)
-        elif outcome is Outcome.REFUSED:
+        elif outcome is Meeting.REFUSED:
             self._outbox.counters["cluster_id_refused"] += 1
         return outcome
 
@@ -274,7 +342,7 @@ class Joining:
             self._taking = NO_CLUSTER
             self._outbox.envelope.adopt(cluster_id)
             if not self._seeds:
-                self._introduce(now_ms)
+                self._identity.introduce(now_ms)
             if seed is not None and not seed.asking:
                 self._ask(address, seed, now_ms)
 

@@ -9,8 +9,8 @@ from gossipkv.gossip.member import REACHABLE, State
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.member import Member
+    from gossipkv.gossip.protocols import Random
 
     Listed = list[Member]  # Within the class `list` is the method.
     Drawn = list["Peer"]
@@ -37,12 +37,13 @@ class Peer:
 class Members:
     """This node and its peers; `peers` does not have this node."""
 
-    __slots__ = ("_gone", "_places", "_reachable", "most", "own", "peers")
+    __slots__ = ("_gone", "_places", "_reachable", "heard_ms", "most", "own", "peers")
 
     def __init__(self, own: Member, most: int) -> None:
         self.own = own
         self.most = most
         self.peers: dict[bytes, Peer] = {}
+        self.heard_ms = 0  # When a packet of anybody arrived.
         self._reachable: list[Peer] = []  # Alive or suspect, in no order, so that one is drawn in one step.
         self._places: dict[bytes, int] = {}
         self._gone: dict[bytes, Peer] = {}
@@ -74,6 +75,16 @@ class Members:
     def live(self) -> Listed:
         """Those that are alive, this node too, by name."""
         return [member for member in self.list() if member.state is ALIVE]
+
+    def put_own(self, own: Member) -> None:
+        """Know this node from now on like this."""
+        self.own = own
+
+    def hear(self, peer: Peer | None, now_ms: int) -> None:
+        """A packet of a peer, or of a stranger, has arrived."""
+        self.heard_ms = now_ms
+        if peer is not None:
+            peer.heard_ms = now_ms
 
     def put(self, member: Member, now_ms: int) -> State | None:
         """Know a peer from now on like this; returns its state before."""

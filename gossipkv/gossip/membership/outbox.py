@@ -33,12 +33,17 @@ class Outbox:
         self._asked: dict[int, Answer] = {}
         self._storing: dict[int, Done] = {}
 
+    def take(self) -> list[Effect]:
+        """Return the effects since the last call, in order."""
+        effects, self.effects = self.effects, []
+        return effects
+
     def send(self, to: Address, message: bytes) -> None:
-        """One datagram."""
+        """Send one datagram."""
         self.effects.append(Send(to, self.envelope.wrap(message)))
 
     def ask(self, to: Address, message: bytes, timeout_ms: int, then: Answer) -> None:
-        """One request over TCP; `then` gets the packet of the reply, or None."""
+        """Ask over TCP; `then` gets the packet of the reply, or None."""
         self._token += 1
         self._asked[self._token] = then
         self.effects.append(Ask(to, self.envelope.wrap(message), self._token, timeout_ms))
@@ -58,7 +63,7 @@ class Outbox:
         self.effects.append(Store(self._epoch, self._cluster_id, self._token))
 
     def stored(self, token: int, now_ms: int) -> None:
-        """They are safe."""
+        """Take in that they are safe."""
         then = self._storing.pop(token, None)
         if then is not None:
             then(now_ms)

@@ -1,13 +1,28 @@
-"""News on its way, told to a bounded number of members each.
+"""News on its way: on every packet that goes out anyway, and in packets of its own while there is news.
+
+What is new to a node that had nothing to tell goes out at once, and from then on to a few members in each interval
+until it was told often enough.  So news crosses the cluster in a few hops, and a flood of it costs no more packets.
 
 One rumour a subject: the newer statement takes the place of the older and begins anew.  What was told the fewest times
 goes first, of those the newest: in a flood of news everything gets out once before anything gets out twice.  A subject
 has one rumour and there are no more subjects than members (or keys), so the queue is bounded by what it speaks of.
+
+Membership and tree share a packet: each has half of it, and what one leaves the other may use.  So neither a flood of
+suspicions nor a flood of published keys can keep the other waiting.
 """
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.gossip.membership.timers import NEVER
+from gossipkv.gossip.packets import messages
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.membership.members import Peer
+    from gossipkv.gossip.membership.shared_state import SharedState
+
+AT_ONCE: Final = 0
 
 # A part that does not fit is passed by for smaller ones behind it, so far and no further.
 _PASSED_BY: Final = 8
@@ -46,7 +61,7 @@ class Rumours:
             self.size -= len(self._waiting[told].pop(subject))
 
     def take(self, room: int, limit: int) -> list[bytes]:
-        """Parts for one packet of at most `room` bytes together; what was now told `limit` times is done with."""
+        """Take parts for one packet of at most `room` bytes together; what was now told `limit` times is done with."""
         chosen: list[tuple[bytes, bytes, int]] = []
         passed_by = 0
         for told, rumours in enumerate(self._waiting):
@@ -75,3 +90,73 @@ class Rumours:
             self._waiting.append({})
         self._waiting[told][subject] = part
         self._told[subject] = told
+
+
+class Speaker(Protocol):
+    """This node's identity."""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether others may hear what hangs on it."""
+
+
+@final
+class Spreading:
+    """Puts rumours on messages, and sends packets while there are rumours."""
+
+    __slots__ = ("_first", "_members", "_next_ms", "_outbox", "_profile", "_random", "_room", "_second", "_speaker")
+
+    def __init__(self, state: SharedState, speaker: Speaker, first: Rumours, second: Rumours) -> None:
+        self._members = state.members
+        self._profile = state.profile
+        self._random = state.random
+        self._outbox = state.outbox
+        self._room = state.message_bytes
+        self._speaker = speaker
+        self._first = first
+        self._second = second
+        self._next_ms = NEVER  # When to tell some members again; never while there was nothing to tell.
+
+    @property
+    def due_ms(self) -> int:
+        """When to call `wake`: at once when there is news, and none was told in the last interval."""
+        return AT_ONCE if self._next_ms == NEVER and self._has_news() else self._next_ms
+
+    def _has_news(self) -> bool:
+        return bool(self._first.size or self._second.size) and self._members.reachable > 1 and self._speaker.speaks
+
+    def laden(self, message: bytes) -> bytes:
+        """Return a message with as much news on it as fits."""
+        first, second = self._first, self._second
+        if not (first.size or second.size) or not self._speaker.speaks:
+            return message
+        room = self._room - len(message)
+        if room <= 0:
+            return message
+        limit = self._profile.retransmits(self._members.reachable)
+        parts = first.take(max(room // 2, room - second.size), limit)
+        parts += second.take(room - sum(map(len, parts)), limit)
+        return message + b"".join(parts)
+
+    def laden_for(self, peer: Peer, message: bytes) -> bytes:
+        """Return a message to a peer likewise; one that is not alive here must hear that first."""
+        if not peer.alive and self._profile.lifeguard:
+            message += messages.record(peer.member)
+        return self.laden(message)
+
+    def wake(self, now_ms: int) -> None:
+        """Tell some members what there is."""
+        if self._has_news():
+            self.tell(self._profile.gossip_members)
+            self._next_ms = now_ms + self._profile.gossip_interval_ms
+        else:
+            self._next_ms = NEVER
+
+    def tell(self, members: int) -> None:
+        """Tell so many members now."""
+        head = messages.gossip(self._members.own.id)
+        for peer in self._members.draw(self._random, members):
+            message = self.laden(head)
+            if len(message) == len(head):
+                break
+            self._outbox.send(peer.member.address, message)

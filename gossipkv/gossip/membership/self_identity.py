@@ -11,7 +11,7 @@ A node that joins asks before it *announces* itself, so a second node of a name 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Stop
@@ -22,55 +22,56 @@ from gossipkv.gossip.packets.messages import KIND, SENDER, Who
 from gossipkv.gossip.packets.prefix import Dropped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gossipkv.gossip.membership.shared_state import Ground
+    from gossipkv.gossip.membership.lifeguard import Awareness
+    from gossipkv.gossip.membership.rumours import Rumours
+    from gossipkv.gossip.membership.shared_state import SharedState
     from gossipkv.gossip.packets.messages import Verdict
 
 ALIVE, SUSPECT, DEAD, LEFT = State
 TRIES: Final = 2  # Questions to an address before it counts as one where nobody is.
 
 
+class Listener(Protocol):
+    """Who must know when this node is something else than before."""
+
+    def on_own(self, *, now_ms: int) -> None:
+        """This node is known in another way from now on."""
+
+
 @final
-class Naming:
+class SelfIdentity:
     """This node's own name, epoch and incarnation."""
 
     __slots__ = (
         "_answered_ms",
         "_answered_uuid",
-        "_became",
+        "_awareness",
         "_challenged",
-        "_doubted",
         "_is_me",
+        "_listener",
         "_members",
         "_outbox",
         "_profile",
         "_random",
+        "_rumours",
         "_sequence",
         "_shown",
-        "_spoke",
+        "_started_ms",
         "_storing",
         "_timers",
         "_waiting",
         "announced",
-        "started_ms",
     )
 
-    def __init__(
-        self,
-        ground: Ground,
-        became: Callable[[int], None],
-        doubted: Callable[[], None],
-        spoke: Callable[[], None],
-    ) -> None:
-        self._members = ground.members
-        self._profile = ground.profile
-        self._random = ground.random
-        self._timers = ground.timers
-        self._outbox = ground.outbox
-        self._became = became  # I am known in another way from now on.
-        self._spoke = spoke  # `speaks` may be another now.
-        self._doubted = doubted  # Somebody had reason to suspect me.
+    def __init__(self, state: SharedState, rumours: Rumours, awareness: Awareness, listener: Listener) -> None:
+        self._members = state.members
+        self._profile = state.profile
+        self._random = state.random
+        self._timers = state.timers
+        self._outbox = state.outbox
+        self._rumours = rumours
+        self._awareness = awareness
+        self._listener = listener
         self._storing = 0  # The epoch that is being kept.
         self._challenged: Member | None = None  # The other claim that I look into.
         self._sequence = -1  # Of my last question.
@@ -79,7 +80,7 @@ class Naming:
         self._waiting = False  # `announce` was asked for while something was unsettled.
         self.announced = False
         self._shown = False  # Somebody may know me in my present epoch: what is said of it may be an echo.
-        self.started_ms = 0
+        self._started_ms = 0
 
     @property
     def settled(self) -> bool:
@@ -91,6 +92,10 @@ class Naming:
         """Whether others may hear what I publish: it is clear that this epoch of my name is mine."""
         return self.announced and self.settled
 
+    def start(self, now_ms: int) -> None:
+        """Begin to count how long this node is up."""
+        self._started_ms = now_ms
+
     def introduce(self, now_ms: int) -> None:
         """Announce me as soon as nothing speaks against it; again and again does no harm."""
         if self.announced:
@@ -99,8 +104,7 @@ class Naming:
             self._waiting = True
             return
         self.announced = self._shown = True
-        self._became(now_ms)
-        self._spoke()
+        self._tell_change(now_ms)
 
     def show(self) -> None:
         """Somebody is told of me although I have not announced myself: I may hear of that from others."""
@@ -110,9 +114,20 @@ class Naming:
         if self._waiting and self.settled:
             self._waiting = False
             self.introduce(now_ms)
-        self._spoke()
 
-    def told(self, record: Member, now_ms: int) -> None:
+    def leave(self, now_ms: int) -> None:
+        """Go for good."""
+        self._members.put_own(self._members.own._replace(state=LEFT))
+        self._tell_change(now_ms)
+
+    def _tell_change(self, now_ms: int) -> None:
+        """Tell that this node is something else than before."""
+        self._listener.on_own(now_ms=now_ms)
+        if self.announced:
+            own = self._members.own
+            self._rumours.add(own.id, messages.record(own))
+
+    def hear_record(self, record: Member, now_ms: int) -> None:
         """Hear a RECORD of my own name."""
         own = self._members.own
         if record.epoch < own.epoch and (self.announced or record.state in GONE):
@@ -124,12 +139,12 @@ class Naming:
         elif record.epoch > own.epoch or (record.epoch == own.epoch and self._is_from_another_life(record)):
             self._renew(record.epoch)
         elif record.epoch == own.epoch:
-            self._heard(record.state, record.incarnation, now_ms)
+            self._refute(record.state, record.incarnation, now_ms)
 
     def _is_from_another_life(self, record: Member) -> bool:
         return not self._shown or record.uuid != self._members.own.uuid or record.state is LEFT
 
-    def judged(self, said: Verdict, now_ms: int) -> None:
+    def hear_verdict(self, said: Verdict, now_ms: int) -> None:
         """Hear a VERDICT about my own name; one of another epoch comes with a record sooner or later."""
         own = self._members.own
         if said.epoch != own.epoch or own.state is LEFT or not self._shown:
@@ -137,7 +152,7 @@ class Naming:
         if said.state is LEFT:
             self._renew(said.epoch)
         else:
-            self._heard(said.state, said.incarnation, now_ms)
+            self._refute(said.state, said.incarnation, now_ms)
 
     def outlive(self, epoch: int) -> None:
         """Hear that this epoch of mine cannot be saved."""
@@ -145,7 +160,7 @@ class Naming:
         if own.epoch == epoch and own.state is not LEFT and self.announced:
             self._renew(epoch)
 
-    def _heard(self, state: State, incarnation: int, now_ms: int) -> None:
+    def _refute(self, state: State, incarnation: int, now_ms: int) -> None:
         """Refute what was said of me in my epoch, if it would be believed."""
         own = self._members.own
         if (incarnation, state) <= (own.incarnation, own.state):
@@ -153,10 +168,10 @@ class Naming:
         if incarnation >= MAX_INCARNATION:
             self._renew(own.epoch)
             return
-        self._members.own = own._replace(incarnation=incarnation + 1)
+        self._members.put_own(own._replace(incarnation=incarnation + 1))
         self._outbox.counters["refutations"] += 1
-        self._doubted()
-        self._became(now_ms)
+        self._awareness.worse(1)
+        self._tell_change(now_ms)
 
     def _renew(self, epoch: int) -> None:
         """Live on in an epoch above this one."""
@@ -166,16 +181,15 @@ class Naming:
         if epoch < self._storing:
             return
         self._storing = new = epoch + 1
-        self._spoke()
 
         def kept(now_ms: int) -> None:
             if self._storing == new:
                 self._storing = 0
                 self._shown = True  # Nobody has heard of this epoch but from me.
                 # In the state that it was in: who has left goes on leaving.
-                self._members.own = self._members.own._replace(epoch=new, incarnation=0)
+                self._members.put_own(self._members.own._replace(epoch=new, incarnation=0))
                 self._outbox.counters["epochs_renewed"] += 1
-                self._became(now_ms)
+                self._tell_change(now_ms)
                 self._settle(now_ms)
 
         self._outbox.store(kept, epoch=new)
@@ -186,14 +200,13 @@ class Naming:
         if self._challenged is not None:
             return
         self._challenged = record
-        self._spoke()
         self._ask(record, TRIES, now_ms)
 
     def _ask(self, record: Member, tries: int, now_ms: int) -> None:
         own = self._members.own
         self._sequence = int(self._random.random() * (1 << 32))
         self._is_me = False
-        me = Who(self._sequence, own.uuid, own.epoch, now_ms - self.started_ms)
+        me = Who(self._sequence, own.uuid, own.epoch, now_ms - self._started_ms)
 
         def answered(reply: bytes | None, now_ms: int) -> None:
             if self._challenged is not record:
@@ -253,7 +266,7 @@ class Naming:
         may go on, and ask again.
         """
         mine, theirs = (me.uuid, self._members.own.address), (other.uuid, record.address)
-        asked_ms = self.started_ms + me.uptime_ms
+        asked_ms = self._started_ms + me.uptime_ms
         if self._answered_uuid == other.uuid and self._answered_ms >= asked_ms - self._profile.probe_interval_ms:
             return mine < theirs
         return (-me.uptime_ms, mine) < (-other.uptime_ms, theirs)
@@ -264,14 +277,14 @@ class Naming:
             self._renew(record.epoch)
         self._settle(now_ms)
 
-    def who(self, message: bytes, now_ms: int) -> bytes | None:
+    def answer_who(self, message: bytes, now_ms: int) -> bytes | None:
         """Answer one that may have my name."""
         own = self._members.own
         asked = messages.read_who(message)
         if message[SENDER] != own.id:
             self._outbox.counters["not_for_me"] += 1
             return None
-        uptime_ms = now_ms - self.started_ms
+        uptime_ms = now_ms - self._started_ms
         sequence = asked.sequence
         if sequence == self._sequence:
             self._is_me = True

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.chance import Random
     from gossipkv.gossip.membership.members import Members
     from gossipkv.gossip.membership.outbox import Outbox
     from gossipkv.gossip.membership.timers import Timers
     from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.protocols import Random
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Ground:
+class SharedState:
     """The table, the constants, chance, time and the way out: one of each in a node."""
 
     members: Members
@@ -24,6 +24,11 @@ class Ground:
     timers: Timers
     outbox: Outbox
 
+    @property
+    def message_bytes(self) -> int:
+        """Bytes of a message in a datagram, at most."""
+        return self.profile.packet_bytes - self.outbox.envelope.overhead
+
     def later(self, now_ms: int, wait_ms: int) -> int:
-        """A time about so much later, not the same on all nodes."""
+        """Return a time about so much later, not the same on all nodes."""
         return now_ms + int(wait_ms * (0.75 + self.random.random() / 2))

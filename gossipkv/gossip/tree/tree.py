@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gossipkv.gossip.member import Member
+    from gossipkv.gossip.membership.members import Members
     from gossipkv.gossip.membership.rumours import Rumours
     from gossipkv.gossip.packets.messages import Delta
 
@@ -46,14 +47,15 @@ class TreeEntry(NamedTuple):
 class Tree:
     """What this node and all others published."""
 
-    def __init__(self, own: bytes, epoch: int, limits: TreeLimits | None = None) -> None:
-        self.own = own
+    def __init__(self, members: Members, limits: TreeLimits | None = None) -> None:
+        """`members`: whose own member is this node, and who knows when an owner was last heard."""
+        self.own = own = members.own.id
         self.limits = limits or TreeLimits()
         self.counters: Counter[str] = Counter()
-        self.heard_ms: Callable[[bytes], int | None] = _never  # When an owner was last heard; membership knows.
-        self.on_step: Callable[[bytes], None] = _nobody  # Told which branch has moved.
+        self.moved: set[bytes] = set()  # Owners of branches that moved since `take_moved`.
+        self._table = members
         self._others_bytes = 0
-        self._branches: dict[bytes, Branch] = {own: Branch(epoch)}
+        self._branches: dict[bytes, Branch] = {own: Branch(members.own.epoch)}
         self._members: dict[bytes, Member] = {}
         self._dead: dict[bytes, None] = {}  # In the order in which they died.
         self._dead_bytes = 0  # What they hold of `_others_bytes`.
@@ -146,8 +148,8 @@ class Tree:
         item = None if branch is None else branch.live.get(f"{path}/{name}" if path else name)
         if item is None:
             return None
-        heard_ms = None if owner == self.own else self.heard_ms(owner)
-        age_ms = 0 if heard_ms is None else max(0, now_ms - heard_ms)
+        peer = self._table.peers.get(owner)
+        age_ms = 0 if peer is None else max(0, now_ms - peer.heard_ms)
         state = State.ALIVE if member is None else member.state
         return TreeEntry(name, self._name(owner), item.value, item.version, age_ms, state)
 
@@ -171,8 +173,11 @@ class Tree:
         branch = self._branches.get(id_)
         if branch is None:
             self._branches[id_] = Branch(member.epoch)
-        elif branch.epoch < member.epoch and id_ != self.own:
-            self._replace(id_, member.epoch)
+        elif branch.epoch < member.epoch:
+            if id_ == self.own:
+                self._renew(member.epoch)
+            else:
+                self._replace(id_, member.epoch)
         if member.state in GONE:
             if id_ != self.own and id_ not in self._dead:  # Who leaves goes on serving what it published.
                 self._dead[id_] = None
@@ -207,19 +212,12 @@ class Tree:
         self._forget_refused()
         self._watches.step(live)
 
-    def renew(self, epoch: int) -> None:
-        """This node goes on under another epoch, with what it publishes."""
-        before = self._branches[self.own]
-        branch = self._branches[self.own] = Branch(epoch)
-        for path, item in before.live.items():
-            branch.put(path, item.value)
-        self._tombstone_gc.forget()
-        self._hot.forget(self.own)
-        self._hot.step(self.own, branch, 0)
-        self.on_step(self.own)
-        self._ask_again()
-
     # Towards peers
+
+    def take_moved(self) -> set[bytes]:
+        """Owners of the branches that moved since the last call."""
+        moved, self.moved = self.moved, set()
+        return moved
 
     @property
     def rumours(self) -> Rumours:
@@ -265,16 +263,16 @@ class Tree:
                 self._hot.step(owner, self._branches[owner], before)
             elif before:  # A branch that begins here is no news: this node is new, or its owner is, who tells it.
                 self.tell_head(owner)
-            self.on_step(owner)
+            self.moved.add(owner)
         elif outcome is DeltaOutcome.REFUSED:
             self.counters["branch_refused"] += 1
-            self.on_step(owner)
+            self.moved.add(owner)
         elif outcome is DeltaOutcome.GAP:
             refused = self._refused.head(owner)
             # It goes on behind what did not fit: perhaps there is less of it now.  The rest of that itself is no news.
             if refused is not None and Head(owner, delta.epoch, delta.target) > refused:
                 self._refused.forget(owner)
-                self.on_step(owner)
+                self.moved.add(owner)
         self._ask_again()
         return outcome
 
@@ -361,7 +359,7 @@ class Tree:
     def _own_step(self, branch: Branch, path: str) -> None:
         self._hot.step(self.own, branch, branch.version - 1)
         self._watches.step((path,))
-        self.on_step(self.own)
+        self.moved.add(self.own)
 
     def _wrong(self, path: str, value: bytes | None) -> bool:
         size = len(path) + (0 if value is None else len(value))
@@ -376,6 +374,18 @@ class Tree:
         self._hot.forget(owner)
         self._branches[owner] = Branch(epoch)
         self._watches.step(before.live)
+
+    def _renew(self, epoch: int) -> None:
+        """This node goes on under another epoch, with what it publishes."""
+        before = self._branches[self.own]
+        branch = self._branches[self.own] = Branch(epoch)
+        for path, item in before.live.items():
+            branch.put(path, item.value)
+        self._tombstone_gc.forget()
+        self._hot.forget(self.own)
+        self._hot.step(self.own, branch, 0)
+        self.moved.add(self.own)
+        self._ask_again()
 
     def _show(self, owner: bytes) -> bool:
         """Show or hide a branch as its owner's state asks; true: that changed something."""
@@ -427,7 +437,7 @@ class Tree:
         """There may be room again for what was refused."""
         for owner in self._refused.all():
             self._refused.forget(owner)
-            self.on_step(owner)
+            self.moved.add(owner)
 
     def _ask_again(self) -> None:
         """Ask for what was refused for lack of room if it would fit by now: only then, or it would come for nothing."""
@@ -438,7 +448,7 @@ class Tree:
         for owner, need in lacking.items():
             if need <= free and owner not in self._dead:
                 self._refused.forget(owner)
-                self.on_step(owner)
+                self.moved.add(owner)
 
     def _within(self, limit: str, size: int, most: int) -> None:
         if size > most:
@@ -463,11 +473,3 @@ class Tree:
 def _is_small(delta: Delta) -> bool:
     """Whether this is a datagram's part of a branch."""
     return sum(len(path) + len(value or b"") for _, path, value in delta.changes) < LARGE_BYTES
-
-
-def _nobody(owner: bytes) -> None:
-    """Tell nobody, until somebody asks to be told."""
-
-
-def _never(owner: bytes) -> int | None:
-    """Return None, until somebody knows."""

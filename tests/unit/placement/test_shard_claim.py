@@ -94,12 +94,12 @@ def put(reader: Node, name: str, shard_id: str, state: State = State.ALIVE, **va
     other.tree.publish(
         f"nodes/{shard_id}@{address_of(name)}", packed if isinstance(packed, bytes) else msgpack.packb(value)
     )
-    reader.on_record(member(name), now_ms=0)
+    reader.hear_record(member(name), now_ms=0)
     for part in other.tree.rumours.take(1000, 1):
         for delta in messages.read_parts(part, 0):
             assert isinstance(delta, messages.Delta)
             reader.tree.apply(delta)
-    reader.on_record(member(name, state=state), now_ms=0)
+    reader.hear_record(member(name, state=state), now_ms=0)
 
 
 def test_the_smallest_free_number() -> None:
@@ -299,7 +299,7 @@ def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
     link = Link()
     me = Claimer(link, "me", configured=configured, limits=TreeLimits(max_tree_bytes=4000))
     for number, name in enumerate(("first", "second", "third"), start=1):
-        me.node.on_record(member(name), now_ms=0)
+        me.node.hear_record(member(name), now_ms=0)
         change = messages.Change(1, f"big/{number}", bytes(970))
         delta = messages.Delta(member(name).id, 1, 0, 0, 1, 1, reset=False, changes=(change,))
         assert me.node.tree.apply(delta) is DeltaOutcome.ADVANCED
@@ -309,7 +309,7 @@ def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
     assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
     me.step()
     assert me.claim.counters["claim_refused"] == 1
-    me.node.on_record(member("third", state=State.DEAD), now_ms=link.now_ms)
+    me.node.hear_record(member("third", state=State.DEAD), now_ms=link.now_ms)
     link.pass_time(SETTLE_MS)
     me.step()
     assert me.claim.shard_id == (configured or "1")

@@ -28,7 +28,7 @@ def test_a_digest_of_a_thousand_nodes_in_chunks() -> None:
     link = Link()
     node = link.node("me")
     for number in range(999):
-        node.on_record(member(f"n{number}"), now_ms=link.now_ms)
+        node.hear_record(member(f"n{number}"), now_ms=link.now_ms)
     digests = knowledge(node, ROOM)
     assert 11 <= len(digests) <= 15
     assert (digests[0].first, digests[-1].last) == (FIRST, LAST)
@@ -45,7 +45,7 @@ def test_what_a_lost_chunk_leaves_out_is_not_unknown() -> None:
     one, two = link.node("one"), link.node("two")
     for node in (one, two):
         for number in range(100):
-            node.on_record(member(f"n{number}"), now_ms=link.now_ms)
+            node.hear_record(member(f"n{number}"), now_ms=link.now_ms)
     some = knowledge(one, 500)[1:3]
     found = two.exchange._knowledge.compare(some, link.now_ms)
     assert (found.records, found.branches, found.wanted) == ([], [], [])
@@ -73,7 +73,7 @@ def test_who_tells_whom(mine: Member | None, theirs: Member | None, told: bool, 
     link, one, two = pair()
     for node, known in ((one, mine), (two, theirs)):
         if known is not None:
-            node.on_record(known, now_ms=link.now_ms)
+            node.hear_record(known, now_ms=link.now_ms)
     found = one.exchange._knowledge.compare(knowledge(two), link.now_ms)
     assert ([record.name for record in found.records] == ["zoe"]) is told
     assert ([known.id for known in found.wanted] == [member("zoe").id]) is wanted
@@ -82,7 +82,7 @@ def test_who_tells_whom(mine: Member | None, theirs: Member | None, told: bool, 
 def test_what_will_be_forgotten_soon_is_not_told() -> None:
     """Else a dead one goes in circles for ever, since nodes forget at different times."""
     link, one, two = pair()
-    one.on_record(member("zoe", state=State.DEAD), now_ms=link.now_ms)
+    one.hear_record(member("zoe", state=State.DEAD), now_ms=link.now_ms)
     link.pass_time(LAN.dead_retention_ms - 60_000)
     assert not two.exchange._knowledge.compare(knowledge(one), link.now_ms).wanted
     old = Digest(FIRST, LAST, (one.exchange._knowledge.known(member("zoe").id, link.now_ms),))
@@ -93,7 +93,7 @@ def test_what_will_be_forgotten_soon_is_not_told() -> None:
 def test_no_id_is_compared_twice_in_a_message() -> None:
     """Of digests that overlap the first counts: else a few bytes that pack well are compared with all members each."""
     link, one, two = pair()
-    one.on_record(member("zoe"), now_ms=link.now_ms)
+    one.hear_record(member("zoe"), now_ms=link.now_ms)
     one.tree.publish("a/b", b"")
     strange = two.exchange._knowledge.known(member("ann").id, link.now_ms)
     middle = b"\x7f" + LAST[1:]
@@ -140,15 +140,15 @@ def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
     """Told around a ring a thousand times: what was heard long ago stays so, and no dead one runs out early."""
     link, one, two = pair()
     for node in (one, two):
-        node.on_record(member("zoe"), now_ms=link.now_ms)
-        node.on_record(member("ded", state=State.DEAD), now_ms=link.now_ms)
+        node.hear_record(member("zoe"), now_ms=link.now_ms)
+        node.hear_record(member("ded", state=State.DEAD), now_ms=link.now_ms)
     link.pass_time(500)
     for _ in range(1000):
         link.pass_time(317)
         for digest in knowledge(one):
             for known in digest.known:
                 if known.id != two.id:
-                    two.on_age(known, now_ms=link.now_ms)
+                    two.hear_age(known, now_ms=link.now_ms)
         one, two = two, one
     for node in (one, two):
         assert node.members.peers[member("zoe").id].heard_ms == START_MS

@@ -39,14 +39,14 @@ def fill(node: Node, keys: int, value: bytes = b"x" * 20) -> None:
 def many(link: Link, node: Node, count: int) -> None:
     """Let a node know many others."""
     for number in range(count):
-        node.on_record(member(f"n{number}"), now_ms=link.now_ms)
+        node.hear_record(member(f"n{number}"), now_ms=link.now_ms)
 
 
 def test_both_become_equal_in_three_datagrams() -> None:
     """A digest, what it lacks and a want, what is wanted."""
     link, one, two = pair()
-    one.on_record(member("ann"), now_ms=link.now_ms)
-    two.on_record(member("ben"), now_ms=link.now_ms)
+    one.hear_record(member("ann"), now_ms=link.now_ms)
+    two.hear_record(member("ben"), now_ms=link.now_ms)
     fill(one, 3)
     fill(two, 4)
     link.sent.clear()
@@ -217,7 +217,7 @@ def test_a_join_is_one_request() -> None:
     link = Link()
     old = link.node("old")
     many(link, old, 200)
-    old.on_record(member("ded", state=State.DEAD), now_ms=link.now_ms)
+    old.hear_record(member("ded", state=State.DEAD), now_ms=link.now_ms)
     fill(old, 300)
     link.pass_time(3_600_000)
     new = link.node("new", epoch=4)
@@ -356,12 +356,12 @@ def test_an_evicted_branch_comes_back_when_its_owner_does() -> None:
     link, one, two = pair()
     fill(one, 3)
     compare(one, two)
-    two.on_record(member("one", state=State.DEAD), now_ms=link.now_ms)
+    two.hear_record(member("one", state=State.DEAD), now_ms=link.now_ms)
     two.tree._evict(one.id)
     one.me = one.members.own = member("one", incarnation=1)
     one.tree.on_member(one.me)
     one.exchange.touch(one.id, now_ms=link.now_ms)
-    two.on_record(one.me, now_ms=link.now_ms)
+    two.hear_record(one.me, now_ms=link.now_ms)
     assert two.view() == []
     compare(one, two)
     assert one.view() == two.view() != []

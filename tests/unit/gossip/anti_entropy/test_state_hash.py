@@ -19,9 +19,8 @@ class Knower:
 
     def __init__(self, name: str = "me") -> None:
         self.members = Members(member(name), 100)
-        self.tree = Tree(member_id(name), 1)
+        self.tree = Tree(self.members)
         self.hash = StateHash(self.members, self.tree)
-        self.tree.on_step = self.hash.touch
         self.tree.on_member(member(name))
         self.hash.touch(member_id(name))
 

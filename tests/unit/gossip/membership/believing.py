@@ -7,10 +7,12 @@ import random
 from gossipkv.address import Address
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.beliefs import Beliefs
+from gossipkv.gossip.membership.lifeguard import Awareness
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.outbox import Outbox
 from gossipkv.gossip.membership.rumours import Rumours
-from gossipkv.gossip.membership.shared_state import Ground
+from gossipkv.gossip.membership.self_identity import SelfIdentity
+from gossipkv.gossip.membership.shared_state import SharedState
 from gossipkv.gossip.membership.timers import Timers
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.messages import Verdict
@@ -37,8 +39,10 @@ class Believer:
         self.outbox = Outbox(Envelope("c"), 1)
         self.members = Members(member("me"), most)
         self.rumours = Rumours()
-        ground = Ground(self.members, profile, random.Random(1), self.timers, self.outbox)
-        self.beliefs = Beliefs(ground, self.rumours, self)
+        state = SharedState(self.members, profile, random.Random(1), self.timers, self.outbox)
+        identity = SelfIdentity(state, self.rumours, Awareness(profile.awareness_most), self)
+        self.beliefs = Beliefs(state, self.rumours, identity, self)
+        self.members.hear(None, self.now_ms)
         self.changes: list[tuple[str, State | None, State]] = []
         self.forgotten: list[str] = []
         for other in others:
@@ -55,20 +59,16 @@ class Believer:
     def on_older(self, id_: bytes, *, now_ms: int) -> None:
         """It has been dead for longer."""
 
-    def on_news(self) -> None:
-        """There is a rumour."""
-
-    def is_silent(self, *, now_ms: int) -> bool:
-        """Others are heard."""
-        return False
+    def on_own(self, *, now_ms: int) -> None:
+        """This node is something else than before."""
 
     def record(self, said: Member) -> None:
         """Hear a RECORD."""
-        self.beliefs.told(said, now_ms=self.now_ms)
+        self.beliefs.hear_record(said, now_ms=self.now_ms)
 
     def verdict(self, said: Member, accuser: str = "accuser") -> None:
         """Hear a VERDICT."""
-        self.beliefs.judged(verdict(said, accuser), now_ms=self.now_ms)
+        self.beliefs.hear_verdict(verdict(said, accuser), now_ms=self.now_ms)
 
     def unanswered(self, name: str) -> None:
         """A probe failed."""
@@ -88,5 +88,6 @@ class Believer:
         end = self.now_ms + for_ms
         while self.timers.next_ms <= end:
             self.now_ms = max(self.now_ms, self.timers.next_ms)
+            self.members.hear(None, self.now_ms)  # Others are heard.
             self.timers.run(self.now_ms)
         self.now_ms = end

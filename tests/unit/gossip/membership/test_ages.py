@@ -28,9 +28,9 @@ def test_what_is_known_is_equal_although_a_death_is_older_elsewhere():
     link.run(MINUTE_MS)
     link.cut = lambda source, to: False
     nodes.remove(dead)
-    assert link.run(35 * SECOND_MS, lambda: len({node.core._state.value for node in nodes}) == 1)
+    assert link.run(35 * SECOND_MS, lambda: len({node.core._exchange.state_hash for node in nodes}) == 1)
     link.run(20 * MINUTE_MS)
-    assert len({node.core._state.value for node in nodes}) == 1
+    assert len({node.core._exchange.state_hash for node in nodes}) == 1
 
 
 def test_a_death_has_no_age_of_an_earlier_one_that_was_refuted():

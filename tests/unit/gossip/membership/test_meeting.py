@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from gossipkv.gossip.membership.meeting import Outcome, Side, meet
+from gossipkv.gossip.membership.joining import Meeting, Side, meet
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 
 SMALL, LARGE = b"a" * 8, b"b" * 8
@@ -31,22 +31,22 @@ def check_rules(asker, asked):
     """One meeting."""
     outcome = meet(asker, asked)
     if asker.cluster_id == asked.cluster_id:
-        assert outcome is (Outcome.DRAW if asker.cluster_id == NO_CLUSTER else Outcome.SAME)
+        assert outcome is (Meeting.DRAW if asker.cluster_id == NO_CLUSTER else Meeting.SAME)
         return
-    if outcome is Outcome.ASKER_TAKES:
+    if outcome is Meeting.ASKER_TAKES:
         assert not asker.pinned
         assert asked.cluster_id != NO_CLUSTER
-    if outcome is Outcome.ASKED_TAKES:
+    if outcome is Meeting.ASKED_TAKES:
         assert not asked.pinned
         assert asker.cluster_id != NO_CLUSTER
     if NO_CLUSTER in {asker.cluster_id, asked.cluster_id}:
-        assert outcome is not Outcome.REFUSED
+        assert outcome is not Meeting.REFUSED
     elif not asker.told or (asker.pinned and asked.pinned):
-        assert outcome is Outcome.REFUSED
+        assert outcome is Meeting.REFUSED
     else:
-        assert outcome is not Outcome.REFUSED
+        assert outcome is not Meeting.REFUSED
         if not (asker.pinned or asked.pinned) and asker.lone == asked.lone:
-            taken = asked if outcome is Outcome.ASKER_TAKES else asker
+            taken = asked if outcome is Meeting.ASKER_TAKES else asker
             assert taken.cluster_id == min(asker.cluster_id, asked.cluster_id)
 
 
@@ -54,11 +54,11 @@ def test_two_lone_nodes_agree():
     """Whoever of two lone nodes asks, or both at once: the smaller id is taken."""
     assert (
         meet(Side(SMALL, lone=True, pinned=False, told=True), Side(LARGE, lone=True, pinned=False))
-        is Outcome.ASKED_TAKES
+        is Meeting.ASKED_TAKES
     )
     assert (
         meet(Side(LARGE, lone=True, pinned=False, told=True), Side(SMALL, lone=True, pinned=False))
-        is Outcome.ASKER_TAKES
+        is Meeting.ASKER_TAKES
     )
 
 
@@ -80,11 +80,11 @@ def test_clusters_that_meet_become_one(seed):
             Side(nodes[asker], lone[0], pinned=False, told=True),
             Side(nodes[asked], lone[1], pinned=False),
         )
-        if outcome is Outcome.DRAW:
+        if outcome is Meeting.DRAW:
             nodes[asked] = bytes([chance.randrange(1, 256) for _ in range(8)])
-        elif outcome is Outcome.ASKER_TAKES:
+        elif outcome is Meeting.ASKER_TAKES:
             nodes[asker] = nodes[asked]
-        elif outcome is Outcome.ASKED_TAKES:
+        elif outcome is Meeting.ASKED_TAKES:
             nodes[asked] = nodes[asker]
         steps += 1
         assert steps < 2000

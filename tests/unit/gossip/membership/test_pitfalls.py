@@ -147,9 +147,9 @@ def test_buddy():
     nodes = link.cluster(6)
     x = nodes[3]
     suspecting = nodes[0]
-    suspecting.core._beliefs.unanswered(x.core._id, now_ms=link.now_ms)
+    suspecting.core._beliefs.unanswered(x.core.members.own.id, now_ms=link.now_ms)
     for node in nodes:
-        node.core._rumours.remove(x.core._id)
+        node.core._rumours.remove(x.core.members.own.id)
     assert link.run(8 * SECOND_MS, lambda: x.core.members.own.incarnation == 1)
 
 
@@ -194,7 +194,7 @@ def test_memberlist_222_partitions_heal_by_themselves(hours):
     link.run(60 * SECOND_MS)
     if hours > 1:  # The rest of the day is nothing but this.
         for node in nodes:
-            for peer in node.core._peers.values():
+            for peer in node.core.members.peers.values():
                 peer.since_ms -= int(hours * 3_600_000)
     else:
         link.run(int(hours * 3_600_000))
@@ -212,7 +212,7 @@ def test_many_dead_do_not_hide_the_one_that_came_back():
             member_id(f"ghost{number}"), f"ghost{number}", b"g" * 16, Address("10.9.0.1", number + 1), 1, 0, DEAD
         )
         for node in nodes:
-            node.core.on_record(ghost, now_ms=link.now_ms)
+            node.core._beliefs.hear_record(ghost, now_ms=link.now_ms)
     halves(link, nodes)
     link.run(60 * SECOND_MS)
     link.cut = lambda source, to: False
@@ -249,7 +249,7 @@ def test_consul_6897_same_name_new_address(left):
     assert {node.states()["n03"] for node in nodes[:3]} == {"LEFT" if left else "DEAD"}
     back = link.start(link.node("n03", epoch=2, port=9999), nodes[0])
     assert link.run(3 * SECOND_MS, lambda: all_alive([*nodes[:3], back]))
-    assert {node.core.members.get(back.core._id).address for node in nodes[:3]} == {back.address}
+    assert {node.core.members.get(back.core.members.own.id).address for node in nodes[:3]} == {back.address}
 
 
 def test_serf_604_the_dead_go():
@@ -363,7 +363,7 @@ def test_members_are_bounded():
     for number in range(100):
         state = DEAD if number < 50 else ALIVE
         said = Member(member_id(f"x{number}"), f"x{number}", b"u" * 16, Address("10.1.0.1", number + 1), 1, 0, state)
-        node.core.on_record(said, now_ms=link.now_ms)
+        node.core._beliefs.hear_record(said, now_ms=link.now_ms)
     assert len(node.core.members) == 20
     assert node.core.counters["members_full"] == 50 - 19
     assert "DEAD" not in node.states().values()

@@ -246,7 +246,7 @@ def test_being_suspected_is_a_reason_to_doubt_oneself():
     node = link.cluster(3)[1]
     own = node.core.members.own
     tell(link, node, messages.verdict(messages.Verdict(own.id, State.SUSPECT, 0, own.epoch, b"accuser-")))
-    assert node.core._detector.awareness.score == 1
+    assert node.core._detector._awareness.score == 1
 
 
 def test_only_a_node_itself_raises_its_incarnation():
@@ -343,10 +343,10 @@ def test_lifeguard_off_has_no_buddy():
     plain = replace(LAN, lifeguard=False)
     link = Link()
     nodes = link.cluster(4, profile=plain)
-    peer = nodes[0].core._peers[nodes[1].core._id]
-    nodes[0].core._beliefs.unanswered(nodes[1].core._id, now_ms=link.now_ms)
-    nodes[0].core._rumours.remove(nodes[1].core._id)
-    assert len(nodes[0].core.laden(peer, b"head")) == 4
+    peer = nodes[0].core.members.peers[nodes[1].core.members.own.id]
+    nodes[0].core._beliefs.unanswered(nodes[1].core.members.own.id, now_ms=link.now_ms)
+    nodes[0].core._rumours.remove(nodes[1].core.members.own.id)
+    assert len(nodes[0].core._spreading.laden_for(peer, b"head")) == 4
 
 
 @pytest.mark.parametrize("leaves_first", [False, True])

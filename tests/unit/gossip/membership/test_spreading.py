@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from gossipkv.gossip.effects import Send
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.outbox import Outbox
-from gossipkv.gossip.membership.rumours import Rumours
-from gossipkv.gossip.membership.shared_state import Ground
-from gossipkv.gossip.membership.spreading import Spreading
+from gossipkv.gossip.membership.rumours import Rumours, Spreading
+from gossipkv.gossip.membership.shared_state import SharedState
 from gossipkv.gossip.membership.timers import NEVER, Timers
 from gossipkv.gossip.packets.envelope import HEADER_BYTES, Envelope
 from gossipkv.gossip.profile import LAN
@@ -29,9 +28,9 @@ class Spreader:
             self.members.put(member(f"n{number}"), 0)
         self.outbox = Outbox(Envelope("c"), 1)
         self.first, self.second = Rumours(), Rumours()
-        ground = Ground(self.members, LAN, random.Random(1), Timers(), self.outbox)
-        self.spreading = Spreading(ground, self.first, self.second)
-        self.spreading.quiet = False
+        self.speaks = True
+        state = SharedState(self.members, LAN, random.Random(1), Timers(), self.outbox)
+        self.spreading = Spreading(state, self, self.first, self.second)
 
     def flood(self, rumours: Rumours, letter: bytes, size: int = 60, count: int = 500) -> None:
         """More news than fit into many packets."""
@@ -92,7 +91,6 @@ def test_news_go_out_at_once():
     spreader = Spreader()
     assert spreader.spreading.due_ms == NEVER
     spreader.first.add(b"a", b"news")
-    spreader.spreading.news()
     assert spreader.spreading.due_ms <= 1000
     sent, now_ms = 0, 1000
     while spreader.spreading.due_ms != NEVER:
@@ -108,6 +106,5 @@ def test_alone_nothing_is_sent():
     """Without peers there are no packets and no timer, and the news waits for the first peer."""
     spreader = Spreader(peers=0)
     spreader.first.add(b"a", b"news")
-    spreader.spreading.news()
     assert spreader.spreading.due_ms == NEVER
     assert len(spreader.first) == 1

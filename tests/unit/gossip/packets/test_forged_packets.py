@@ -205,7 +205,7 @@ def test_what_a_stranger_asks_for_is_answered_without_news() -> None:
         assert ping.to == target.address
         assert (len(relay.envelope.unwrap(ping.packet)) > messages.PING_BYTES) is hears
         sequence = relay.envelope.unwrap(ping.packet)[messages.SEQUENCE]
-        ack = messages.ack(target.id, int.from_bytes(sequence, "big"), relay.core._state.value)
+        ack = messages.ack(target.id, int.from_bytes(sequence, "big"), relay.core._exchange.state_hash)
         relay.core.receive(relay.envelope.wrap(ack), target.address, now_ms=link.now_ms)
         (answer,) = (one for one in relay.core.take() if isinstance(one, Send))
         assert answer.to == at
@@ -221,5 +221,6 @@ def test_an_age_of_all_time(state: State) -> None:
     parts = messages.record(told) + messages.digest(told.id, told.id, [known])
     message = messages.sync(member_id("liar"), bytes(8), messages.REPLY) + parts
     nodes[0].core.receive(nodes[0].envelope.wrap(message), nodes[1].address, now_ms=link.now_ms)
-    nodes[1].core.reply(nodes[0].envelope.wrap(nodes[0].core._join_request(0, link.now_ms)), now_ms=link.now_ms)
+    request = nodes[0].core._exchange.request(now_ms=link.now_ms)
+    nodes[1].core.reply(nodes[0].envelope.wrap(request), now_ms=link.now_ms)
     assert not nodes[1].core.counters["dropped_malformed"]

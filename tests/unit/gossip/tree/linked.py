@@ -13,8 +13,11 @@ from gossipkv.gossip.anti_entropy.exchange import Exchange
 from gossipkv.gossip.anti_entropy.state_hash import StateHash
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.members import Members
+from gossipkv.gossip.membership.outbox import Outbox
+from gossipkv.gossip.membership.shared_state import SharedState
 from gossipkv.gossip.membership.timers import Timers
 from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.messages import Delta, Head, Known
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.tree import Tree
@@ -49,20 +52,11 @@ class Node:
         self.link = link
         self.me = member(name, epoch)
         self.members = Members(self.me, 10_000)
-        self.tree = Tree(self.me.id, epoch, limits)
+        self.tree = Tree(self.members, limits)
         self.timers = Timers()
-        self.exchange = Exchange(
-            self.members,
-            self.tree,
-            LAN,
-            Random(name),
-            timers=self.timers,
-            hearer=self,
-            message_bytes=ROOM,
-            send=lambda to, message: link.send(self, to, message),
-            ask=lambda to, message: link.ask(self, to, message),
-        )
-        self.tree.heard_ms = self._heard_ms
+        state = SharedState(self.members, LAN, Random(name), self.timers, Outbox(Envelope("c"), epoch))
+        self.exchange = Exchange(state, self.tree, self, self)
+        self.then: dict[Address, Callable[[bytes | None, int], None]] = {}  # What waits for the reply from there.
         self.heard: list[Member] = []  # All records.
         self.tree.on_member(self.me)
 
@@ -71,13 +65,20 @@ class Node:
         """Its id."""
         return self.me.id
 
-    def _heard_ms(self, id_: bytes) -> int | None:
-        peer = self.members.peers.get(id_)
-        return None if peer is None else peer.heard_ms
+    # Transport
+
+    def send(self, to: Address, message: bytes) -> None:
+        """A datagram."""
+        self.link.send(self, to, message)
+
+    def ask(self, to: Address, message: bytes, then: Callable[[bytes | None, int], None]) -> None:
+        """A request over TCP."""
+        self.then[to] = then
+        self.link.ask(self, to, message)
 
     # Hearer
 
-    def on_record(self, record: Member, *, now_ms: int) -> None:
+    def hear_record(self, record: Member, *, now_ms: int) -> None:
         """The larger rank is believed."""
         known = self.members.get(record.id)
         self.heard.append(record)
@@ -86,7 +87,7 @@ class Node:
             self.tree.on_member(record)
             self.exchange.touch(record.id, now_ms=now_ms)
 
-    def on_age(self, known: Known, *, first: bool = False, now_ms: int) -> None:
+    def hear_age(self, known: Known, *, first: bool = False, now_ms: int) -> None:
         """As membership does."""
         peer = self.members.peers[known.id]
         if peer.member.epoch == known.epoch:
@@ -100,7 +101,7 @@ class Node:
     def knows(self, *others: Node) -> None:
         """Make it know others."""
         for other in others:
-            self.on_record(other.me, now_ms=self.link.now_ms)
+            self.hear_record(other.me, now_ms=self.link.now_ms)
 
     def tell(self, other: Node, room: int = ROOM - 9, times: int = 8) -> None:
         """Send one packet of rumours."""
@@ -197,7 +198,7 @@ class Link:
         if node is not None and passes and self.tcp:
             reply = node.exchange.reply(message[1:], now_ms=self.now_ms)
             self.asked.append((len(message) - 1, len(reply)))
-        sender.exchange.answered(to, reply, now_ms=self.now_ms)
+        sender.then.pop(to)(reply, self.now_ms)
 
     def pass_time(self, ms: int) -> None:
         """Later."""
@@ -232,11 +233,12 @@ def recount(node: Node) -> None:
     told = [owner for owner in tree._hot._since if owner in tree.rumours]
     assert len(told) == len(tree.rumours)
     assert all(owner in tree._branches and owner not in tree._dead for owner in told)
+    known_hash = node.exchange.state_hash  # First: whoever reads it takes what has moved in the tree.
     folded = StateHash(node.members, tree)
     for known in node.members:
         folded.touch(known.id)
     folded.pass_time(node.exchange.hash._now_ms)
-    assert folded.value == node.exchange.state_hash
+    assert folded.value == known_hash
 
 
 def pair(*, limits: TreeLimits | None = None) -> tuple[Link, Node, Node]:

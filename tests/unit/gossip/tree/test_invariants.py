@@ -107,7 +107,7 @@ def step(random: Random, node: Node) -> None:
         node.tree.apply(delta, fresh=random.random() < 0.5)
     elif draw < 0.75:
         state = random.choice(list(State))
-        node.on_record(member(name, random.choice((1, 2)), random.randrange(50), state), now_ms=0)
+        node.hear_record(member(name, random.choice((1, 2)), random.randrange(50), state), now_ms=0)
     elif draw < 0.8:
         if member(name).id in node.members.peers:
             node.members.forget(member(name).id)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.tree.branch import DeltaOutcome
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, TreeLimits
@@ -22,7 +23,7 @@ COST = ITEM_OVERHEAD_BYTES + 3  # Of a key `k/1` without a value.
 
 def tree(keys: int, **limits: int) -> Tree:
     """Of `me`, who knows `ann` and `ben`, with room for so many keys."""
-    made = Tree(ME, 1, TreeLimits(max_tree_bytes=keys * COST, **limits))
+    made = Tree(Members(member("me"), 100), TreeLimits(max_tree_bytes=keys * COST, **limits))
     for name in ("me", "ann", "ben"):
         made.on_member(member(name))
     return made
@@ -92,10 +93,9 @@ def test_what_lacked_room_is_asked_for_when_there_is_enough(how: str) -> None:
     assert made.apply(delta(ANN, 0, 2, "k/1", "k/2")) is DeltaOutcome.ADVANCED
     assert made.apply(delta(BEN, 0, 2, "k/3", "k/4")) is DeltaOutcome.REFUSED
     assert made.told_head(BEN).version == 2
-    stepped: list[bytes] = []
-    made.on_step = stepped.append
+    made.take_moved()
     assert made.apply(delta(ANN, 2, 3, "-k/1")) is DeltaOutcome.ADVANCED
-    assert (made.told_head(BEN).version, stepped) == (2, [ANN])
+    assert (made.told_head(BEN).version, made.take_moved()) == (2, {ANN})
     if how == "ann":
         made.apply(delta(ANN, 0, 5, reset=True))
     elif how == "ann anew":
@@ -109,7 +109,7 @@ def test_what_lacked_room_is_asked_for_when_there_is_enough(how: str) -> None:
         assert made.told_head(BEN).version == 2
         made.acknowledged(ANN)
         made.acknowledged(BEN)
-    assert BEN in stepped
+    assert BEN in made.take_moved()
     assert made.told_head(BEN).version == 0
     assert made.apply(delta(BEN, 0, 2, "k/3", "k/4")) is DeltaOutcome.ADVANCED
 

@@ -84,11 +84,11 @@ class Lives:
         """One comes to suspect another, or finds it dead; the other hears of it and refutes, perhaps."""
         other = self._other(node)
         state = self.random.choice([State.SUSPECT, State.DEAD])
-        node.on_record(other.me._replace(state=state), now_ms=self.link.now_ms)
+        node.hear_record(other.me._replace(state=state), now_ms=self.link.now_ms)
         if self.random.random() < 0.7:
             other.me = other.members.own = other.me._replace(incarnation=other.me.incarnation + 1)
             other.exchange.touch(other.id, now_ms=self.link.now_ms)
-            node.on_record(other.me, now_ms=self.link.now_ms)
+            node.hear_record(other.me, now_ms=self.link.now_ms)
 
     def check(self) -> None:
         """Every reader shows of every owner a state that it had, in its newest epoch known there, never older."""

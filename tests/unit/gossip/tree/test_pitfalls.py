@@ -112,7 +112,7 @@ def test_155_a_dead_node_circulates_for_ever_since_nodes_forget_at_different_tim
     nodes = [link.node(f"n{number}") for number in range(4)]
     for number, node in enumerate(nodes):
         node.knows(*(other for other in nodes if other is not node))
-        node.on_record(member("zoe", state=State.DEAD), now_ms=link.now_ms + number * 10_000)
+        node.hear_record(member("zoe", state=State.DEAD), now_ms=link.now_ms + number * 10_000)
     forgets = [node.members.peers[member("zoe").id].since_ms + LAN.dead_retention_ms for node in nodes]
     link.pass_time(LAN.dead_retention_ms - 100_000)
     for _ in range(400):
@@ -133,7 +133,7 @@ def test_quickwit_6653_a_digest_of_many_nodes_overflows_its_datagram() -> None:
     link = Link()
     one, two = link.node("one"), link.node("two")
     for number in range(1000):
-        one.on_record(member(f"n{number}", epoch=1 << 60, incarnation=1 << 31), now_ms=link.now_ms)
+        one.hear_record(member(f"n{number}", epoch=1 << 60, incarnation=1 << 31), now_ms=link.now_ms)
     one.knows(two)
     two.knows(one)
     link.tcp = False
@@ -159,9 +159,9 @@ def test_59_packets_are_measured_with_the_wrong_digest() -> None:
     link = Link(5)
     one, two = link.node("one"), link.node("two")
     for number in range(60):
-        one.on_record(member(f"{number}".ljust(64, "x")), now_ms=link.now_ms)
+        one.hear_record(member(f"{number}".ljust(64, "x")), now_ms=link.now_ms)
         if number % 3:
-            two.on_record(member(f"{number}".ljust(64, "x"), epoch=2), now_ms=link.now_ms)
+            two.hear_record(member(f"{number}".ljust(64, "x"), epoch=2), now_ms=link.now_ms)
     for number in range(40):
         one.tree.publish(f"{'p' * (number + 1)}/{number}", bytes(number * 9))
     one.knows(two)
@@ -235,7 +235,7 @@ def test_ttl_starts_anew_at_every_hop() -> None:
     """Told on through ten nodes, each a second later, a member is not heard of more recently than it was heard."""
     link = Link()
     nodes = [link.node(f"n{number}") for number in range(10)]
-    nodes[0].on_record(member("zoe"), now_ms=link.now_ms)
+    nodes[0].hear_record(member("zoe"), now_ms=link.now_ms)
     heard_ms = link.now_ms
     for one, two in pairwise(nodes):
         link.pass_time(1000)
@@ -251,12 +251,12 @@ def test_scylla_14991_a_replaced_node_comes_back_as_an_owner() -> None:
     late = link.node("late")
     old = link.node("zoe")
     old.tree.publish("k/old")
-    late.on_record(old.me, now_ms=link.now_ms)
+    late.hear_record(old.me, now_ms=link.now_ms)
     old.tell(late)
     link.run()
     new = link.node("zoe", epoch=2)
     for node in (one, two):
-        node.on_record(new.me, now_ms=link.now_ms)
+        node.hear_record(new.me, now_ms=link.now_ms)
     late.knows(one, two)
     one.knows(late)
     two.knows(late)

@@ -6,6 +6,7 @@ import pytest
 
 from gossipkv.errors import BadRequest, TooLarge
 from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.messages import Delta
 from gossipkv.gossip.tree.branch import DeltaOutcome
@@ -18,7 +19,7 @@ ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
 
 def tree(limits: TreeLimits | None = None) -> Tree:
     """Of `me`, who knows `ann` and `ben`."""
-    made = Tree(ME, 1, limits)
+    made = Tree(Members(member("me"), 100), limits)
     for name in ("me", "ann", "ben"):
         made.on_member(member(name))
     return made
@@ -26,7 +27,7 @@ def tree(limits: TreeLimits | None = None) -> Tree:
 
 def publish(reader: Tree, owner: str, *paths: str, epoch: int = 1, value: bytes = b"") -> DeltaOutcome:
     """All that an owner has, as one delta."""
-    writer = Tree(member_id(owner), epoch)
+    writer = Tree(Members(member(owner, epoch), 1))
     for path in paths:
         writer.publish(path, value)
     outcome = DeltaOutcome.NOTHING
@@ -175,7 +176,7 @@ def test_a_new_epoch_of_my_own_keeps_what_i_publish() -> None:
     made.publish("k/2")
     made.withdraw("k/2")
     watch = made.watch("k")
-    made.renew(5)
+    made.on_member(member("me", epoch=5))
     assert made.head(ME) == (ME, 5, 1)
     assert made.children("k") == ["1"]
     assert not watch.changed
@@ -199,10 +200,13 @@ def test_forgotten_members_leave_nothing() -> None:
 
 def test_ages_are_of_the_owner() -> None:
     """How long ago the owner was heard is how old its keys are: an hour, a year; one's own are fresh."""
-    made = tree()
+    members = Members(member("me"), 100)
+    made = Tree(members)
+    for name in ("me", "ann"):
+        made.on_member(member(name))
     publish(made, "ann", "k/ann")
     made.publish("k/me")
-    made.heard_ms = {ANN: 1000}.get
+    members.put(member("ann"), 1000)
     hour, year = 3_600_000, 365 * 86_400_000
     for age_ms in (0, hour, year):
         found = {entry.owner: entry.age_ms for entry in made.entries("k", now_ms=1000 + age_ms)}
@@ -279,7 +283,7 @@ def test_the_oldest_dead_make_room() -> None:
 def test_memory_is_bounded_by_the_whole() -> None:
     """Many peers that publish more than the limit, staged transfers among it: never beyond."""
     limits = TreeLimits(max_tree_bytes=40 * ITEM_OVERHEAD_BYTES)
-    made = Tree(ME, 1, limits)
+    made = Tree(Members(member("me"), 100), limits)
     made.on_member(member("me"))
     for number in range(30):
         name = f"peer-{number}"

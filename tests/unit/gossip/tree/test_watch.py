@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from gossipkv.gossip.member import State, member_id
+from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.tree.tree import Tree
 from gossipkv.gossip.tree.watch import Watch, Watches
@@ -101,7 +102,7 @@ def test_the_last_state_is_never_missed(first: int) -> None:
     """A reader that lists only when woken ends with what is there; its revisions only grow."""
     for seed in range(first, first + 50):
         random = Random(seed)
-        made, writer = tree(), Tree(member_id("ann"), 1)
+        made, writer = tree(), Tree(Members(member("ann"), 1))
         seen: dict[str, tuple[int, object]] = {}
         watches = [made.watch(path) for path in ("", "a", "a/b")]
         for _ in range(60):

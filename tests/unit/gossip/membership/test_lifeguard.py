@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.gossip.member import State
-from gossipkv.gossip.membership.suspicion import NOBODY, Suspicion
+from gossipkv.gossip.membership.lifeguard import NOBODY, Suspicion
 from gossipkv.gossip.profile import LAN, PROFILES
 from tests.unit.gossip.membership.believing import Believer, member
 
@@ -163,7 +163,7 @@ def test_grace_after_a_stall():
     believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
     believer.unanswered("x")
     believer.now_ms += 200_000
-    believer.beliefs.grace_until_ms = believer.now_ms + 1000
+    believer.beliefs.suspend_verdicts(believer.now_ms + 1000)
     believer.timers.run(believer.now_ms)
     assert believer.state("x") is SUSPECT
     believer.verdict(member("x", ALIVE, incarnation=1), accuser="x")

@@ -1,7 +1,13 @@
-"""How long a suspected member has to refute (Lifeguard's dynamic suspicion).
+"""Lifeguard: how a node doubts itself before it accuses others.
 
-Nobody but me has missed it: then it has long, since the fault may be mine.  Each further accuser shortens the time,
-down to the least; so does hearing that it is dead to others.  A deadline only ever moves in.
+*Local health*: probes that fail although nobody confirms it, helpers that do not even answer that they failed, being
+suspected oneself, each says that the slow one may be me.  Then my probes wait longer before they accuse.
+
+*Dynamic suspicion*: how long a suspected member has to refute.  Nobody but me has missed it: then it has long, since
+the fault may be mine.  Each further accuser shortens the time, down to the least; so does hearing that it is dead to
+others.  A deadline only ever moves in.
+
+*Silence*: who has heard nobody at all for two intervals is itself the one that is cut off.
 """
 
 from __future__ import annotations
@@ -10,12 +16,38 @@ import math
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.gossip.member import ID_BYTES
+from gossipkv.gossip.membership.timers import NEVER
 
 if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
 
 CONFIRMATIONS: Final = 2  # Accusers beyond the first that shorten the time.
+SILENT_INTERVALS: Final = 2  # Of the detector, without a packet from anybody: in each a PING and an ACK are due.
 NOBODY: Final = bytes(ID_BYTES)  # The accuser where none is named: the first who is may be the one that was meant.
+
+
+@final
+class Awareness:
+    """A score from 0, healthy, to `most - 1`."""
+
+    __slots__ = ("_last", "score")
+
+    def __init__(self, most: int) -> None:
+        self._last = most - 1
+        self.score = 0
+
+    def worse(self, by: int) -> None:
+        """Take in that something speaks against this node."""
+        self.score = min(self._last, self.score + by)
+
+    def better(self) -> None:
+        """Take in that a probe was answered."""
+        if self.score:
+            self.score -= 1
+
+    def stretched(self, time_ms: int) -> int:
+        """Return a time, longer the less healthy this node is."""
+        return time_ms * (self.score + 1)
 
 
 @final
@@ -52,3 +84,8 @@ class Suspicion:
         time_ms = max(self._least_ms, int(self._most_ms - share * (self._most_ms - self._least_ms)))
         self.deadline_ms = min(self.deadline_ms, self._started_ms + time_ms)
         return True
+
+
+def silence_ms(profile: Profile) -> int:
+    """Return the time without a packet from anybody after which the fault may be this node's."""
+    return SILENT_INTERVALS * profile.probe_interval_ms if profile.lifeguard else NEVER

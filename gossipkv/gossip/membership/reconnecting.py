@@ -1,0 +1,70 @@
+"""Coming together again: addresses are kept for the next start, and some of the dead are spoken to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.gossip.effects import Remember
+from gossipkv.gossip.member import State
+
+if TYPE_CHECKING:
+    from gossipkv.gossip.membership.detector import Detector
+    from gossipkv.gossip.membership.joining import Joining
+    from gossipkv.gossip.membership.shared_state import SharedState
+
+REMEMBERED: Final = 64  # Addresses kept for the next start: one of them will do.
+GREETED: Final = 64  # Dead members spoken to at a time, at most.
+
+
+@final
+class Reconnecting:
+    """Keeps addresses of peers, and greets dead ones."""
+
+    __slots__ = ("_detector", "_is_remembering", "_joining", "_members", "_outbox", "_profile", "_random", "_state")
+
+    def __init__(self, state: SharedState, detector: Detector, joining: Joining) -> None:
+        self._state = state
+        self._members = state.members
+        self._profile = state.profile
+        self._random = state.random
+        self._outbox = state.outbox
+        self._detector = detector
+        self._joining = joining
+        self._is_remembering = False
+
+    def start(self, now_ms: int) -> None:
+        """Begin to speak to the dead now and then."""
+        self._state.timers.at(self._state.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
+
+    def remember_soon(self, now_ms: int) -> None:
+        """Keep the addresses of peers for the next start, when some more may be known."""
+        if not self._is_remembering:
+            self._is_remembering = True
+            self._state.timers.at(now_ms + self._profile.probe_interval_ms, self._remember)
+
+    def _remember(self, _now_ms: int) -> None:
+        """Keep addresses: of those who are there, then of whoever may be found again."""
+        self._is_remembering = False
+        peers = [peer.member.address for peer in self._members.draw(self._random, REMEMBERED)]
+        if peers:
+            peers += [peer.member.address for peer in self._members.unreachable() if peer.member.state is State.DEAD]
+            peers += self._joining.unseen
+            self._outbox.effects.append(Remember(tuple(dict.fromkeys(peers))[:REMEMBERED]))
+
+    def _greet_the_dead(self, now_ms: int) -> None:
+        """Speak to some who are dead: they may live behind a partition that is healed by now.
+
+        All nodes together send each about three pings in an interval, and ask it once over TCP, however many are dead.
+        """
+        self.start(now_ms)
+        if self._members.own.state is State.LEFT:
+            return
+        dead = [peer for peer in self._members.unreachable() if peer.member.state is State.DEAD]
+        some = min(GREETED, len(dead), -(-3 * len(dead) // self._members.reachable))
+        for _ in range(some):
+            place = int(self._random.random() * len(dead))
+            self._detector.greet(dead[place])
+            if self._random.random() * self._members.reachable * some < len(dead):
+                self._joining.look(dead[place].member.address, now_ms)
+            dead[place] = dead[-1]
+            dead.pop()
