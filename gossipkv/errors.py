@@ -77,7 +77,7 @@ class UnknownVersion(RequestError):
 
 
 class TooLarge(RequestError):
-    """Over a size limit; `details` has the limit and the size."""
+    """A size limit was passed; `details` has the limit and the size."""
 
     code = "TOO_LARGE"
 
@@ -121,7 +121,7 @@ class Unknown(ServiceError):
 
 
 class Overloaded(ServiceError):
-    """Over a load limit; try again later."""
+    """A load limit was reached; try again later."""
 
     code = "OVERLOADED"
 

@@ -216,7 +216,7 @@ class Datagrams(Protocol):
         ...
 
     def send(self, packet: bytes, to: Address) -> None:
-        """Away with it.  Raises `OSError` when the system refuses it, `BlockingIOError` when it has no room now."""
+        """Send it.  Raises `OSError` when the system refuses it, `BlockingIOError` when it has no room now."""
         ...
 
     def receive(self) -> tuple[bytes, Address]:

@@ -165,7 +165,7 @@ class RealSockets:
         return list(dict.fromkeys(address for address in found if not is_link_local(address.host)))
 
     def _look_up(self, name: Address) -> list[Address]:
-        """In a thread; until that has ended, nobody starts another for the name."""
+        """Look it up in a thread; until that has ended, nobody starts another for the name."""
         self._looked_up.add(name)
         try:
             return _addresses(name)

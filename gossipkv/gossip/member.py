@@ -65,5 +65,5 @@ class Member(NamedTuple):
 
     @property
     def rank(self) -> Rank:
-        """Of two statements the one with the larger rank is believed."""
+        """Rank of a statement: of two, the larger is believed."""
         return Rank(self.epoch, self.state is State.LEFT, self.incarnation, self.state)

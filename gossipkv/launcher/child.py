@@ -84,7 +84,7 @@ class Child:
 
     @property
     def uptime_s(self) -> float:
-        """Since it was started."""
+        """Seconds since it was started."""
         return time.monotonic() - self._began_s
 
     def _is_stopped(self) -> bool:

@@ -246,7 +246,7 @@ class Cluster:
 
     @property
     def addresses(self) -> list[str]:
-        """Of all nodes, in their order."""
+        """Return the status of all nodes, in their order."""
         return [node.address for node in self.status()]
 
     def connect(self, *indexes: int, timeout_ms: int = 1000) -> blocking.Client:

@@ -114,7 +114,7 @@ class Fleet:
                 self._plan.save(self._directory)
 
     def status(self) -> list[Message]:
-        """Of every node, for `gossipkv.launcher.control`."""
+        """Return what is known of every node, for `gossipkv.launcher.control`."""
         return [self._status(node) for node in self._plan.nodes]
 
     def _status(self, node: NodePlan) -> Message:

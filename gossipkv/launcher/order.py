@@ -58,7 +58,7 @@ class Order:
 
     @classmethod
     def from_line(cls, line: bytes) -> Order:
-        """Back from `to_line`."""
+        """Return what `to_line` was called on."""
         order = json.loads(line)
         return cls(**{**order, "places": [Place(**place) for place in order["places"]]})
 

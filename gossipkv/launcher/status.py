@@ -15,7 +15,7 @@ TOLD_BYTES: Final = 8 << 10
 
 
 def signal_name(number: int) -> str:
-    """As `kill -l` has it; most real-time signals have only a number."""
+    """Name a signal as `kill -l` does; most real-time signals have only a number."""
     try:
         return signal.Signals(number).name
     except ValueError:

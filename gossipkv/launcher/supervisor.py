@@ -64,7 +64,7 @@ class Supervisor:
         self._kill_at_s = math.inf
 
     def prepare(self) -> None:
-        """From now on signals and requests are heard."""
+        """Hear signals and requests from now on."""
         self._signals.settimeout(0)
         self._signalled.settimeout(0)
         signal.set_wakeup_fd(self._signalled.fileno(), warn_on_full_buffer=False)

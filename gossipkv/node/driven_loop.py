@@ -228,7 +228,7 @@ class DrivenLoop:
         return bool(data)
 
     def _let_go(self) -> None:
-        """Of those whose peers have ended as well, or take too long."""
+        """Let go of those whose peers have ended as well, or take too long."""
         least_ms = self._now_ms() - LINGER_MS
         self._lingering = [
             (stream, since_ms)

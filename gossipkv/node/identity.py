@@ -114,6 +114,6 @@ def read_peers(files: Files, path: PurePath) -> list[Address]:
 
 
 def write_peers(files: Files, path: PurePath, peers: Sequence[Address]) -> None:
-    """For the next start.  Raises OSError."""
+    """Keep them for the next start.  Raises OSError."""
     body: Body = {"peers": [str(address) for address in peers[:MAX_PEERS]]}
     write_document(files, path / PEERS, PEERS, body, format_number=PEERS_FORMAT)

@@ -50,7 +50,7 @@ class Datasets(Holdings, Protocol):
     """The library, as far as methods know it."""
 
     def databases(self) -> list[Detail]:
-        """For the method `databases`."""
+        """Return what the method `databases` answers."""
         ...
 
     def trouble(self) -> str | None:
@@ -67,7 +67,7 @@ class ClusterView(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Of this start."""
+        """Epoch of this start."""
         ...
 
     @property
@@ -80,19 +80,19 @@ class ClusterView(Protocol):
         ...
 
     def counters(self) -> dict[str, int]:
-        """By name."""
+        """Return all counters by name."""
         ...
 
     def reply(self, request: bytes) -> bytes:
-        """To another node."""
+        """Answer another node."""
         ...
 
     def members(self) -> list[Detail]:
-        """For the method `members`."""
+        """Return what the method `members` answers."""
         ...
 
     def children(self, path: str, *, everything: bool) -> list[Detail]:
-        """For the method `children`."""
+        """Return what the method `children` answers."""
         ...
 
     def keys(self, path: str, *, everything: bool) -> list[tuple[str, bytes]]:
@@ -100,7 +100,7 @@ class ClusterView(Protocol):
         ...
 
     def entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:
-        """For the method `entries`, of a few keys."""
+        """Return what the method `entries` answers, of a few keys."""
         ...
 
     async def many_entries(self, path: str, keys: Sequence[tuple[str, bytes]], *, everything: bool) -> list[Detail]:

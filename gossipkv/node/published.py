@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.sorted_file import SortedFile
 
 
-class Dataset(Protocol):
+class HeldVersion(Protocol):
     """A built version, as the library holds it."""
 
     files: list[SortedFile | None]
@@ -142,7 +142,7 @@ class Published:
         )
 
 
-def publish(held: Iterable[tuple[Dataset, bool]]) -> Published:
+def publish(held: Iterable[tuple[HeldVersion, bool]]) -> Published:
     """What is published when these versions are held; the flag marks the active one of its database."""
     versions: dict[str, list[PublishedVersion]] = {}
     active: dict[str, PublishedVersion] = {}

@@ -188,7 +188,7 @@ class Pump:
         del self._waiting[name]
 
     def _wake(self) -> None:
-        """After something outside a round: what was held may go on, and a drain may be done."""
+        """Look, after something outside a round, whether what was held may go on, and a drain is done."""
         if self._loop.has_work or self._draining:
             self._loop.wake()
 

@@ -34,7 +34,7 @@ class Holdings(Protocol):
         ...
 
     def status(self, database: str | None = None) -> dict[str, Detail]:
-        """By database: versions, their states and their progress."""
+        """Return by database: versions, their states and their progress."""
         ...
 
     def unready(self, database: str) -> str:

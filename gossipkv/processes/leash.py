@@ -54,7 +54,7 @@ def held() -> Iterator[tuple[int, Callable[[], None]]]:
 
 
 def _forget() -> None:
-    """In the child of a fork, which may live longer than the holder."""
+    """Let go of all in the child of a fork, which may live longer than the holder."""
     for held in tuple(_held):
         let_go(held)
 

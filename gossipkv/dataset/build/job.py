@@ -74,7 +74,7 @@ class BuildJob:
         return held is not None and not any(map(self.wants, held))
 
     def groups(self) -> list[int]:
-        """For each partition the number of its sorted file among those built, or -1."""
+        """Return for each partition the number of its sorted file among those built, or -1."""
         numbers = {partition: number for number, partition in enumerate(self.held())}
         return [numbers.get(partition, -1) for partition in range(self.partitions)]
 
@@ -107,7 +107,7 @@ class BuildJob:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> BuildJob:
-        """Back from `to_json`."""
+        """Return what `to_json` was called on."""
         fields = json.loads(line)
         fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
         fields["reading"] = Reading(**fields["reading"])
@@ -133,7 +133,7 @@ class Progress:
 
     @property
     def done(self) -> float:
-        """From 0 to 1; writing counts for a third (measured: 0.3 to 0.4 of the time)."""
+        """Return how far it is, from 0 to 1; writing counts for a third (measured: 0.3 to 0.4 of the time)."""
         read = min(1.0, self.read_bytes / self.source_bytes) if self.source_bytes else 1.0
         written = self.written_records / self.read_records if self.read_records else 0.0
         return (2 * read + min(1.0, written)) / 3

@@ -94,7 +94,7 @@ class LaneOrder:
 
     @classmethod
     def from_json(cls, line: str) -> LaneOrder:
-        """Back from `to_json`."""
+        """Return what `to_json` was called on."""
         fields = json.loads(line)
         task = fields["task"]
         fields["task"] = LaneTask(**{**task, "names": tuple(task["names"]), "metadata": tuple(task["metadata"])})
@@ -116,7 +116,7 @@ class WriteOrder:
 
     @classmethod
     def from_json(cls, line: str) -> WriteOrder:
-        """Back from `to_json`."""
+        """Return what `to_json` was called on."""
         totals, groups, runs = json.loads(line)
         return cls(totals_of(totals), groups, [SharedRun(*run) for run in runs])
 
@@ -229,7 +229,7 @@ def to_body(totals: Totals, groups: Container[int] | None = None) -> list[Detail
 
 
 def totals_of(body: tuple[int, int, list[tuple[int, int, int, str]]]) -> Totals:
-    """Back from `to_body`."""
+    """Return what `to_body` was given."""
     added, hash_sum, groups = body
     return Totals(
         added,

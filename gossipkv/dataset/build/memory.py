@@ -38,7 +38,7 @@ class Share:
 
 
 def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Share:
-    """For a build by one process, which takes `process_bytes` for itself.
+    """Divide it for a build by one process, which takes `process_bytes` for itself.
 
     Raises:
         ConfigError: nothing useful is left.
@@ -55,7 +55,7 @@ def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Sha
 
 
 def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: int) -> Share | None:
-    """For a build by several processes like this one, beside it; None when that is of no use, or memory too small.
+    """Divide it for a build by several processes like this one, beside it; None when that is of no use, or memory too small.
 
     What a lane keeps free for long values and blocks is less than what one process alone does: nearly no source has
     any, and one that has is built by this process alone.
@@ -74,7 +74,7 @@ def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most
 
 
 def _left(job: BuildJob, memory_bytes: int, process_bytes: int) -> int:
-    """For the builder of one lane: of each byte more, less than a third goes to reading."""
+    """Return what the builder of one lane gets: of each byte more, less than a third goes to reading."""
     return memory_bytes - process_bytes - reader_bytes(job, limits(job, memory_bytes)) - SLACK_BYTES
 
 

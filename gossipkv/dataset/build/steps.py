@@ -220,7 +220,7 @@ class _Attempt:
         return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.held()]
 
     def _bytes_to_read(self, place: int, rule: Rule) -> int:
-        """About how much of a file is read."""
+        """Estimate how much of a file is read."""
         job, size_bytes = self.job, self.job.files[place].size_bytes
         skipped = job.may_skip(place, rule.function) or probes(job, rule, place)
         return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes

@@ -208,7 +208,7 @@ class SimulatedDatagrams:
         return (":" in to.host) == (":" in self._address.host)
 
     def send(self, packet: bytes, to: Address) -> None:
-        """Away with it; it may be lost."""
+        """Send it; it may be lost."""
         if not self._closed:
             self._sockets.network.send_datagram(self._address, to, packet)
 

@@ -137,7 +137,7 @@ cdef class Backlog:
         return &self.queues[slot]
 
     cdef Py_ssize_t bytes_of(self, uint64_t handle) noexcept nogil:
-        """Of a connection's parameters and answers that wait."""
+        """Bytes of a connection's parameters and answers that wait."""
         cdef Queue* queue = self.find(handle)
         return queue.size_bytes if queue != NULL else 0
 

@@ -131,7 +131,7 @@ cdef inline bint has_room(Connections connections, const Connection* connection)
 cdef inline void check(
     Connections connections, Connection* connection, bint holds, const char* invariant
 ) noexcept nogil:
-    """In the debug build: note an invariant that does not hold, and end the connection; NULL: it is of none."""
+    """Note, in the debug build, an invariant that does not hold, and end the connection; NULL: it is of none."""
     if CHECKED and not holds:
         connections.note_broken(connection, invariant)
 

@@ -55,7 +55,7 @@ cdef inline int frame_fault(int result) noexcept nogil:
 
 
 cdef inline dict counters_by_name(const uint64_t* counts):
-    """In the order of the list above."""
+    """Counters, in the order of the list above."""
     names = """
         connections_accepted connections_refused connections_refused_by_address accept_pauses
         busy_polls busy_poll_hits bytes_received bytes_sent pings gets get_manys keys_read handed_off

@@ -310,11 +310,11 @@ cdef class PublishedTable:
         return True
 
     cdef void fetch_record(self, Lookup* lookup) noexcept nogil:
-        """After a while: have the record fetched."""
+        """Have the record fetched, a while after."""
         lookup.place = (<SortedFile>lookup.file).prefetch_record(lookup.hash)
 
     cdef void fetch_value(self, Lookup* lookup) noexcept nogil:
-        """After another while: have a long value fetched."""
+        """Have a long value fetched, another while after."""
         if lookup.version.long_values:
             (<SortedFile>lookup.file).prefetch_value(lookup.place)
 

@@ -232,7 +232,7 @@ cdef inline Line* line_of(Scans* scans, const Scanner* scanner) noexcept nogil:
 
 
 cdef void move(Scans* scans, Scanner* scanner, ScannerPlace place) noexcept nogil:
-    """To the end of another line, or of the same, or out of all."""
+    """Move it to the end of another line, or of the same, or out of all."""
     cdef Line* line = line_of(scans, scanner)
     if line != NULL:
         line.count -= 1

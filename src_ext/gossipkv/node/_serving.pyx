@@ -511,13 +511,13 @@ cdef class Loop:
             )
 
     cdef void discard(self, Connection* connection) noexcept nogil:
-        """After our end: whatever comes is too late, and the peer's end closes."""
+        """Hear, after our end, that whatever comes is too late, and the peer's end closes."""
         cdef ssize_t size = recv(connection.fd, self.inbox, INBOX_BYTES, 0)
         if size == 0 or (size < 0 and errno != EAGAIN and errno != EINTR):
             self.connections.doom(connection, connection.reason)
 
     cdef void settle(self, Connection* connection) noexcept nogil:
-        """After anything happened to a connection: close it, end it, or watch for what it now waits for."""
+        """Settle a connection after anything happened to it: close it, end it, or watch for what it now waits for."""
         cdef uint32_t interest = 0
         if self.connections.is_finished(connection) and not connection.doomed:
             if connection.reason == CLOSED_BY_PEER:
