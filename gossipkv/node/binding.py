@@ -123,7 +123,7 @@ def _is_heard(bound: Address, address: Address) -> bool:
 
 
 async def _way(sockets: Sockets, bound: Address, joins: Sequence[Address]) -> str | None:
-    """Return from where the first of them is reached that can be; a name that is not answered in time stands for nothing."""
+    """Return from where the first reachable one is reached; a name that is not answered in time stands for nothing."""
     known: dict[Address, Sequence[Address]] = {}
     looked_up = {name: trio.Event() for name in joins}
 

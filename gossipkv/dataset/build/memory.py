@@ -55,7 +55,7 @@ def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Sha
 
 
 def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: int) -> Share | None:
-    """Divide it for a build by several processes like this one, beside it; None when that is of no use, or memory too small.
+    """Divide it for several processes like this one, beside it; None when that is of no use, or memory too small.
 
     What a lane keeps free for long values and blocks is less than what one process alone does: nearly no source has
     any, and one that has is built by this process alone.
