@@ -7,6 +7,7 @@ Read in this order:
     formats/        what their files may be
     local/          what is built, on the node's disk
     build/          from the one to the other, in a process of its own
+    shared_resources.py   what the databases of a node share
     version_build.py   what surrounds a build: room, the directory, a second look, publication
     database.py     one database: it looks, builds, switches and retires
     library.py      all of them; coalesced.py: looks that are asked for together

@@ -12,31 +12,27 @@ change what is served, in one step, and tell the node.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from gossipkv.dataset.build.disk_space import POLL_MS, NoRoom
-from gossipkv.dataset.build.parent import Build, Loads, trouble_of
+from gossipkv.dataset.build.parent import trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
 from gossipkv.dataset.local.version import Version, open_version
 from gossipkv.dataset.repeated_warnings import Notices
 from gossipkv.dataset.source.listing import SourceVersion
-from gossipkv.dataset.version_build import Making, Wanted
+from gossipkv.dataset.version_build import VersionBuilder, Wanted
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
-    from structlog.typing import FilteringBoundLogger
-
-    from gossipkv.dataset.local.store import VersionStore
+    from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import Source
-    from gossipkv.dataset.source.look_threads import Looks
-    from gossipkv.environment.seam import Threads
     from gossipkv.settings.databases import DatabaseSettings
 
 # While a version retires, how often its requests are counted at most and at least.
@@ -47,26 +43,6 @@ FIRST_PAUSE_S = 0.5
 LAST_PAUSE_S = 60.0
 # A pinned file is pinned for a batch of reads.
 UNPIN_POLL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What the databases of a node have in common."""
-
-    directory: VersionStore
-    source: Callable[[DatabaseSettings], Source | None]
-    looks: Looks
-    loads: Loads
-    retire_after_ms: int
-    build: Build
-    build_memory_bytes: int
-    build_lanes: int
-    compression: str
-    presharded: str
-    threads: Threads
-    requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
-    on_change: Callable[[], None]
-    log: FilteringBoundLogger
 
 
 def _now_ms() -> int:
@@ -84,7 +60,7 @@ def _pauses() -> Iterator[float]:
 class Database:
     """The versions of one database."""
 
-    def __init__(self, name: str, shared: Shared, settings: DatabaseSettings) -> None:
+    def __init__(self, name: str, shared: SharedResources, settings: DatabaseSettings) -> None:
         self.name = name
         self.settings = settings
         self.lives: dict[str, Life] = {}
@@ -102,7 +78,7 @@ class Database:
         self._wake = trio.Event()
         self._looks = Coalesced(self._look_once)
         self._look_thread = trio.CapacityLimiter(1)
-        self.making = Making(name, shared, self._look_thread)
+        self.builder = VersionBuilder(name, shared, self._look_thread)
         self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
         self._building = False
         self._removals: dict[str, trio.Event] = {}  # The versions that are being closed and deleted.
@@ -166,7 +142,7 @@ class Database:
             task_status.started()
             while True:
                 if decision.stop is not None:
-                    self.making.stop()
+                    self.builder.stop()
                 if self._look_wanted and not self._looking_again:
                     self._looking_again = True
                     nursery.start_soon(self._look_again)
@@ -222,9 +198,9 @@ class Database:
 
     async def _open_built(self) -> bool:
         """Whether the system let us see what is here."""
-        directory = self._shared.directory
+        store = self._shared.store
         try:
-            names = await self._shared.threads.run(directory.versions, self.name)
+            names = await self._shared.threads.run(store.versions, self.name)
             self.active, self.newest = await self._read_active(names)
         except StorageError as error:
             self.storage_trouble = error.message
@@ -250,7 +226,7 @@ class Database:
 
     async def _read_active(self, names: list[str]) -> tuple[str | None, str | None]:
         try:
-            active = await self._shared.threads.run(self._shared.directory.active, self.name)
+            active = await self._shared.threads.run(self._shared.store.active, self.name)
         except Corrupt as error:
             # Whatever was active, it was none of the versions newer than the newest that is built.
             taken = self.hold if self.hold in names else max(names, default=None)
@@ -269,7 +245,7 @@ class Database:
         """What was set aside goes when something newer serves, or it was built again before a crash."""
         if self.active is None:
             return
-        clear = partial(self._shared.directory.clear_damaged, self.name, before=self.active, whole=tuple(whole))
+        clear = partial(self._shared.store.clear_damaged, self.name, before=self.active, whole=tuple(whole))
         try:
             await self._shared.threads.run(clear)
         except StorageError as error:
@@ -290,12 +266,12 @@ class Database:
 
     async def _open_version(self, name: str) -> Version:
         """One that is built; set aside if it is damaged."""
-        directory = self._shared.directory
-        path = directory.version_path(self.name, name)
+        store = self._shared.store
+        path = store.version_path(self.name, name)
         try:
-            return await self._shared.threads.run(open_version, directory.files, path, self.name, name)
+            return await self._shared.threads.run(open_version, store.files, path, self.name, name)
         except (Corrupt, UnsupportedFormat) as error:
-            aside = await self._shared.threads.run(directory.set_aside, self.name, name)
+            aside = await self._shared.threads.run(store.set_aside, self.name, name)
             self._log.error("damaged", version=name, error=error.message, set_aside=str(aside))
             raise
 
@@ -428,9 +404,9 @@ class Database:
         )
 
     async def _switch(self, name: str) -> bool:
-        directory = self._shared.directory
+        store = self._shared.store
         try:
-            await self._shared.threads.run(directory.set_active, self.name, name, self.newest)
+            await self._shared.threads.run(store.set_active, self.name, name, self.newest)
         except StorageError as error:
             self.storage_trouble = error.message
             self._switch_not_before_ms = _now_ms() + 1_000
@@ -487,7 +463,7 @@ class Database:
     async def _remove(self, version: Version) -> None:
         await self._close(version)
         try:
-            await self._shared.threads.run(self._shared.directory.remove_version, self.name, version.name)
+            await self._shared.threads.run(self._shared.store.remove_version, self.name, version.name)
         except StorageError as error:
             self._log.error("cannot_remove", version=version.name, error=error.message)
         else:
@@ -516,7 +492,7 @@ class Database:
             async with self._shared.loads.turn() as turn, trio.open_nursery() as beside:
                 decision = self._decide()
                 if decision.build is not None and not self._looking_again:
-                    beside.start_soon(self.making.give_way, turn)
+                    beside.start_soon(self.builder.give_way, turn)
                     await self._build_version(self.lives[decision.build], nursery)
                 beside.cancel_scope.cancel()
         finally:
@@ -531,7 +507,7 @@ class Database:
         wanted = Wanted(self._source, self.settings, source, life.needed_bytes)
         self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
         try:
-            made = await self.making.make(wanted, self._removals.get(life.name))
+            made = await self.builder.build(wanted, self._removals.get(life.name))
         except NoRoom as error:
             self._log.warning("no_room", version=life.name, reason=error.message)
             life.wait(error.room, _now_ms())
@@ -555,7 +531,7 @@ class Database:
             self.versions[life.name] = version
             life.finish()
             self._log.info("built", version=life.name, records=version.records, size_bytes=version.size_bytes,
-                           peak_bytes=peak_bytes, took_ms=_now_ms() - self.making.began_ms)  # fmt: skip
+                           peak_bytes=peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip
             self._shared.on_change()
             if damaged is not None:
                 nursery.start_soon(self._close, damaged)
@@ -566,6 +542,6 @@ class Database:
         if waiting and _now_ms() >= self._poll_not_before_ms:
             self._poll_not_before_ms = _now_ms() + POLL_MS
             with contextlib.suppress(StorageError):
-                free_bytes = await self.making.free_bytes() - self._shared.loads.room.outstanding_bytes
+                free_bytes = await self.builder.free_bytes() - self._shared.loads.room.outstanding_bytes
                 for life in waiting:
                     life.find_room(free_bytes, _now_ms())

@@ -17,8 +17,9 @@ import trio
 from gossipkv.dataset import report
 from gossipkv.dataset.build.parent import Build, Loads, build_in_child
 from gossipkv.dataset.coalesced import Coalesced
-from gossipkv.dataset.database import Database, Shared
+from gossipkv.dataset.database import Database
 from gossipkv.dataset.repeated_warnings import Notices
+from gossipkv.dataset.shared_resources import SharedResources
 from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.look_threads import Looks
 from gossipkv.errors import Corrupt, SourceError
@@ -62,7 +63,7 @@ class Library:
 
     def __init__(
         self,
-        directory: VersionStore,
+        store: VersionStore,
         settings: LibrarySettings,
         *,
         threads: Threads,
@@ -71,12 +72,12 @@ class Library:
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
     ) -> None:
         self._settings = settings
-        self._files = directory.files
+        self._files = store.files
         self._source = self._open_source(settings.storage_options)
         self._log = structlog.get_logger("gossipkv.dataset")
-        self._directory = directory
-        self._shared = Shared(
-            directory=directory,
+        self._store = store
+        self._shared = SharedResources(
+            store=store,
             source=self._source_of,
             looks=Looks(threads),
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
@@ -110,7 +111,7 @@ class Library:
         """
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            built = await self._shared.threads.run(self._directory.databases)
+            built = await self._shared.threads.run(self._store.databases)
             async with trio.open_nursery() as opening:
                 for name in built:
                     opening.start_soon(self._start, name)

@@ -45,7 +45,7 @@ def unready(database: Database) -> str:
         return database.source_trouble or "the source shows no version of it"
     life = database.lives.get(database.hold or "") or database.lives[max(database.lives)]
     if life.state is State.BUILDING:
-        done = 0.0 if database.making.progress is None else database.making.progress.done
+        done = 0.0 if database.builder.progress is None else database.builder.progress.done
         return f"version {life.name} is being built, {done:.0%} done"
     if life.waiting_for is not None:
         return f"version {life.name} waits for {life.waiting_for}"
@@ -56,10 +56,10 @@ def unready(database: Database) -> str:
 
 def progress(database: Database, now_ms: int) -> dict[str, Detail]:
     """How far the build is; the remaining time assumes that it goes on as it went."""
-    known = database.making.progress
+    known = database.builder.progress
     if known is None:
         return {"done": 0.0, "read_bytes": 0, "read_records": 0, "written_records": 0, "remaining_s": None}
-    elapsed_s = max(0, now_ms - database.making.began_ms) / 1000
+    elapsed_s = max(0, now_ms - database.builder.began_ms) / 1000
     remaining_s = round(elapsed_s * (1 - known.done) / known.done, 1) if known.done > 0 else None
     return {
         "done": round(known.done, 3),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.dataset.build.parent import Turn
-    from gossipkv.dataset.database import Shared
+    from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import Source, SourceVersion
     from gossipkv.settings.databases import DatabaseSettings
 
@@ -42,10 +42,10 @@ class Wanted:
     needed_bytes: int  # on the disk, at least
 
 
-class Making:
+class VersionBuilder:
     """The builds of one database, one at a time."""
 
-    def __init__(self, database: str, shared: Shared, look_thread: trio.CapacityLimiter) -> None:
+    def __init__(self, database: str, shared: SharedResources, look_thread: trio.CapacityLimiter) -> None:
         self.progress: Progress | None = None
         self.began_ms = 0
         self._database = database
@@ -64,10 +64,10 @@ class Making:
             await trio.sleep(SILENCE_S - silent_s)
 
     def stop(self) -> None:
-        """Breaks the build off; `make` returns None then."""
+        """Breaks the build off; `build` returns None then."""
         self._scope.cancel()
 
-    async def make(self, wanted: Wanted, removal: trio.Event | None) -> tuple[Version, int] | None:
+    async def build(self, wanted: Wanted, removal: trio.Event | None) -> tuple[Version, int] | None:
         """An open version, and the most memory that its build has had.
 
         `removal` is the end of an earlier version of the same name.
@@ -84,7 +84,7 @@ class Making:
             try:
                 if removal is not None:
                     await removal.wait()
-                return await self._make(wanted)
+                return await self._reserve_and_build(wanted)
             finally:
                 self.progress = None
         return None
@@ -95,13 +95,13 @@ class Making:
         Raises:
             StorageError: it does not tell.
         """
-        directory = self._shared.directory
+        store = self._shared.store
         try:
-            return await self._shared.threads.run(directory.free_bytes)
+            return await self._shared.threads.run(store.free_bytes)
         except OSError as error:
-            raise StorageError(f"{directory.path}: {error.strerror}", {"file": str(directory.path)}) from error
+            raise StorageError(f"{store.path}: {error.strerror}", {"file": str(store.path)}) from error
 
-    async def _make(self, wanted: Wanted) -> tuple[Version, int]:
+    async def _reserve_and_build(self, wanted: Wanted) -> tuple[Version, int]:
         job = self._job(wanted)
         needed_bytes = max(wanted.needed_bytes, space_needed_bytes(job))
         with self._shared.loads.room.reserve(needed_bytes, await self.free_bytes()) as reservation:
@@ -111,7 +111,7 @@ class Making:
                 self._heard_s = trio.current_time()
 
             try:
-                return await self._build(job, wanted, note)
+                return await self._build_and_publish(job, wanted, note)
             except (BuildError, StorageError) as error:
                 if not is_full(error.details):
                     raise
@@ -121,7 +121,7 @@ class Making:
         shared, settings = self._shared, wanted.settings
         job = BuildJob.of(
             wanted.version,
-            str(shared.directory.build_path(self._database, wanted.version.name)),
+            str(shared.store.build_path(self._database, wanted.version.name)),
             compression=shared.compression,
             remote=wanted.source.remote,
         )
@@ -132,11 +132,13 @@ class Making:
             presharded=settings.presharded or shared.presharded,
         )
 
-    async def _build(self, job: BuildJob, wanted: Wanted, note: Callable[[Progress], None]) -> tuple[Version, int]:
+    async def _build_and_publish(
+        self, job: BuildJob, wanted: Wanted, note: Callable[[Progress], None]
+    ) -> tuple[Version, int]:
         shared, database, name = self._shared, self._database, wanted.version.name
-        directory = shared.directory
+        store = shared.store
         try:
-            await shared.threads.run(directory.begin_build, database, name)
+            await shared.threads.run(store.begin_build, database, name)
             peak_bytes = await shared.build(
                 job,
                 memory_bytes=shared.build_memory_bytes,
@@ -146,11 +148,11 @@ class Making:
             )
             await self._check_source(wanted)
             with trio.CancelScope(shield=True):  # What is published is opened, too.
-                place = await shared.threads.run(directory.publish, database, name)
-                version = await shared.threads.run(open_version, directory.files, place, database, name)
+                place = await shared.threads.run(store.publish, database, name)
+                version = await shared.threads.run(open_version, store.files, place, database, name)
         except BaseException:
             with trio.CancelScope(shield=True):
-                await shared.threads.run(directory.discard_build, database, name)
+                await shared.threads.run(store.discard_build, database, name)
             raise
         return version, peak_bytes
 

@@ -169,7 +169,6 @@ CIRCLES: dict[tuple[str, ...], str] = {
         "gossipkv.dataset.offline.destinations",
         "gossipkv.dataset.offline.remote_destination",
     ): "a place of its own for what a destination is",
-    ("gossipkv.dataset.database", "gossipkv.dataset.version_build"): "a place of its own for what both know",
 }
 
 

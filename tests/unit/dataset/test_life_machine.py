@@ -367,7 +367,7 @@ def takes_what_changed_meanwhile(monkeypatch):
     async def check(self, order):
         await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(version_build.Making, "_check_source", check)
+    monkeypatch.setattr(version_build.VersionBuilder, "_check_source", check)
 
 
 def builds_again_at_a_restart(monkeypatch):

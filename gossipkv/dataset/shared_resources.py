@@ -1,0 +1,38 @@
+"""What the databases of a node share: where they keep their versions, what they look with, what they are built with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from gossipkv.dataset.build.parent import Build, Loads
+    from gossipkv.dataset.local.store import VersionStore
+    from gossipkv.dataset.source.listing import Source
+    from gossipkv.dataset.source.look_threads import Looks
+    from gossipkv.environment.seam import Threads
+    from gossipkv.settings.databases import DatabaseSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SharedResources:
+    """What the library hands to each of its databases."""
+
+    store: VersionStore
+    source: Callable[[DatabaseSettings], Source | None]
+    looks: Looks
+    loads: Loads
+    retire_after_ms: int
+    build: Build
+    build_memory_bytes: int
+    build_lanes: int
+    compression: str
+    presharded: str
+    threads: Threads
+    requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
+    on_change: Callable[[], None]
+    log: FilteringBoundLogger
