@@ -24,7 +24,8 @@ from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.manifest import Manifest, to_body
 from gossipkv.dataset.offline.destinations import LocalDestination
 from gossipkv.dataset.source.declared_partitions import Declared, write_declared
-from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceFile, SourceVersion
+from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceVersion
 from gossipkv.dataset.source.remote import files_of
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError, StorageError

@@ -2,7 +2,6 @@ from collections.abc import Sequence
 from types import GenericAlias
 from typing import Generic, TypeVar, final
 
-from gossipkv.client._session import Session
 from gossipkv.client.reads import Key
 from gossipkv.errors import GossipKVError
 from gossipkv.wire.rpc import Value
@@ -26,7 +25,7 @@ class Request(Generic[_Result_co]):
     @property
     def error(self) -> GossipKVError | None: ...
     @property
-    def session(self) -> Session | None: ...
+    def session(self) -> object: ...  # The `Session` that it is in; None: in none.
     @property
     def due(self) -> float: ...
     @property

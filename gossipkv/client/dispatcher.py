@@ -83,7 +83,7 @@ class Dispatcher:
         self._shell = shell
         self._line: OrderedDict[Request[object], None] = OrderedDict()
         self._deadlines = Deadlines()
-        self._links: dict[Session, Link] = {}  # The one in use, and those that were left.
+        self._links: dict[object, Link] = {}  # The one in use, and those that were left.
         self._suspicion: tuple[float, Request[object]] | None = None
         self._is_closed = False
         self.link: Link | None = None
@@ -216,8 +216,8 @@ class Dispatcher:
         self.link = None
         open_requests = list(self._line)
         self._line.clear()
-        for session, link in self._links.items():
-            open_requests += session.outstanding()
+        for link in self._links.values():
+            open_requests += link.session.outstanding()
             link.close()
         self._links.clear()
         for request in open_requests:
@@ -256,7 +256,7 @@ class Dispatcher:
             return self.link if 2 * self.link.session.abandoned > self.link.session.in_flight else None
         link = self._links[session]
         where = str(link.address)
-        is_silent = session.is_silent(request)
+        is_silent = link.session.is_silent(request)
         reason = f"{where} did not answer {request.method} in time"
         error = TimedOut(reason, {"address": where})
         self._finish(
@@ -277,10 +277,10 @@ class Dispatcher:
         self._check_left(link.session)
         self._move_to_front(moving)
 
-    def _check_left(self, session: Session) -> None:
+    def _check_left(self, session: object) -> None:
         """Close a link that was left when nobody waits for anything on it."""
         link = self._links.get(session)
-        if link is not None and link is not self.link and not session.awaited:
+        if link is not None and link is not self.link and not link.session.awaited:
             del self._links[session]
             link.close()
 

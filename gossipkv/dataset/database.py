@@ -23,7 +23,7 @@ from gossipkv.dataset.build.parent import trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
 from gossipkv.dataset.local.version import Version, open_version
-from gossipkv.dataset.repeated_warnings import Notices
+from gossipkv.dataset.repeated_warnings import RepeatedWarnings
 from gossipkv.dataset.source.listing import SourceVersion
 from gossipkv.dataset.version_build import VersionBuilder, Wanted
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
@@ -74,7 +74,7 @@ class Database:
         self._shared = shared
         self._source = shared.source(settings)
         self._log = shared.log.bind(database=name)
-        self._notices = Notices(self._log)
+        self._warnings = RepeatedWarnings(self._log)
         self._wake = trio.Event()
         self._looks = Coalesced(self._look_once)
         self._look_thread = trio.CapacityLimiter(1)
@@ -204,7 +204,7 @@ class Database:
             self.active, self.newest = await self._read_active(names)
         except StorageError as error:
             self.storage_trouble = error.message
-            self._notices.say("cannot_open", error.message)
+            self._warnings.say("cannot_open", error.message)
             return False
         self.storage_trouble = None
         for name in names:
@@ -328,9 +328,9 @@ class Database:
         source = self._source
         if source is None:
             return None
-        listing = await self._shared.looks.run(self._look_thread, partial(source.versions, self.name))
+        listing = await self._shared.look_threads.run(self._look_thread, partial(source.versions, self.name))
         for line in listing.ignored:
-            self._notices.say("ignored", line)
+            self._warnings.say("ignored", line)
         for life in self.lives.values():
             if life.name not in listing.names:
                 life.source = None
@@ -349,7 +349,7 @@ class Database:
     async def _look_at(self, source: Source, name: str) -> bool:
         """Whether this version is, or can be made, one to serve."""
         try:
-            found = await self._shared.looks.run(self._look_thread, partial(source.version, self.name, name))
+            found = await self._shared.look_threads.run(self._look_thread, partial(source.version, self.name, name))
         except SourceError as error:
             life = self.lives.setdefault(name, Life(name))
             life.source = SourceVersion(self.name, name, (), waiting_for="another source")
@@ -357,14 +357,14 @@ class Database:
             if life.state in {State.SEEN, State.ERROR}:
                 life.trouble = Trouble(error.message, {"file": str(error.details.get("file"))})
                 life.take(Event.FAIL)
-                self._notices.say("cannot_list", error.message)
+                self._warnings.say("cannot_list", error.message)
             return False
         life = self.lives.setdefault(name, Life(name))
         life.source = found
         built = self.versions.get(name)
         life.differs = built is not None and built.identity.digest != found.digest
         if life.differs:
-            self._notices.say(
+            self._warnings.say(
                 "source_changed",
                 f"{self.name}/{name} has changed at the source after it was built; what was built is served: "
                 "a version never changes, publish another one",

@@ -18,10 +18,10 @@ from gossipkv.dataset import report
 from gossipkv.dataset.build.parent import Build, Loads, build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
-from gossipkv.dataset.repeated_warnings import Notices
+from gossipkv.dataset.repeated_warnings import RepeatedWarnings
 from gossipkv.dataset.shared_resources import SharedResources
 from gossipkv.dataset.source.listing import Source
-from gossipkv.dataset.source.look_threads import Looks
+from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.settings.databases import DatabaseSettings
 
@@ -79,7 +79,7 @@ class Library:
         self._shared = SharedResources(
             store=store,
             source=self._source_of,
-            looks=Looks(threads),
+            look_threads=LookThreads(threads),
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
             retire_after_ms=settings.retire_after_ms,
             build=build_in_child if build is None else build,
@@ -95,7 +95,7 @@ class Library:
         self._databases: dict[str, Database] = {}
         self._named = settings.databases
         self._at_source: frozenset[str] = frozenset()
-        self._notices = Notices(self._log)
+        self._warnings = RepeatedWarnings(self._log)
         self._trouble: str | None = None
         self._wake = trio.Event()
         self._root_scans = Coalesced(self._scan_root)
@@ -189,7 +189,7 @@ class Library:
         if self._source is None:
             return
         try:
-            listing = await self._shared.looks.run(self._root_thread, self._source.databases)
+            listing = await self._shared.look_threads.run(self._root_thread, self._source.databases)
         except SourceError as error:
             if self._trouble != error.message:
                 self._log.warning("source_unreadable", reason=error.message)
@@ -198,7 +198,7 @@ class Library:
             self._trouble = None
             self._at_source = frozenset(listing.names)
             for line in listing.ignored:
-                self._notices.say("ignored", line)
+                self._warnings.say("ignored", line)
             for found in self._databases.values():
                 if not self._is_to_look_at(found.name):
                     found.vanish()

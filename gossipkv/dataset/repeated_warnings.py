@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 # So many different lines are enough of one source; a million odd names would fill the log, and this set.
-MOST_NOTICES = 1_000
+MOST_WARNINGS = 1_000
 
 
-class Notices:
+class RepeatedWarnings:
     """What was said already."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
@@ -20,6 +20,6 @@ class Notices:
 
     def say(self, event: str, line: str) -> None:
         """Logs the line, the first time."""
-        if line not in self._said and len(self._said) < MOST_NOTICES:
+        if line not in self._said and len(self._said) < MOST_WARNINGS:
             self._said.add(line)
             self._log.warning(event, reason=line)

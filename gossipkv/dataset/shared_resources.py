@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.build.parent import Build, Loads
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.source.listing import Source
-    from gossipkv.dataset.source.look_threads import Looks
+    from gossipkv.dataset.source.look_threads import LookThreads
     from gossipkv.environment.seam import Threads
     from gossipkv.settings.databases import DatabaseSettings
 
@@ -24,7 +24,7 @@ class SharedResources:
 
     store: VersionStore
     source: Callable[[DatabaseSettings], Source | None]
-    looks: Looks
+    look_threads: LookThreads
     loads: Loads
     retire_after_ms: int
     build: Build

@@ -164,7 +164,9 @@ class VersionBuilder:
         """
         source, built = wanted.source, wanted.version
         try:
-            now = await self._shared.looks.run(self._look_thread, partial(source.version, self._database, built.name))
+            now = await self._shared.look_threads.run(
+                self._look_thread, partial(source.version, self._database, built.name)
+            )
         except SourceError:
             return  # It vanished after it was read whole, which is no reason to throw it away.
         if now.fingerprint != built.fingerprint:

@@ -157,21 +157,6 @@ WORLD = {
 }
 
 
-# Modules that know each other in a circle, each with what will take it apart.
-CIRCLES: dict[tuple[str, ...], str] = {
-    ("gossipkv.client._requests", "gossipkv.client._session"): "the one codec of messages in `wire`",
-    (
-        "gossipkv.dataset.source.hadoop_checksums",
-        "gossipkv.dataset.source.listing",
-        "gossipkv.dataset.source.remote",
-    ): "a place of its own for what a listing tells",
-    (
-        "gossipkv.dataset.offline.destinations",
-        "gossipkv.dataset.offline.remote_destination",
-    ): "a place of its own for what a destination is",
-}
-
-
 def check_layers(tree: list[Source], may_import: dict[str, set[str]] | None = None) -> list[str]:
     """Every import between parts of the package that the table does not allow."""
     table = MAY_IMPORT if may_import is None else may_import
@@ -228,12 +213,9 @@ def check_cores(tree: list[Source], cores: tuple[str, ...] = CORES) -> list[str]
     ]
 
 
-def check_circles(tree: list[Source], circles: dict[tuple[str, ...], str] | None = None) -> list[str]:
-    """Every circle of modules that import each other, for types alone too, against the list of those that are known."""
-    listed = set(CIRCLES if circles is None else circles)
-    found = _circles(_imported(tree))
-    wrong = [f"{', '.join(circle)}: know each other in a circle" for circle in sorted(found - listed)]
-    return wrong + [f"{', '.join(circle)}: listed, but no circle" for circle in sorted(listed - found)]
+def check_circles(tree: list[Source]) -> list[str]:
+    """Every circle of modules that import each other, for types alone too."""
+    return [f"{', '.join(circle)}: know each other in a circle" for circle in sorted(_circles(_imported(tree)))]
 
 
 def check_table(table: dict[str, set[str]]) -> list[str]:

@@ -156,14 +156,5 @@ def test_a_circle_is_seen(tmp_path: Path) -> None:
             "gossipkv/storage/four.py": "from gossipkv.storage import one\n",
         },
     )
-    (wrong,) = layers.check_circles(tree, {})
+    (wrong,) = layers.check_circles(tree)
     assert wrong.startswith("gossipkv.storage.one, gossipkv.storage.three, gossipkv.storage.two:")
-    listed = {("gossipkv.storage.one", "gossipkv.storage.three", "gossipkv.storage.two"): "reason"}
-    assert layers.check_circles(tree, listed) == []
-
-
-def test_a_listed_circle_that_is_none_is_seen(tmp_path: Path) -> None:
-    """So that the list shrinks with them."""
-    tree = plant(tmp_path, {"gossipkv/storage/one.py": "from gossipkv.storage import two\n"})
-    (wrong,) = layers.check_circles(tree, {("gossipkv.storage.one", "gossipkv.storage.two"): "reason"})
-    assert wrong.endswith("listed, but no circle")

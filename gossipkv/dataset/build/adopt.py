@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gossipkv.dataset.build.job import BuildJob
-    from gossipkv.dataset.source.listing import SourceFile, SourceFiles
+    from gossipkv.dataset.source.files import SourceFile, SourceFiles
     from gossipkv.environment.seam import Files
     from gossipkv.storage.batch import Batch
     from gossipkv.storage.label import Label, RandomAccess

@@ -33,7 +33,7 @@ from gossipkv.processes.peak_memory import peak_bytes
 from gossipkv.processes.talk import Lines, say
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.source.listing import SourceFiles
+    from gossipkv.dataset.source.files import SourceFiles
 
 REPORT_EVERY_NS = 100_000_000
 

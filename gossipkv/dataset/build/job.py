@@ -15,13 +15,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.source.declared_partitions import Declared
-from gossipkv.dataset.source.listing import SourceFile, SourceVersion
+from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.remote import RemoteRoot
 from gossipkv.placement.identity import Identity
 from gossipkv.storage.sorted_file import SUFFIX
+
+if TYPE_CHECKING:
+    from gossipkv.dataset.source.listing import SourceVersion
 
 # A sorted file takes up to 1.1 times its text, and while it is merged the sorted runs, as large again, are still
 # there; each partition adds a page or two of header, index and footer.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.dataset.build.job import BuildJob
-    from gossipkv.dataset.source.listing import SourceFiles
+    from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.storage.batch import Batch
     from gossipkv.storage.builder import LaneBuilder
     from gossipkv.storage.document import Json

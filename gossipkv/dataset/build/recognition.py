@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.dataset.build.job import BuildJob
-    from gossipkv.dataset.source.listing import SourceFile, SourceFiles
+    from gossipkv.dataset.source.files import SourceFile, SourceFiles
 
 SAMPLE_KEYS = 64
 

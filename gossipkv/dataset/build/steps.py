@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.build.job import BuildJob
     from gossipkv.dataset.formats.reading import Reading
-    from gossipkv.dataset.source.listing import SourceFiles
+    from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.environment.seam import Files
     from gossipkv.storage.builder import BuildReport
 

@@ -4,5 +4,5 @@ Read in this order:
 
     writer.py       one partition
     finish.py       all are there and agree: the version is declared whole
-    destinations.py where the files go; remote_destination.py: through fsspec
+    destinations.py where the files go: a directory, or through fsspec
 """

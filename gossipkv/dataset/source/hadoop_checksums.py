@@ -20,7 +20,7 @@ from gossipkv.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.dataset.source.listing import SourceFile
+    from gossipkv.dataset.source.files import SourceFile
 
 MAGIC: Final = b"crc\0"
 HEADER_BYTES: Final = 8

@@ -18,11 +18,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.hadoop_checksums import checksum_name
 from gossipkv.dataset.source.remote import RemoteRoot, files_of
-from gossipkv.environment.seam import READ
 from gossipkv.errors import SourceError
 from gossipkv.placement.identity import digest
 from gossipkv.settings.databases import NAMES, is_name
@@ -31,7 +31,8 @@ from gossipkv.settings.masking import is_url
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.environment.seam import Entry, Files, Path
+    from gossipkv.dataset.source.files import SourceFiles
+    from gossipkv.environment.seam import Entry, Files
     from gossipkv.settings.masking import Option
 
 # Each file of a version is one mapping; Linux allows a process 65,530 (vm.max_map_count), and during an upgrade a
@@ -44,57 +45,6 @@ MAX_IGNORED = 1_000
 SUCCESS_FILE = "_SUCCESS"
 # What the job says about its files (`declared`).
 DECLARED_FILE = "_PARTITIONS.json"
-
-
-class SourceFiles(Protocol):
-    """The file operations that a source is listed and read with: those of `Files`, or a remote store's."""
-
-    def list_directory(self, path: Path) -> list[Entry]:
-        """See `Files`."""
-        ...
-
-    def stat(self, path: Path) -> Entry:
-        """See `Files`."""
-        ...
-
-    def resolve(self, path: Path) -> str:
-        """See `Files`."""
-        ...
-
-    def open(self, path: Path, flags: int = READ) -> int:
-        """See `Files`."""
-        ...
-
-    def pread(self, descriptor: int, size_bytes: int, offset: int) -> bytes:
-        """See `Files`."""
-        ...
-
-    def close(self, descriptor: int) -> None:
-        """See `Files`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A data file as it was listed."""
-
-    name: str
-    path: str  # Without links; or a URL.
-    size_bytes: int
-    modified_ns: int
-    tag: str = ""  # What else changes with its content, where the store has such a thing.
-    checksums: SourceFile | None = None  # Hadoop's, beside it.
-
-    @classmethod
-    def of(cls, fields: Mapping[str, object]) -> SourceFile:
-        """Back from `dataclasses.asdict`."""
-        match fields:
-            case {
-                "name": str(name), "path": str(path), "size_bytes": int(size_bytes), "modified_ns": int(modified_ns),
-                "tag": str(tag), "checksums": dict() | None as checksums,
-            }:  # fmt: skip
-                return cls(name, path, size_bytes, modified_ns, tag, None if checksums is None else cls.of(checksums))
-        raise ValueError(f"not a source file: {fields!r}")
 
 
 @dataclass(frozen=True, slots=True)

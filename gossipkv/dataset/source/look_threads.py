@@ -25,7 +25,7 @@ MOST_LOOKS: Final = 32
 
 
 @final
-class Looks:
+class LookThreads:
     """The places that all databases of a node share."""
 
     def __init__(self, threads: Threads, most: int = MOST_LOOKS) -> None:

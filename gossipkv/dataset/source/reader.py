@@ -20,7 +20,7 @@ from gossipkv.errors import SourceChanged, SourceError, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gossipkv.dataset.source.listing import SourceFile, SourceFiles
+    from gossipkv.dataset.source.files import SourceFile, SourceFiles
 
 # Small enough that the lines of one chunk, as objects, stay below 10 MiB however short they are.
 CHUNK_BYTES = 256 << 10

@@ -31,7 +31,7 @@ from gossipkv.settings.masking import Option, mask_url, scrub
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from gossipkv.dataset.source.listing import SourceFiles
+    from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.environment.seam import Files, Path
 
 # What is asked for at once while a file is read from end to end: some ten a second at 100 Mbit/s.

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gossipkv.dataset import lifecycle
 from gossipkv.dataset.lifecycle import NEXT, Event, Life, Room, State, Trouble, check, decide
-from gossipkv.dataset.source.listing import SourceFile, SourceVersion
+from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.listing import SourceVersion
 
 RETIRE_MS = 1000
 

@@ -3,14 +3,14 @@
 import structlog
 from structlog.testing import capture_logs
 
-from gossipkv.dataset.repeated_warnings import MOST_NOTICES, Notices
+from gossipkv.dataset.repeated_warnings import MOST_WARNINGS, RepeatedWarnings
 
 
 def test_each_line_is_said_once_and_no_more_than_so_many():
     """However often it comes, and however many there are."""
     with capture_logs() as logs:
-        notices = Notices(structlog.get_logger())
+        notices = RepeatedWarnings(structlog.get_logger())
         for _ in range(2):
-            for number in range(MOST_NOTICES + 5):
+            for number in range(MOST_WARNINGS + 5):
                 notices.say("odd", f"line {number}")
-    assert [line["reason"] for line in logs] == [f"line {number}" for number in range(MOST_NOTICES)]
+    assert [line["reason"] for line in logs] == [f"line {number}" for number in range(MOST_WARNINGS)]

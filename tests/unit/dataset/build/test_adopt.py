@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gossipkv.dataset import partition_of, write_partition
 from gossipkv.dataset.build.adopt import NotAdoptable, Stray, adopt, plan_adoption
 from gossipkv.dataset.local.manifest import look
-from gossipkv.dataset.source.listing import SourceFile
+from gossipkv.dataset.source.files import SourceFile
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.storage.builder import build

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
-from gossipkv.dataset.source.listing import SourceFile
+from gossipkv.dataset.source.files import SourceFile
 
 
 def test_progress_of_nothing_is_no_division():

@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.dataset import VersionReport, finish_version, partition_of, write_partition
 from gossipkv.dataset.local.partition import PartitionClaim, claim_of
-from gossipkv.dataset.offline.remote_destination import RemoteDestination
+from gossipkv.dataset.offline.destinations import RemoteDestination
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError, StorageError, UnsupportedFormat

@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, Source, SourceFile, SourceVersion
+from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, Source, SourceVersion
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import MOST_ENTRIES, Entry

@@ -5,7 +5,7 @@ import threading
 import pytest
 import trio
 
-from gossipkv.dataset.source.look_threads import Looks
+from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.environment.trio_world import RealThreads
 from tests.unit.dataset.world import until
 
@@ -18,7 +18,7 @@ class Stalled:
         self.go_on = threading.Event()
 
     def __call__(self):
-        """Looks."""
+        """LookThreads."""
         self.begun += 1
         assert self.go_on.wait(60)
         return "found"
@@ -26,7 +26,7 @@ class Stalled:
 
 async def test_a_look_brings_what_it_finds():
     """Or raises what it meets; then its place is free."""
-    looks, own = Looks(RealThreads()), trio.CapacityLimiter(1)
+    looks, own = LookThreads(RealThreads()), trio.CapacityLimiter(1)
     assert await looks.run(own, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         await looks.run(own, lambda: 1 // 0)
@@ -36,7 +36,7 @@ async def test_a_look_brings_what_it_finds():
 
 async def test_one_database_has_one_look_at_a_time():
     """A second one waits; so it does when the first one was abandoned, until that ends."""
-    looks, own, stalled = Looks(RealThreads()), trio.CapacityLimiter(1), Stalled()
+    looks, own, stalled = LookThreads(RealThreads()), trio.CapacityLimiter(1), Stalled()
     with trio.move_on_after(0.05) as limit:
         await looks.run(own, stalled)
     assert limit.cancelled_caught
@@ -51,7 +51,7 @@ async def test_one_database_has_one_look_at_a_time():
 
 async def test_all_together_have_so_many():
     """A hundred databases of a store that hangs come to that many threads, however often they are looked at."""
-    looks, stalled = Looks(RealThreads(), 4), Stalled()
+    looks, stalled = LookThreads(RealThreads(), 4), Stalled()
     owns = [trio.CapacityLimiter(1) for _ in range(100)]
     try:
         for _ in range(3):
@@ -75,7 +75,7 @@ async def test_a_thread_that_is_abandoned_before_it_begins():
         async def run(self, function, **how):
             return await trio.to_thread.run_sync(lambda: gate.wait(60) and function(), **how)
 
-    looks, own = Looks(Late()), trio.CapacityLimiter(1)
+    looks, own = LookThreads(Late()), trio.CapacityLimiter(1)
     try:
         with trio.move_on_after(0.05):
             await looks.run(own, lambda: 7)
@@ -89,7 +89,7 @@ async def test_a_thread_that_is_abandoned_before_it_begins():
 
 async def test_databases_that_hang_leave_room_for_others():
     """As long as they are fewer than the places, and whoever waits for its own look takes none."""
-    looks, stalled = Looks(RealThreads(), 2), Stalled()
+    looks, stalled = LookThreads(RealThreads(), 2), Stalled()
     own = trio.CapacityLimiter(1)
     async with trio.open_nursery() as nursery:
         for _ in range(5):
@@ -105,7 +105,7 @@ def test_a_look_may_end_after_everything_else():
     looks = []
 
     async def run():
-        looks.append(Looks(RealThreads()))
+        looks.append(LookThreads(RealThreads()))
         with trio.move_on_after(0.01):
             await looks[0].run(trio.CapacityLimiter(1), stalled)
 
