@@ -14,7 +14,7 @@ from gossipkv.cli.simulate_whole import MOST_WHOLE_MEMBERS, WHOLE_MEMBERS, simul
 from gossipkv.testing.faults import FAULTS
 from gossipkv.testing.nodes.scenarios import SCENARIOS
 from gossipkv.testing.shrink import shrink
-from gossipkv.testing.swarm import Outcome, Plan, run
+from gossipkv.testing.swarm import SwarmOutcome, SwarmPlan, run
 
 if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
@@ -63,7 +63,7 @@ def simulate(
         return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, as_json=as_json)
     failed = 0
     for number in range(seed, seed + runs):
-        outcome = run(Plan(number, without, members, sealed))
+        outcome = run(SwarmPlan(number, without, members, sealed))
         if is_shrunk and not outcome.is_right:
             outcome = shrink(outcome, note)
         failed += not outcome.is_right
@@ -75,7 +75,7 @@ def simulate(
     return FAILED if failed else 0
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: SwarmOutcome) -> None:
     plan = outcome.plan
     faults = ", ".join(sorted(outcome.faults)) or "none"
     click.echo(
@@ -93,7 +93,7 @@ def _tell(outcome: Outcome) -> None:
     click.echo(f"BROKEN; to replay: {plan.command}")
 
 
-def _fields(outcome: Outcome) -> dict[str, Value]:
+def _fields(outcome: SwarmOutcome) -> dict[str, Value]:
     return {
         "seed": outcome.plan.seed,
         "command": outcome.plan.command,

@@ -11,14 +11,14 @@ from gossipkv.cli import FAILED
 from gossipkv.cli.output import print_json
 from gossipkv.errors import GossipKVError
 from gossipkv.testing.nodes.cluster import Defect
-from gossipkv.testing.nodes.replay import Plan, run
+from gossipkv.testing.nodes.replay import WholePlan, run
 from gossipkv.testing.nodes.scheduling import Stuck
 from gossipkv.testing.nodes.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.testing.nodes.cluster import Run
+    from gossipkv.testing.nodes.cluster import WholeRun
     from gossipkv.wire.rpc import Value
 
 WHOLE_MEMBERS: Final = 5
@@ -30,9 +30,9 @@ def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, as_json
     """Replay these seeds; the exit status."""
     failed = 0
     for seed in seeds:
-        plan, trace = Plan(scenario, members, seed), Trace()
+        plan, trace = WholePlan(scenario, members, seed), Trace()
         try:
-            outcome: Run | Exception = run(plan, trace)
+            outcome: WholeRun | Exception = run(plan, trace)
         except (AssertionError, Defect, Stuck, GossipKVError, OSError) as error:  # A check may go unanswered.
             outcome = error
             failed += 1
@@ -44,7 +44,7 @@ def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, as_json
     return FAILED if failed else 0
 
 
-def _tell(plan: Plan, trace: Trace, outcome: Run | Exception) -> None:
+def _tell(plan: WholePlan, trace: Trace, outcome: WholeRun | Exception) -> None:
     head = f"seed {plan.seed}: {plan.scenario}, {plan.members} whole nodes, trace {trace.digest}"
     if isinstance(outcome, Exception):
         click.echo("\n".join(trace.lines_with("event=")[-SHOWN:]))
@@ -54,7 +54,7 @@ def _tell(plan: Plan, trace: Trace, outcome: Run | Exception) -> None:
     click.echo(f"{head}, {outcome.virtual_s:.1f} s\nstruck: {struck or 'nothing'}")
 
 
-def _fields(plan: Plan, trace: Trace, outcome: Run | Exception) -> dict[str, Value]:
+def _fields(plan: WholePlan, trace: Trace, outcome: WholeRun | Exception) -> dict[str, Value]:
     told: dict[str, Value] = {
         "seed": plan.seed,
         "command": plan.command,

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, final
 from gossipkv.gossip.member import Member
 from gossipkv.gossip.membership.joining import flags_of
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Dropped, Envelope, cluster_id_of
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import ACK_HASH, KIND, PING_HASH, SENDER, SEQUENCE, TARGET, Delta, Head, Verdict
+from gossipkv.gossip.packets.prefix import NO_CLUSTER, Dropped, cluster_id_of
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
@@ -155,7 +156,7 @@ class Inbox:
         if state_hash != self._exchange.state_hash:
             if peer is not None:
                 self._exchange.differs(peer.member.address, now_ms=now_ms)
-        elif self._tree.collecting:
+        elif self._tree.has_tombstones:
             self._tree.acknowledged(sender)
 
     def _on_other(self, kind: bytes, message: bytes, source: Address, peer: Peer | None, now_ms: int) -> None:

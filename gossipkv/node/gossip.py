@@ -8,14 +8,15 @@ import trio
 
 from gossipkv.errors import ConfigError, Unavailable
 from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.member import State
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope, Seal
+from gossipkv.gossip.member import REACHABLE, State
+from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import SESSION_BYTES
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent
-from gossipkv.gossip.tree.claim import NODES, Claim, Standing
 from gossipkv.gossip.tree.limits import TreeLimits
+from gossipkv.placement.shard_claim import NODES, NodeEntry, ShardClaim, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.errors import Detail
     from gossipkv.gossip.packets.sealing import Sealing
+    from gossipkv.gossip.tree.tree import Tree
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.settings.config import Config
 
@@ -80,16 +82,17 @@ class Gossiping:
             envelope=Envelope(config.cluster, cluster_id, sealing, Seal(config.seal)),
         )
         self._tree = self._core.tree
-        claim = Claim(
-            self._tree,
+        self._claim = ShardClaim(
+            ClaimsInTree(self._tree),
+            name=record.node,
             uuid=uuid,
             address=address,
             configured=str(config.shard_id) if config.shard_id else None,
             remembered=str(record.shard_id) if record.shard_id else None,
             settle_ms=config.time_to_converge,
         )
-        self._place = Place(self._core, claim, waits=bool(config.join))
-        self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=self._place)
+        place = ShardIdTimer(self._core, self._claim, waits=bool(config.join))
+        self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=place)
 
     async def leave(self) -> None:
         """Say good-bye, for at most a second."""
@@ -137,24 +140,25 @@ class Gossiping:
 
     @property
     def epoch(self) -> int:
-        """Of this start; higher than all before."""
+        """Epoch of this start; higher than all before."""
         return self._directory.record.epoch
 
     @property
     def shard_id(self) -> str | None:
         """This node's place in the ring, once it has claimed one."""
-        return self._place.shard_id
+        return self._claim.shard_id
 
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
 
     def counters(self) -> dict[str, int]:
-        """By name."""
-        return self.agent.counters() | {f"gossip_{name}": count for name, count in self._tree.counters.items()}
+        """Counts by name."""
+        counted = {**self._tree.counters, **self._claim.counters}
+        return self.agent.counters() | {f"gossip_{name}": count for name, count in counted.items()}
 
     def reply(self, request: bytes) -> bytes:
-        """To another node.
+        """Answer another node.
 
         Raises:
             Unavailable: it is no request that this node answers; why is counted.
@@ -167,7 +171,7 @@ class Gossiping:
         return reply
 
     def members(self) -> list[Detail]:
-        """All that are known, by name."""
+        """Members that are known, by name."""
         return [
             {
                 "node": member.name,
@@ -188,7 +192,7 @@ class Gossiping:
         return self._tree.keys(path, everything=everything)
 
     def entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
-        """Of these keys, those that still are there; without `everything`, those whose owners still live."""
+        """Those of these keys that still are there; without `everything`, those whose owners still live."""
         now_ms = self.agent.now_ms()
         found = (self._tree.entry(path, name, owner, now_ms=now_ms) for name, owner in keys)
         return [
@@ -204,7 +208,7 @@ class Gossiping:
         ]
 
     async def many_entries(self, path: str, keys: Sequence[Key], *, everything: bool) -> list[Detail]:
-        """The same, a portion at a time: others have their turns in between."""
+        """Return the same, a portion at a time: others have their turns in between."""
         found: list[Detail] = []
         for begin in range(0, len(keys), PORTION):
             found += self.entries(path, keys[begin : begin + PORTION], everything=everything)
@@ -213,10 +217,39 @@ class Gossiping:
 
 
 @final
-class Place:
+class ClaimsInTree:
+    """The claims of shard ids, as `shard_claim.Claims` asks for them: what stands below `nodes` in the tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def of_others(self) -> list[NodeEntry]:
+        """What other members have published; of the dead and gone too, until they are forgotten."""
+        own = self._tree.own_name
+        return [
+            NodeEntry(entry.name, entry.owner, entry.value, entry.state in REACHABLE)
+            for entry in self._tree.entries(NODES, now_ms=0, all=True)
+            if entry.owner != own
+        ]
+
+    def publish(self, path: str, value: bytes) -> None:
+        """Show a claim under this node's name.
+
+        Raises:
+            TooLarge: the tree has no room; nothing has changed.
+        """
+        self._tree.publish(path, value)
+
+    def withdraw(self, path: str) -> bool:
+        """Take a claim back; false: there was none."""
+        return self._tree.withdraw(path)
+
+
+@final
+class ShardIdTimer:
     """This node's claim of a place in the ring, as a timer of the agent: due when others claim, and in its own time."""
 
-    def __init__(self, core: Gossip, claim: Claim, *, waits: bool) -> None:
+    def __init__(self, core: Gossip, claim: ShardClaim, *, waits: bool) -> None:
         self._core = core
         self._claim = claim
         self._watch = core.tree.watch(NODES)
@@ -226,11 +259,11 @@ class Place:
 
     @property
     def shard_id(self) -> str | None:
-        """What it claims."""
+        """Shard id that it claims."""
         return self._claim.shard_id
 
     def start(self, *, now_ms: int) -> None:
-        """From here on."""
+        """Begin: claim now, or after a look around."""
         self._begins_ms = now_ms + LOOK_MS * self._waits
 
     @property

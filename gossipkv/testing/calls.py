@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.gossip.effects import Ask
-    from gossipkv.testing.machine import Machine
-    from gossipkv.testing.world import World
+    from gossipkv.testing.network import Host, Network
+    from gossipkv.testing.scheduler import Scheduler
 
 RETRY_US = 200 * MS  # Linux' first retransmission; each further one waits twice as long.
 MOST_RETRY_US = 3 * SECOND
@@ -29,8 +29,9 @@ SEGMENT_OVERHEAD_BYTES = 40
 class Call:
     """One request of one process to another."""
 
-    def __init__(self, world: World, asker: Machine, ask: Ask) -> None:
-        self._world = world
+    def __init__(self, scheduler: Scheduler, network: Network, asker: Host, ask: Ask) -> None:
+        self._scheduler = scheduler
+        self._network = network
         self._asker = asker
         self._life = asker.life
         self._ask = ask
@@ -38,32 +39,32 @@ class Call:
 
     def begin(self) -> None:
         """Open the connection and send the request."""
-        self._world.scheduler.after(self._ask.timeout_ms * MS, self._time_out)
-        refuses = self._world.network.refuses
+        self._scheduler.after(self._ask.timeout_ms * MS, self._time_out)
+        refuses = self._network.refuses
         if refuses is not None and refuses(self._ask.request):
             return
         self._count(len(self._ask.request))
         self._send(self._asker, self._ask.to, self._arrive)
 
-    def _send(self, source: Machine, to: object, then: Callable[[Machine], None], retry_us: int = RETRY_US) -> None:
+    def _send(self, source: Host, to: object, then: Callable[[Host], None], retry_us: int = RETRY_US) -> None:
         """Carry something one way, however often it takes."""
         if self._is_over:
             return
-        network = self._world.network
+        network = self._network
         found = network.way(source, self._ask.to) if to is self._ask.to else network.way(source, self._asker.address)
         if found is None:
             return  # Nobody there at all, not even a machine that refuses.
         target, link = found
-        now_us = self._world.scheduler.now_us
+        now_us = self._scheduler.now_us
         if link.cut or now_us < link.clogged_until_us or source.is_starved or network.is_lost(link):
             again = min(2 * retry_us, MOST_RETRY_US)
-            self._world.scheduler.after(retry_us, lambda: self._send(source, to, then, again))
+            self._scheduler.after(retry_us, lambda: self._send(source, to, then, again))
             return
         # The request waits for the hand-shake: three ways instead of one.
         delay_us = sum(network.delay_us(link) for _ in range(3 if source is self._asker else 1))
-        self._world.scheduler.after(delay_us, lambda: then(target))
+        self._scheduler.after(delay_us, lambda: then(target))
 
-    def _arrive(self, answerer: Machine) -> None:
+    def _arrive(self, answerer: Host) -> None:
         life = answerer.life
         if answerer.core is None:
             self._send(answerer, self._asker.address, lambda _: self._finish(None))  # Refused.
@@ -71,7 +72,7 @@ class Call:
         answerer.when_free(lambda: self._answer(answerer))
         self._watch(answerer, life)
 
-    def _answer(self, answerer: Machine) -> None:
+    def _answer(self, answerer: Host) -> None:
         core = answerer.core
         if self._is_over or core is None:
             return
@@ -82,7 +83,7 @@ class Call:
         self._send(answerer, self._asker.address, lambda _: self._finish(reply))
         answerer.after_input()
 
-    def _watch(self, answerer: Machine, life: int) -> None:
+    def _watch(self, answerer: Host, life: int) -> None:
         """Break the connection when the answering process ends before its answer is here."""
 
         def look() -> bool:
@@ -93,11 +94,11 @@ class Call:
                 return False
             return True
 
-        self._world.scheduler.every(100 * MS, look)
+        self._scheduler.every(100 * MS, look)
 
     def _time_out(self) -> None:
         if not self._is_over:
-            self._world.struck["ask_timeout"] += 1
+            self._network.struck["ask_timeout"] += 1
         self._finish(None)
 
     def _finish(self, reply: bytes | None) -> None:
@@ -118,4 +119,4 @@ class Call:
 
     def _count(self, size_bytes: int) -> None:
         segments = size_bytes // SEGMENT_BYTES + 1
-        self._world.network.call_bytes += size_bytes + segments * SEGMENT_OVERHEAD_BYTES + OVERHEAD_BYTES // 2
+        self._network.call_bytes += size_bytes + segments * SEGMENT_OVERHEAD_BYTES + OVERHEAD_BYTES // 2

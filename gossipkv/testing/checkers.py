@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.testing.history import Entries, History
     from gossipkv.testing.machine import Machine
+    from gossipkv.testing.network import Host
     from gossipkv.testing.world import World
 
 
-class Violation(NamedTuple):
+class BrokenPromise(NamedTuple):
     """A promise that was broken."""
 
     checker: str
@@ -50,7 +51,7 @@ class Checkers:
         self._world = world
         self._history = history
         self._profile = profile
-        self.violations: list[Violation] = []
+        self.violations: list[BrokenPromise] = []
         # What each machine showed, for as long as its process lives and is of one cluster: who goes over to another
         # one begins anew.
         self._ranks: dict[Key, dict[str, Rank]] = {}
@@ -88,17 +89,17 @@ class Checkers:
             self.found("packets_fit", None, f"a packet of {largest} bytes")
 
     def forget(self, machine: Machine) -> None:
-        """Its process ended: the next one may begin with less."""
+        """Forget what a machine showed whose process ended: the next one may begin with less."""
         key = _key(machine)
         self._ranks.pop(key, None)
         self._states.pop(key, None)
         self._watches.pop(key, None)
 
-    def found(self, checker: str, machine: Machine | None, what: str) -> None:
+    def found(self, checker: str, machine: Host | None, what: str) -> None:
         """Write a violation down."""
         if len(self.violations) < MOST_VIOLATIONS:
             name = "-" if machine is None else machine.name
-            self.violations.append(Violation(checker, self._world.now_us, name, what))
+            self.violations.append(BrokenPromise(checker, self._world.now_us, name, what))
 
     # Itself
 
@@ -130,7 +131,7 @@ class Checkers:
             self.found("knows_itself", machine, f"shows {names}")
 
     def _look_at_member(self, machine: Machine, member: Member) -> None:
-        """Nobody is shown in an epoch or an incarnation, as left, or at a place, that is not its own."""
+        """Look that nobody is shown in an epoch or an incarnation, as left, or at a place, that is not its own."""
         said = self._history.said.get((member.name, member.epoch))
         if said is None:
             self.found("only_real_epochs", machine, f"shows {member.name} in epoch {member.epoch}")

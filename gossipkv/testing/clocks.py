@@ -38,7 +38,7 @@ class Clocks:
         return self._local_us(self._scheduler.now_us) // MS
 
     def set_rate(self, rate: float) -> None:
-        """From now on the monotonic clock runs so fast."""
+        """Let the monotonic clock run so fast from now on."""
         now_us = self._scheduler.now_us
         self.offset_us = self._local_us(now_us) - now_us
         self.rate = rate
@@ -49,7 +49,7 @@ class Clocks:
         self._asleep_at_us = self._local_us(self._scheduler.now_us)
 
     def wake(self) -> None:
-        """It goes on from where it stood."""
+        """Let it go on from where it stood."""
         if self._asleep_at_us is not None:
             self.offset_us -= self._local_us(self._scheduler.now_us) - self._asleep_at_us
             self._asleep_at_us = None

@@ -129,7 +129,7 @@ class Disk:
 
     @contextmanager
     def _struck_once(self) -> Iterator[FaultyFiles]:
-        """For one write: the fault that waits strikes it."""
+        """Let the fault that waits strike one write."""
         files = FaultyFiles(self._files) if self._next is None else FaultyFiles(self._files, self._next)
         self._next = None
         try:

@@ -9,28 +9,30 @@ A fault counts in `World.struck` under its name when it really struck, not when 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.testing.scheduler import SECOND
-from gossipkv.testing.strikes import STRIKES
+from gossipkv.testing.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from random import Random
 
     from gossipkv.testing.machine import Machine
-    from gossipkv.testing.strikes import Strike
     from gossipkv.testing.world import World
 
 LINK_FAULTS: Final = ("loss", "heavy_delay", "duplicate", "reorder", "corrupt")
-FAULTS: Final = (*LINK_FAULTS, *STRIKES)
 MOST_RATE = 0.4  # Of link faults; most seeds have much less.
+SMALL_MTU_BYTES = 576  # What every IPv4 host must take: some paths pass no more, and say nothing.
+
+WITH_POWER = 0.7  # The share of crashes around a step of a write that take the power with them.
+WHILE_RUNNING = 0.25  # The share of writes struck that are not a start's; when one comes is for the process to say.
 
 
-def drawn(chance: Random) -> frozenset[str]:
-    """The faults of one seed: none, a few, or many."""
-    share = chance.choice((0.0, 0.1, 0.25, 0.5))
-    return frozenset(name for name in FAULTS if chance.random() < share)
+class Strike(NamedTuple):
+    """One fault that strikes now and then."""
+
+    period_s: float  # On average, when it is on.
+    strike: Callable[[Faults, Random], None]
 
 
 @final
@@ -43,7 +45,7 @@ class Faults:
         self._is_over = True
 
     def begin(self) -> None:
-        """From now on they strike."""
+        """Let them strike from now on."""
         self._is_over = False
         for name in LINK_FAULTS:
             if name in self.on:
@@ -97,3 +99,216 @@ class Faults:
         """Start it again soon, or a good while later."""
         mean_s = chance.choice((0.05, 1.0, 10.0, 30.0))
         self.undo_later(chance, mean_s, machine.start)
+
+
+# The network
+
+
+def _cut(faults: Faults, chance: Random) -> None:
+    link = faults.world.network.link(*faults.pair(chance))
+    link.cut = True
+    _undo_link(faults, chance, 10, lambda: setattr(link, "cut", False))
+
+
+def _cut_datagrams(faults: Faults, chance: Random) -> None:
+    first, second = faults.pair(chance)
+    links = [faults.world.network.link(first, second), faults.world.network.link(second, first)]
+    for link in links:
+        link.datagrams_cut = True
+    faults.struck("cut_datagrams")
+
+    def undo() -> None:
+        for link in links:
+            link.datagrams_cut = False
+
+    _undo_link(faults, chance, 20, undo)
+
+
+def _partition(faults: Faults, chance: Random) -> None:
+    machines = chance.sample(faults.world.machines, len(faults.world.machines))
+    at = chance.randrange(1, len(machines))
+    one_way = chance.randrange(3) == 0
+    faults.world.network.partition(machines[:at], machines[at:], one_way=one_way)
+    faults.struck("partition_one_way" if one_way else "partition")
+    _undo_link(faults, chance, 20, lambda: faults.world.network.join(machines))
+
+
+def _clog(faults: Faults, chance: Random) -> None:
+    link = faults.world.network.link(*faults.pair(chance))
+    link.clogged_until_us = faults.world.now_us + int(chance.expovariate(1 / 3) * SECOND)
+    faults.world.network.changed()
+
+
+def _mtu(faults: Faults, chance: Random) -> None:
+    link = faults.world.network.link(*faults.pair(chance))
+    before, link.mtu_bytes = link.mtu_bytes, SMALL_MTU_BYTES
+    _undo_link(faults, chance, 30, lambda: setattr(link, "mtu_bytes", before))
+
+
+def _undo_link(faults: Faults, chance: Random, mean_s: float, undo: Callable[[], None]) -> None:
+    faults.world.network.changed()
+
+    def both() -> None:
+        undo()
+        faults.world.network.changed()
+
+    faults.undo_later(chance, mean_s, both)
+
+
+# Processes
+
+
+def _crash(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("crash")
+        machine.crash()
+        faults.restart_later(chance, machine)
+
+
+def _lose_power(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("power_loss")
+        machine.crash(power=True)
+        faults.restart_later(chance, machine)
+
+
+def _crash_after_send(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        machine.set_fuse(chance.randrange(1, 8))
+
+
+def _crash_at_sync(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    how = faults.world.streams["faults/crash_at_sync/how"]
+    power, running = how.random() < WITH_POWER, how.random() < WHILE_RUNNING
+    if machine is not None:
+        machine.disk.crash_soon(power=power)
+        if not running:  # Else it may be a while until it writes; but every start does.
+            machine.crash()
+            faults.restart_later(chance, machine)
+
+
+def _refuse_write(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    running = faults.world.streams["faults/refused_write/how"].random() < WHILE_RUNNING
+    if machine is not None:
+        machine.disk.fail_next(full=bool(chance.randrange(2)))
+        if not running:
+            machine.crash()
+            faults.restart_later(chance, machine)
+
+
+def _lose_disk(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("lose_disk")
+        machine.crash()
+        machine.disk.wipe()
+        faults.restart_later(chance, machine)
+
+
+def _move(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("move")
+        machine.crash()
+        old, new = machine.address, faults.world.free_address()
+        machine.move(new)
+        for other in faults.world.machines:
+            other.resolve(old, new)
+        faults.restart_later(chance, machine)
+
+
+def _leave(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("leave")
+        machine.leave()
+        faults.restart_later(chance, machine)
+
+
+def _pause(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("pause")
+        faults.undo_later(chance, 4, machine.pause())
+
+
+def _suspend(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("suspend")
+        faults.undo_later(chance, 4, machine.pause(suspend=True))
+
+
+def _starve(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("starve")
+        faults.undo_later(chance, 8, machine.starve())
+
+
+# Clocks and timers
+
+
+def _change_rate(faults: Faults, chance: Random) -> None:
+    machine = chance.choice(faults.world.machines)
+    machine.set_rate(1 + chance.uniform(-0.1, 0.1))
+    faults.struck("clock_rate")
+
+
+def _jump(faults: Faults, chance: Random) -> None:
+    chance.choice(faults.world.machines).clocks.wall_offset_ms += chance.randrange(-3_600_000, 3_600_000)
+    faults.struck("wall_jump")
+
+
+def _lag(faults: Faults, chance: Random) -> None:
+    machine = chance.choice(faults.world.machines)
+    lags = faults.world.streams["faults/lags"]
+    most_us = chance.choice((10 * MS, 300 * MS, 3 * SECOND))
+    machine.timer_lag_us = lambda: int(lags.random() * most_us)
+    faults.struck("timer_lag")
+    faults.undo_later(chance, 10, lambda: setattr(machine, "timer_lag_us", None))
+
+
+def _poke(faults: Faults, chance: Random) -> None:
+    machine = chance.choice(faults.world.machines)
+    if machine.is_up and not machine.is_paused:
+        faults.struck("timer_doubled")
+        for _ in range(chance.randrange(1, 4)):
+            machine.poke()
+
+
+STRIKES: Final[Mapping[str, Strike]] = {
+    "cut": Strike(15, _cut),
+    "cut_datagrams": Strike(30, _cut_datagrams),
+    "partition": Strike(40, _partition),
+    "clog": Strike(10, _clog),
+    "mtu": Strike(20, _mtu),
+    "crash": Strike(15, _crash),
+    "power_loss": Strike(20, _lose_power),
+    "crash_after_send": Strike(20, _crash_after_send),
+    "crash_at_sync": Strike(15, _crash_at_sync),
+    "refused_write": Strike(30, _refuse_write),
+    "lose_disk": Strike(40, _lose_disk),
+    "move": Strike(30, _move),
+    "leave": Strike(30, _leave),
+    "pause": Strike(15, _pause),
+    "suspend": Strike(20, _suspend),
+    "starve": Strike(20, _starve),
+    "clock_rate": Strike(30, _change_rate),
+    "wall_jump": Strike(30, _jump),
+    "timer_lag": Strike(20, _lag),
+    "timer_doubled": Strike(5, _poke),
+}
+
+FAULTS: Final = (*LINK_FAULTS, *STRIKES)
+
+
+def drawn(chance: Random) -> frozenset[str]:
+    """The faults of one seed: none, a few, or many."""
+    share = chance.choice((0.0, 0.1, 0.25, 0.5))
+    return frozenset(name for name in FAULTS if chance.random() < share)

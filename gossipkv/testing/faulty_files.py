@@ -101,7 +101,7 @@ class FaultyFiles:
         self._seen = [0] * len(faults)
 
     def strike(self, *faults: Fault) -> None:
-        """From now on there are these faults, and operations are counted from here."""
+        """Have these faults from now on; operations are counted from here."""
         self.faults = faults
         self._seen = [0] * len(faults)
 

@@ -23,7 +23,7 @@ Entries = frozenset[tuple[str, bytes]]  # Path and value.
 NOTHING: Entries = frozenset()
 
 
-class Published(NamedTuple):
+class BranchState(NamedTuple):
     """A state that a branch had."""
 
     epoch: int
@@ -31,7 +31,7 @@ class Published(NamedTuple):
     at_us: int
 
 
-class Said(NamedTuple):
+class SelfStatements(NamedTuple):
     """What a member said of itself in one epoch."""
 
     places: frozenset[tuple[bytes, Address]]  # One uuid and address, more only when a lost disk began epochs anew.
@@ -52,8 +52,8 @@ class History:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.branches: dict[str, list[Published]] = {}  # By name, oldest first.
-        self.said: dict[tuple[str, int], Said] = {}  # By name and epoch.
+        self.branches: dict[str, list[BranchState]] = {}  # By name, oldest first.
+        self.said: dict[tuple[str, int], SelfStatements] = {}  # By name and epoch.
         self._entries: dict[str, tuple[int, dict[str, bytes]]] = {}  # By name: which life, what it publishes.
         world.on_moment.append(self.note)
 
@@ -79,7 +79,7 @@ class History:
         """What the process on a machine publishes now."""
         return dict(self._mine(machine))
 
-    def now(self, name: str) -> Published | None:
+    def now(self, name: str) -> BranchState | None:
         """The last state of a member's branch."""
         states = self.branches.get(name)
         return states[-1] if states else None
@@ -93,8 +93,8 @@ class History:
         me = own(machine)
         if me is None:
             return
-        before = self.said.get((machine.name, me.epoch), Said(frozenset(), 0, has_left=False))
-        self.said[machine.name, me.epoch] = Said(
+        before = self.said.get((machine.name, me.epoch), SelfStatements(frozenset(), 0, has_left=False))
+        self.said[machine.name, me.epoch] = SelfStatements(
             before.places | {(me.uuid, me.address)},
             max(before.incarnation, me.incarnation),
             before.has_left or me.state is State.LEFT,
@@ -102,7 +102,7 @@ class History:
         states = self.branches.setdefault(machine.name, [])
         entries = frozenset(self._mine(machine).items())
         if not states or (states[-1].epoch, states[-1].entries) != (me.epoch, entries):
-            states.append(Published(me.epoch, entries, self._world.now_us))
+            states.append(BranchState(me.epoch, entries, self._world.now_us))
 
     def _mine(self, machine: Machine) -> dict[str, bytes]:
         life, entries = self._entries.get(machine.name, (0, {}))

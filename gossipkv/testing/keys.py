@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from gossipkv.gossip.packets.envelope import PREFIX_BYTES, SEALED
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES, key
+from gossipkv.gossip.packets.prefix import PREFIX_BYTES, SEALED
 from gossipkv.gossip.shell.key_file import sealing
 from gossipkv.testing.scheduler import SECOND
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets.key_ring import Key
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.testing.checkers import Checkers
-    from gossipkv.testing.machine import Boot, Machine
+    from gossipkv.testing.machine import Machine
+    from gossipkv.testing.network import Host
+    from gossipkv.testing.program import Boot
     from gossipkv.testing.world import World
 
     Ring = tuple[Key, ...]
@@ -106,7 +108,7 @@ class Keys:
         else:
             self._world.scheduler.after(LOOKED_US, partial(self._wait, ring, then))
 
-    def _sent(self, source: Machine, _to: Address, packet: bytes) -> None:
+    def _sent(self, source: Host, _to: Address, packet: bytes) -> None:
         if packet[_FORM_AT] != SEALED:
             self._checkers.found("everything_is_sealed", source, "a plain packet")
         nonce = packet[_NONCE]

@@ -18,25 +18,29 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappush
-from typing import TYPE_CHECKING, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.gossip.effects import Ask, Changed, Remember, Send, Stop, Store
-from gossipkv.gossip.packets.envelope import NO_CLUSTER
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.testing.calls import Call
 from gossipkv.testing.clocks import Clocks
 from gossipkv.testing.disk import Disk
 from gossipkv.testing.faulty_files import Crash
+from gossipkv.testing.program import Boot
 from gossipkv.testing.scheduler import MS, NEVER, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from random import Random
+    from collections import Counter
+    from collections.abc import Callable
 
     from gossipkv.address import Address
     from gossipkv.dataset.local.node_document import NodeRecord
     from gossipkv.gossip.effects import Effect
-    from gossipkv.testing.world import World
+    from gossipkv.testing.network import Network
+    from gossipkv.testing.program import Core
+    from gossipkv.testing.scheduler import Scheduler
+    from gossipkv.testing.streams import Streams
 
 SOCKET_BUFFER_BYTES = 212_992  # Linux' default; what does not fit is lost.
 DATAGRAM_OVERHEAD_BYTES = 700  # What the kernel charges for one beside its content.
@@ -46,31 +50,17 @@ WRITE_US = 4 * MS
 AGAIN_US = 500 * MS  # After a write that was refused.
 
 
-class Core(Protocol):
-    """What a process runs: `gossip.core.Gossip`, or something small with the same face."""
+class Surroundings(Protocol):
+    """The world, as a machine knows it."""
 
-    def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], now_ms: int) -> None: ...
-    def join(self, addresses: Iterable[Address], *, now_ms: int) -> None: ...
-    def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None: ...
-    def reply(self, request: bytes, *, now_ms: int) -> bytes | None: ...
-    def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None: ...
-    def stored(self, token: int, *, now_ms: int) -> None: ...
-    def wake(self, *, now_ms: int) -> None: ...
-    @property
-    def wakes_at_ms(self) -> int: ...
-    def leave(self, *, now_ms: int) -> None: ...
-    def take(self) -> list[Effect]: ...
+    scheduler: Scheduler
+    network: Network
+    streams: Streams
+    struck: Counter[str]
 
-
-class Boot(NamedTuple):
-    """What a program is given when its process starts."""
-
-    name: str
-    address: Address
-    uuid: bytes
-    epoch: int
-    cluster_id: bytes
-    random: Random
+    def look_closely(self, machine: Machine) -> None: ...  # Around each change of who its process says it is.
+    def changed(self, machine: Machine, change: Changed) -> None: ...
+    def process_ended(self, machine: Machine) -> None: ...  # It is about to.
 
 
 @final
@@ -91,6 +81,7 @@ class Machine:
         "_waiting",
         "_wakes_at_ms",
         "_wakes_at_us",
+        "_world",
         "address",
         "clocks",
         "cluster_id",
@@ -112,13 +103,14 @@ class Machine:
         "source",
         "starts",
         "timer_lag_us",
-        "world",
     )
 
-    def __init__(self, world: World, name: str, address: Address, program: Callable[[Boot], Core]) -> None:
-        self.world = world
+    def __init__(
+        self, world: Surroundings, number: int, name: str, address: Address, program: Callable[[Boot], Core]
+    ) -> None:
+        self._world = world
         self._scheduler, self._network, self._addresses = world.scheduler, world.network, world.network.addresses
-        self.number = len(world.machines)
+        self.number = number
         self.name = name
         self.address = address
         self.program = program
@@ -156,7 +148,7 @@ class Machine:
         return self.clocks.now_ms
 
     def set_rate(self, rate: float) -> None:
-        """From now on the monotonic clock runs so fast."""
+        """Let the monotonic clock run so fast from now on."""
         self.clocks.set_rate(rate)
         self._set_free()
         if self.core is not None:
@@ -194,7 +186,7 @@ class Machine:
         self._scheduler.after(delay_us, unless_ended)
 
     def _boot(self) -> None:
-        chance = self.world.streams[f"program/{self.name}"]
+        chance = self._world.streams[f"program/{self.name}"]
         try:
             self.kept = kept = self.disk.begin(self.name, chance, first_epoch=self.clocks.wall_ms())
         except Crash:
@@ -205,7 +197,7 @@ class Machine:
             return
         except GossipKVError as error:  # Damaged: it stays so, however often it starts.
             self.error = error
-            self.world.look_closely(self)
+            self._world.look_closely(self)
             self.stop()
             return
         self.starts += 1
@@ -216,7 +208,7 @@ class Machine:
         self.heard_ms = self.now_ms
         self._set_free()
         core.start(joins=list(self.joins), remembered=self.disk.peers(), now_ms=self.now_ms)
-        self.world.look_closely(self)
+        self._world.look_closely(self)
         self._after(core)
 
     def crash(self, *, power: bool = False) -> None:
@@ -232,7 +224,7 @@ class Machine:
 
     def _end(self) -> None:
         if self.core is not None:
-            self.world.process_ended(self)
+            self._world.process_ended(self)
         self.life += 1
         self.core = None
         self.is_paused = self.is_starved = self.is_leaving = self._missed_wake = False
@@ -248,7 +240,7 @@ class Machine:
 
     def ended_by_itself(self, why: str) -> None:
         """The process ends with an error; whoever looks after it starts it again."""
-        self.world.struck[f"ended: {why}"] += 1
+        self._world.struck[f"ended: {why}"] += 1
         self._end()
         if self.restarts:
             self._later(SECOND, self.start)
@@ -281,7 +273,7 @@ class Machine:
     # Pauses
 
     def pause(self, *, suspend: bool = False) -> Callable[[], None]:
-        """Nothing of the process runs, or of the whole machine; returns what ends this pause and no other."""
+        """Stop the process, or the whole machine, where it stands; returns what ends this pause and no other."""
         self.is_paused = True
         self._held += 1
         if suspend:
@@ -290,7 +282,7 @@ class Machine:
         return self._unless_over(self.resume)
 
     def resume(self) -> None:
-        """It runs on: first what waits in the socket, then timers."""
+        """Let it run on: first what waits in the socket, then timers."""
         self.is_paused = False
         self.clocks.wake()
         self._set_free()
@@ -299,7 +291,7 @@ class Machine:
             self._set_wake(self.core.wakes_at_ms)  # The clock may have stood still.
 
     def starve(self) -> Callable[[], None]:
-        """Nothing is sent or received, the process and its timers run; returns what ends this."""
+        """Have nothing sent or received while the process and its timers run; returns what ends this."""
         self.is_starved = True
         self._held += 1
         self._set_free()
@@ -383,7 +375,7 @@ class Machine:
         if self.is_paused or self.is_starved:
             size = len(packet) + DATAGRAM_OVERHEAD_BYTES
             if self._inbox_bytes + size > SOCKET_BUFFER_BYTES:
-                self.world.struck["socket_full"] += 1
+                self._world.struck["socket_full"] += 1
                 return
             self._inbox.append((packet, source))
             self._inbox_bytes += size
@@ -485,13 +477,13 @@ class Machine:
         if self.crash_after_sends is not None:
             self.crash_after_sends -= 1
             if self.crash_after_sends <= 0:
-                self.world.struck["crash_after_send"] += 1
+                self._world.struck["crash_after_send"] += 1
                 self.ended_by_itself("crash")
 
     def _perform_rare(self, effect: Effect) -> None:
         match effect:
             case Ask():
-                Call(self.world, self, effect).begin()
+                Call(self._scheduler, self._network, self, effect).begin()
             case Store():
                 self._stores.append(effect)
                 if len(self._stores) == 1:
@@ -499,11 +491,10 @@ class Machine:
             case Remember():
                 self._remember(effect)
             case Changed():
-                for seen in self.world.on_changed:
-                    seen(self, effect)
+                self._world.changed(self, effect)
             case Stop():
                 self.error = effect.error
-                self.world.struck["stop"] += 1
+                self._world.struck["stop"] += 1
                 self.stop()
 
     def _store(self) -> None:
@@ -522,7 +513,7 @@ class Machine:
         self._stores.popleft()
         if self._stores:
             self._later(WRITE_US, self._store)
-        self._later(WRITE_US, lambda: self.when_free(self._told(effect.token, effect.cluster_id)))
+        self._later(WRITE_US, lambda: self.when_free(self._tell_stored(effect.token, effect.cluster_id)))
 
     def _remember(self, effect: Remember) -> None:
         try:
@@ -532,14 +523,14 @@ class Machine:
         except OSError:
             pass  # They are a convenience.
 
-    def _told(self, token: int, cluster_id: bytes) -> Callable[[], None]:
+    def _tell_stored(self, token: int, cluster_id: bytes) -> Callable[[], None]:
         def tell() -> None:
             core = self.core
             if core is not None:
-                self.world.look_closely(self)
+                self._world.look_closely(self)
                 self.cluster_id = cluster_id
                 core.stored(token, now_ms=self.now_ms)
-                self.world.look_closely(self)
+                self._world.look_closely(self)
                 self._after(core)
 
         return tell

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import State
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.gossip.profile import Profile
-    from gossipkv.testing.machine import Boot, Core, Machine
+    from gossipkv.testing.machine import Machine
+    from gossipkv.testing.program import Boot, Core
 
 MOST_FORMING_US = 300 * SECOND
 CLUSTER = "simulated"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from heapq import heappush
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 from zlib import crc32
 
 from gossipkv.testing.scheduler import MS, SECOND
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from gossipkv.address import Address
-    from gossipkv.testing.machine import Machine
+    from gossipkv.testing.program import Core
     from gossipkv.testing.scheduler import Scheduler
     from gossipkv.testing.streams import Streams
 
@@ -35,7 +35,7 @@ MTU_BYTES = 1472  # What Ethernet leaves of a frame.
 
 @final
 @dataclass(slots=True)
-class Link:
+class NetworkLink:
     """What may happen on the way from one machine to another; chances are per datagram."""
 
     loss: float = 0.0
@@ -53,8 +53,27 @@ class Link:
     @property
     def is_quiet(self) -> bool:
         """Whether there is a delay and nothing else."""
-        quiet = Link(least_delay_us=self.least_delay_us, delay_spread_us=self.delay_spread_us)
+        quiet = NetworkLink(least_delay_us=self.least_delay_us, delay_spread_us=self.delay_spread_us)
         return self == quiet
+
+
+class Host(Protocol):
+    """What the network and its connections know of a machine."""
+
+    number: int
+    name: str
+    address: Address
+    source: int  # The number of its address.
+    core: Core | None  # What its process runs; None: there is no process.
+    life: int  # Of its processes, and of the times between them, the number.
+    heard_ms: int
+    is_starved: bool
+
+    @property
+    def now_ms(self) -> int: ...
+    def arrive(self, packet: bytes, source: int) -> None: ...
+    def when_free(self, do: Callable[[], None]) -> None: ...
+    def after_input(self) -> None: ...
 
 
 @final
@@ -68,10 +87,10 @@ class Network:
         self._delay = streams["network/delay"].random
         self._streams = streams
         self.struck = struck
-        self.machines: dict[Address, Machine] = {}
+        self.machines: dict[Address, Host] = {}
         self.addresses: list[Address] = []  # By the number that a datagram names its sender with.
-        self.usual = Link()
-        self._links: dict[tuple[int, int], Link] = {}
+        self.usual = NetworkLink()
+        self._links: dict[tuple[int, int], NetworkLink] = {}
         self._quiet = True
         self.trace = 0  # A fold of every datagram and when it arrives: equal runs, equal traces.
         self.sent = 0
@@ -79,37 +98,37 @@ class Network:
         self.largest_bytes = 0
         self.call_bytes = 0
         self.refuses: Callable[[bytes], bool] | None = None  # Packets and requests that get nowhere: see `refuse`.
-        self._taps: list[Callable[[Machine, Address, bytes], None]] = []
+        self._taps: list[Callable[[Host, Address, bytes], None]] = []
         self._set()
 
     # Who is where
 
-    def bind(self, address: Address, machine: Machine) -> int:
-        """From now on datagrams to `address` reach `machine`; returns the number of the address."""
+    def bind(self, address: Address, machine: Host) -> int:
+        """Have datagrams to `address` reach `machine` from now on; returns the number of the address."""
         assert address not in self.machines or self.machines[address] is machine, f"{address} is taken"
         self.machines[address] = machine
         self.addresses.append(address)
         return len(self.addresses) - 1
 
     def unbind(self, address: Address) -> None:
-        """Nobody is at `address` any more."""
+        """Have nobody at `address` any more."""
         self.machines.pop(address, None)
 
     # Links
 
-    def link(self, source: Machine, target: Machine) -> Link:
+    def link(self, source: Host, target: Host) -> NetworkLink:
         """The link of one direction, to be set; call `changed` afterwards."""
         key = source.number, target.number
         if key not in self._links:
             usual = self.usual
-            self._links[key] = Link(*(getattr(usual, name) for name in usual.__slots__))
+            self._links[key] = NetworkLink(*(getattr(usual, name) for name in usual.__slots__))
         return self._links[key]
 
     def changed(self) -> None:
         """Links were set: find out whether any fault is possible now."""
         self._set()
 
-    def partition(self, *sides: Collection[Machine], one_way: bool = False) -> None:
+    def partition(self, *sides: Collection[Host], one_way: bool = False) -> None:
         """Cut all links between different sides; `one_way`: only those from an earlier to a later one."""
         for here, side in enumerate(sides):
             for there, other in enumerate(sides):
@@ -119,7 +138,7 @@ class Network:
                             self.link(source, target).cut = True
         self._set()
 
-    def join(self, machines: Collection[Machine]) -> None:
+    def join(self, machines: Collection[Host]) -> None:
         """No link between these machines is cut any more."""
         numbers = {machine.number for machine in machines}
         for (source, target), link in self._links.items():
@@ -128,11 +147,11 @@ class Network:
 
     def heal(self) -> None:
         """Every link is as good as new."""
-        self.usual = Link(least_delay_us=self.usual.least_delay_us, delay_spread_us=self.usual.delay_spread_us)
+        self.usual = NetworkLink(least_delay_us=self.usual.least_delay_us, delay_spread_us=self.usual.delay_spread_us)
         self._links.clear()
         self._set()
 
-    def tap(self, heard: Callable[[Machine, Address, bytes], None]) -> None:
+    def tap(self, heard: Callable[[Host, Address, bytes], None]) -> None:
         """Have `heard` called with each datagram as it is sent."""
         self._taps.append(heard)
         self._set()
@@ -148,7 +167,7 @@ class Network:
 
     # Sending
 
-    def send(self, source: Machine, to: Address, packet: bytes) -> None:
+    def send(self, source: Host, to: Address, packet: bytes) -> None:
         """One datagram."""
         size = len(packet)
         self.sent += 1
@@ -168,7 +187,7 @@ class Network:
     def _grow(self, size_bytes: int) -> None:
         self.largest_bytes = size_bytes
 
-    def _send_through(self, source: Machine, to: Address, packet: bytes) -> None:
+    def _send_through(self, source: Host, to: Address, packet: bytes) -> None:
         """One datagram over a link on which something may happen."""
         for heard in self._taps:
             heard(source, to, packet)
@@ -185,7 +204,7 @@ class Network:
             for _ in range(copies):
                 self._deliver(source, target, link, packet)
 
-    def _deliver(self, source: Machine, target: Machine, link: Link, packet: bytes) -> None:
+    def _deliver(self, source: Host, target: Host, link: NetworkLink, packet: bytes) -> None:
         at_us = self._scheduler.now_us + self.delay_us(link)
         if self._happens("reorder", link.reorder):
             at_us += int(self._streams["network/reorder"].random() * REORDER_US)
@@ -200,21 +219,21 @@ class Network:
         self.trace = crc32(packet, (self.trace + at_us) & 0xFFFFFFFF)
         heappush(self._events, (at_us, self._number(), target.arrive, packet, source.source))
 
-    def delay_us(self, link: Link) -> int:
+    def delay_us(self, link: NetworkLink) -> int:
         """How long one datagram takes."""
         usual = link.least_delay_us + int(self._delay() * link.delay_spread_us)
         if self._happens("heavy_delay", link.heavy_delay):
             return min(MOST_DELAY_US, usual + int(MS / (1 - self._streams["network/heavy_delay"].random())))
         return usual
 
-    def way(self, source: Machine, to: Address) -> tuple[Machine, Link] | None:
+    def way(self, source: Host, to: Address) -> tuple[Host, NetworkLink] | None:
         """Who is at an address, and the link there."""
         target = self.machines.get(to)
         if target is None:
             return None
         return target, self._links.get((source.number, target.number), self.usual)
 
-    def is_lost(self, link: Link) -> bool:
+    def is_lost(self, link: NetworkLink) -> bool:
         """Whether one segment of a connection is lost."""
         return self._happens("loss", link.loss)
 

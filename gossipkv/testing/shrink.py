@@ -9,10 +9,10 @@ from gossipkv.testing.swarm import run, without
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.testing.swarm import Outcome
+    from gossipkv.testing.swarm import SwarmOutcome
 
 
-def shrink(failed: Outcome, tell: Callable[[str], None]) -> Outcome:
+def shrink(failed: SwarmOutcome, tell: Callable[[str], None]) -> SwarmOutcome:
     """Switch faults off, one after the other, as long as a checker that complained at first still does."""
     complained = {violation.checker for violation in failed.violations}
     best = failed

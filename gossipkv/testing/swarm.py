@@ -28,7 +28,7 @@ from gossipkv.testing.world import World
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.testing.checkers import Violation
+    from gossipkv.testing.checkers import BrokenPromise
 
 LOOK_US = 400 * MS
 SETTLED_US = 15 * SECOND  # How long nothing may change once everybody showed the truth.
@@ -38,7 +38,7 @@ MOST_STEADY_BYTES_S = 1000  # Sent by each member when nothing happens: a storm 
 
 
 @dataclass(frozen=True)
-class Plan:
+class SwarmPlan:
     """What is run; everything that is not here comes from the seed."""
 
     seed: int
@@ -60,17 +60,17 @@ class Plan:
 
 
 @dataclass
-class Outcome:
+class SwarmOutcome:
     """What came of it."""
 
-    plan: Plan
+    plan: SwarmPlan
     profile: str = ""
     members: int = 0
     faults: frozenset[str] = frozenset()
     trace: str = ""
     struck: Counter[str] = field(default_factory=Counter)
     transitions: Counter[str] = field(default_factory=Counter)
-    violations: list[Violation] = field(default_factory=list)
+    violations: list[BrokenPromise] = field(default_factory=list)
     healed_s: float | None = None  # How long after the end of the faults everybody showed the truth.
     virtual_s: float = 0.0
 
@@ -80,7 +80,7 @@ class Outcome:
         return not self.violations
 
 
-def run(plan: Plan) -> Outcome:
+def run(plan: SwarmPlan) -> SwarmOutcome:
     """One run, from its beginning to its end."""
     with transitions.counted() as taken:
         outcome = _Run(plan).run()
@@ -89,14 +89,14 @@ def run(plan: Plan) -> Outcome:
 
 
 class _Run:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SwarmPlan) -> None:
         self.world = world = World(plan.seed)
         chance = world.streams["scenario"]
         members = chance.choice((2, 3, 3, 4, 5, 6, 8))
         name = chance.choice(("lan", "local", "local"))
         on = faults.drawn(chance)
         self.safety_us = int(chance.uniform(30, 90) * SECOND)
-        self.outcome = Outcome(plan, name, plan.members or members, on - plan.without)
+        self.outcome = SwarmOutcome(plan, name, plan.members or members, on - plan.without)
         self.profile = PROFILES[name]
         self.history = History(world)
         self.checkers = Checkers(world, self.history, self.profile)
@@ -104,7 +104,7 @@ class _Run:
         self.faults = faults.Faults(world, self.outcome.faults)
         self.keys = Keys(world, self.checkers) if plan.sealed else None
 
-    def run(self) -> Outcome:
+    def run(self) -> SwarmOutcome:
         """Safety, healing, liveness."""
         self._begin()
         self._look_for(self.safety_us)
@@ -164,6 +164,6 @@ class _Run:
             self.checkers.found("is_quiet_at_rest", None, f"each member sends {rate:.0f} B/s")
 
 
-def without(plan: Plan, name: str) -> Plan:
-    """The same without one fault more."""
+def without(plan: SwarmPlan, name: str) -> SwarmPlan:
+    """A plan with one fault less."""
     return replace(plan, without=plan.without | {name})

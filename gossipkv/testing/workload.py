@@ -32,7 +32,7 @@ class Workload:
         self.is_over = False
 
     def begin(self) -> None:
-        """From now on something is published now and then."""
+        """Publish something now and then from now on."""
         self._again()
 
     def _again(self) -> None:

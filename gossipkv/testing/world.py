@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.gossip.effects import Changed
-    from gossipkv.testing.machine import Boot, Core
+    from gossipkv.testing.program import Boot, Core
 
 
 @final
@@ -56,7 +56,7 @@ class World:
 
     def add(self, name: str, program: Callable[[Boot], Core], *, joins: Sequence[Address] = ()) -> Machine:
         """A machine more, which is off."""
-        machine = Machine(self, name, self.free_address(), program)
+        machine = Machine(self, len(self.machines), name, self.free_address(), program)
         machine.joins += joins
         # No two machines came up at the same time: what one clock says means nothing on another.
         machine.clocks.offset_us = self.streams["clock/offset"].randrange(1 << 40)
@@ -76,6 +76,11 @@ class World:
         """Called by a machine around each change of who its process says it is."""
         for moment in self.on_moment:
             moment(machine)
+
+    def changed(self, machine: Machine, change: Changed) -> None:
+        """Called by a machine whose process believes something else of a member than before."""
+        for seen in self.on_changed:
+            seen(machine, change)
 
     def process_ended(self, machine: Machine) -> None:
         """Called by a machine whose process is about to end."""

@@ -27,7 +27,8 @@ from gossipkv.cli import logs
 from gossipkv.client import blocking
 from gossipkv.environment.trio_world import real
 from gossipkv.gossip.core import Gossip, Limits, Me
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell.agent import Agent
 from gossipkv.wire.frames import FrameReader

@@ -12,7 +12,7 @@ from gossipkv.testing.nodes.cluster import simulate
 from gossipkv.testing.nodes.phases import begin
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Cluster
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
 
 VIRTUAL_S = 600
 SEED = 3
@@ -22,7 +22,7 @@ def measure(members: int) -> float:
     """Virtual seconds in a second of CPU."""
     spent: list[float] = []
 
-    async def rest(cluster: Cluster) -> None:
+    async def rest(cluster: SimulatedCluster) -> None:
         await begin(cluster)
         before = time.process_time()
         await trio.sleep(VIRTUAL_S)

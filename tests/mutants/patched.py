@@ -120,6 +120,12 @@ def is_a_property(error):
     return isinstance(error, AssertionError) and bool(frames) and in_tests(frames[-1])
 
 
+def asserted(error):
+    """Which function's assertion has failed, as a mutant names it."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return {"asserted": frames[-1].f_code.co_qualname} if isinstance(error, AssertionError) else {}
+
+
 def in_tests(frame):
     """Whether it runs code of a test."""
     return Path(frame.f_code.co_filename).is_relative_to(TESTS)
@@ -144,11 +150,13 @@ def broken(aims):
             if aim.endswith(".py"):
                 found = properties(aim)
             elif aim.isdigit():
-                found = {violation.checker: str(violation) for violation in swarm.run(swarm.Plan(int(aim))).violations}
+                found = {
+                    violation.checker: str(violation) for violation in swarm.run(swarm.SwarmPlan(int(aim))).violations
+                }
             else:
                 found = scenarios[aim]()
-        except Exception:  # noqa: BLE001  # Whatever it is, it kills nothing.
-            said[aim] = {"raised": traceback.format_exc(limit=-6)}
+        except Exception as error:  # noqa: BLE001  # Whatever it is, it kills nothing but what names it.
+            said[aim] = {"raised": traceback.format_exc(limit=-6)} | asserted(error)
             continue
         said[aim] = found
         if found.keys() - {"raised"}:

@@ -3,7 +3,8 @@
 A mutant edits single lines, each named by its place: module, function (or table), and the line as it stands there
 without its indentation.  So code can move and be laid out anew without a change here.  A mutant is killed when a
 scenario of `tests/simulation/scenarios.py`, or a run of drawn faults, says that a promise is broken: what members
-*show* is wrong, too late, or too much.  An exception or a failed assertion in the patched code kills nothing.
+*show* is wrong, too late, or too much.  An exception or a failed assertion in the patched code kills nothing, but where
+a mutant names the assertion: then what it breaks is seen before anybody shows it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Mutant(NamedTuple):
     name: str
     edits: tuple[Edit, ...]
     aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path.  One is enough.
-    by: str  # The checker that is expected to speak.
+    by: str  # The checker that is expected to speak; "assertion of <function>" where it is to be one of the code's own.
 
 
 MUTANTS = (
@@ -191,7 +192,7 @@ MUTANTS = (
         (
             Edit(
                 f"{GOSSIP}.packets.envelope:Envelope._foreign",
-                "if packet[3:_ID_AT] != self._mark:",
+                "if packet[3:ID_AT] != self._mark:",
                 "if False:",
             ),
         ),
@@ -257,7 +258,31 @@ MUTANTS = (
             ),
         ),
         ("large_branches",),
-        "only_real_states",
+        "assertion of Branch._commit",
+    ),
+    Mutant(
+        "what a key costs is not counted",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:Branch._put",
+                "self.size_bytes += item_bytes(path, item.value)",
+                "pass",
+            ),
+        ),
+        ("withdrawn",),
+        "assertion of Branch._assert_sound",
+    ),
+    Mutant(
+        "a staged transfer is judged by what is visible",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:Branch._cost_with",
+                "return self.size_bytes + staged.size_bytes",
+                "return self.size_bytes",
+            ),
+        ),
+        ("large_branches",),
+        "assertion of Branch.apply",
     ),
     Mutant(
         "deltas are laid over missing tombstones",
@@ -277,19 +302,18 @@ MUTANTS = (
         (
             Edit(
                 f"{GOSSIP}.tree.branch:Branch._commit",
-                "step = self._swap(staged.changes.values()) if staged.reset"
-                " else self._overlay(staged.changes.values())",
-                "step = self._overlay(staged.changes.values())",
+                "step = self._swap(changes) if staged.reset else self._overlay(changes)",
+                "step = self._overlay(changes)",
             ),
         ),
         ("withdrawn",),
-        "healed_in_time",
+        "assertion of Branch.apply",
     ),
     Mutant(
         "collected tombstones do not matter",
         (
             Edit(
-                f"{GOSSIP}.tree.chunks:chunks",
+                f"{GOSSIP}.tree.branch:chunks",
                 "reset = since < floor",
                 "reset, floor = False, min(since, floor)",
             ),

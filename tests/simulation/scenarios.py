@@ -372,7 +372,7 @@ def late_verdict():
     teller = gossip(other)
     dead = teller.members.get(member_id(gone.name))
     said = messages.verdict(messages.Verdict(dead.id, dead.state, dead.incarnation, dead.epoch, teller.members.own.id))
-    packet = teller._envelope.wrap(messages.gossip(teller.members.own.id) + said)
+    packet = teller._outbox.envelope.wrap(messages.gossip(teller.members.own.id) + said)
     gossip(away).receive(packet, other.address, now_ms=away.now_ms)
     away.after_input()
     scene.look_for(SECOND)

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from gossipkv.testing.swarm import Plan, run
+from gossipkv.testing.swarm import SwarmPlan, run
 
 SEEDS = 40
 PIECE = 10
@@ -19,7 +19,7 @@ PIECES = range(0, SEEDS, PIECE)
 @cache
 def ran(first):
     """The outcomes of a piece of the seeds."""
-    return [run(Plan(seed, sealed=True)) for seed in range(first, first + PIECE)]
+    return [run(SwarmPlan(seed, sealed=True)) for seed in range(first, first + PIECE)]
 
 
 @pytest.mark.parametrize("first", PIECES)

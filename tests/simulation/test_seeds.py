@@ -16,7 +16,7 @@ from functools import cache
 import pytest
 
 from gossipkv.testing.faults import FAULTS
-from gossipkv.testing.swarm import Plan, run
+from gossipkv.testing.swarm import SwarmPlan, run
 from gossipkv.testing.transitions import ALL, counted
 from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered
 
@@ -61,7 +61,7 @@ def documents(text):
 def ran(first):
     """The outcomes of a piece of the seeds, and of the same once more."""
     again = start_again(first, PIECE)
-    outcomes = [run(Plan(seed)) for seed in range(first, first + PIECE)]
+    outcomes = [run(SwarmPlan(seed)) for seed in range(first, first + PIECE)]
     said, _ = again.communicate()
     return outcomes, list(documents(said))
 
@@ -81,7 +81,7 @@ def test_no_promise_is_broken(first):
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once(seed):
     """Seeds that caught something."""
-    check([run(Plan(seed))])
+    check([run(SwarmPlan(seed))])
 
 
 @pytest.mark.parametrize("first", PIECES)

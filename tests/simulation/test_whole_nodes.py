@@ -6,16 +6,18 @@ from collections import Counter
 
 import pytest
 
-from gossipkv.testing.nodes.cluster import Cluster, Violation, simulate
-from gossipkv.testing.nodes.replay import Plan, run
+from gossipkv.testing.nodes.cluster import SimulatedCluster, Violation, simulate
+from gossipkv.testing.nodes.replay import WholePlan, run
 from gossipkv.testing.nodes.scenarios import SCENARIOS
 
 SEEDS = {3: range(4), 5: range(2), 9: range(1)}
-PLANS = [Plan(name, members, seed) for name in sorted(SCENARIOS) for members, seeds in SEEDS.items() for seed in seeds]
+PLANS = [
+    WholePlan(name, members, seed) for name in sorted(SCENARIOS) for members, seeds in SEEDS.items() for seed in seeds
+]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")
-def test_a_scenario(plan: Plan) -> None:
+def test_a_scenario(plan: WholePlan) -> None:
     """It comes to a good end, and twice to the same."""
     first = run(plan)
     assert run(plan).trace == first.trace, plan.command
@@ -25,7 +27,7 @@ def test_every_fault_strikes() -> None:
     """In the storms of this file; a fault that never strikes is tested by nobody."""
     struck: Counter[str] = Counter()
     for seed in range(12):
-        struck += run(Plan("storm", 3, seed)).struck
+        struck += run(WholePlan("storm", 3, seed)).struck
     expected = {"kill", "power", "crash", "cut", "clog", "heal", "leave", "loss", "duplicate", "reorder", "corrupt"}
     assert {fault for fault in expected if struck[fault] == 0} == set()
 
@@ -33,12 +35,12 @@ def test_every_fault_strikes() -> None:
 def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command names the scenario, how many nodes, and the seed."""
 
-    async def broken(cluster: Cluster) -> None:
+    async def broken(cluster: SimulatedCluster) -> None:
         await cluster.machines[0].start()
         raise Violation("as planted")
 
     monkeypatch.setattr("gossipkv.testing.nodes.replay.SCENARIOS", {"join": broken})
     with pytest.raises(Violation, match="as planted") as caught:
-        run(Plan("join", 3, 5))
+        run(WholePlan("join", 3, 5))
     assert caught.value.__notes__ == ["to replay: gossipkv simulate --whole join --members 3 --seed 5"]
     assert simulate(SCENARIOS["join"], 5, machines=3).virtual_s > 60

@@ -16,14 +16,14 @@ from gossipkv.testing.faulty_files import CHANGING, Action, Fault
 from gossipkv.testing.nodes.cluster import USUAL, Violation, simulate
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Cluster
-    from gossipkv.testing.nodes.machine import Machine
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
+    from gossipkv.testing.nodes.machine import NodeMachine
 
 CONFIG = replace(USUAL, source="/source", refresh_period=5_000, retire_after=20_000, build_memory=8 << 20)
 KEYS = 50
 
 
-def put(machine: Machine, version: str) -> None:
+def put(machine: NodeMachine, version: str) -> None:
     """A version appears at the source, which is a directory of the same disk: each key has the version's name."""
     disk = machine.disk
     for path in ("/source", "/source/db", f"/source/db/{version}"):
@@ -39,7 +39,7 @@ def put(machine: Machine, version: str) -> None:
     disk.sync_directory(f"/source/db/{version}")
 
 
-async def read(cluster: Cluster, machine: Machine, versions: list[str], answers: list[str]) -> None:
+async def read(cluster: SimulatedCluster, machine: NodeMachine, versions: list[str], answers: list[str]) -> None:
     """Reads for ever what is there; the answers that came, which are never older than one before."""
     while True:
         await trio.sleep(cluster.chance.random())
@@ -55,7 +55,7 @@ async def read(cluster: Cluster, machine: Machine, versions: list[str], answers:
         answers.append(value[1])
 
 
-async def serves(cluster: Cluster, machine: Machine, version: str) -> None:
+async def serves(cluster: SimulatedCluster, machine: NodeMachine, version: str) -> None:
     """Returns when a get is answered from that version."""
 
     async def holds() -> bool:
@@ -69,7 +69,7 @@ async def serves(cluster: Cluster, machine: Machine, version: str) -> None:
     await cluster.until(holds, within_s=120)
 
 
-async def upgrades(cluster: Cluster) -> None:
+async def upgrades(cluster: SimulatedCluster) -> None:
     """Version after version appears while clients read, the process crashes around the disk, the power goes."""
     (machine,) = cluster.machines
     versions = [f"v{number}" for number in range(1, 6)]

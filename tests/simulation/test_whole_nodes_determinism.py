@@ -11,16 +11,16 @@ import pytest
 import trio
 
 from gossipkv.testing.nodes import scheduling
-from gossipkv.testing.nodes.cluster import Cluster, simulate
+from gossipkv.testing.nodes.cluster import SimulatedCluster, simulate
 from gossipkv.testing.nodes.scheduling import SchedulerChanged, Stuck, find_scheduler
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Run
+    from gossipkv.testing.nodes.cluster import WholeRun
 
 SEED = 7
 
 
-async def lively(cluster: Cluster) -> None:
+async def lively(cluster: SimulatedCluster) -> None:
     """Some of everything that could differ: faults, lives, clients, tasks that are ready together."""
     network, chance = cluster.network, cluster.chance
     network.usual.loss = 0.1
@@ -42,7 +42,7 @@ async def lively(cluster: Cluster) -> None:
         await chosen.start()
 
 
-def once(seed: int = SEED) -> Run:
+def once(seed: int = SEED) -> WholeRun:
     """One run."""
     return simulate(lively, seed, machines=5)
 

@@ -14,7 +14,7 @@ from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.tree import Tree
 from gossipkv.node.gossip import Gossiping
 from gossipkv.node.pump import Pump
-from gossipkv.testing.nodes.replay import Plan, run
+from gossipkv.testing.nodes.replay import WholePlan, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -
 
     def some() -> None:
         for seed in SEEDS:
-            run(Plan(scenario, 3, seed))
+            run(WholePlan(scenario, 3, seed))
 
     with pytest.raises(AssertionError):
         some()

@@ -99,7 +99,6 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.testing.nodes.process": "the simulated clock, threads and signals of a node",
     "gossipkv.testing.nodes.scheduling": "makes Trio deterministic",
     "gossipkv.testing.nodes.sockets": "waits for simulated sockets",
-    "gossipkv.testing.nodes.streams": "waits for a simulated connection",
     "gossipkv.testing.nodes.trace": "reads the virtual time",
     "gossipkv.client.trio_client": "the client for Trio: parks the tasks that ask, owns the nursery",
     "gossipkv.client.trio_link": "one connection of that client: a task that reads and one that sends",
@@ -118,6 +117,7 @@ CORES = (
     "gossipkv.gossip.packets",
     "gossipkv.gossip.profile",
     "gossipkv.gossip.tree",
+    "gossipkv.placement.shard_claim",
     "gossipkv.client._session",
     "gossipkv.client._requests",
     "gossipkv.client.backoff",
@@ -141,6 +141,22 @@ WORLD = {
     "threading",
     "asyncio",
     "subprocess",
+}
+
+
+# Modules that know each other in a circle, each with what will take it apart.
+CIRCLES: dict[tuple[str, ...], str] = {
+    ("gossipkv.client._requests", "gossipkv.client._session"): "the one codec of messages in `wire`",
+    (
+        "gossipkv.dataset.source.hadoop_checksums",
+        "gossipkv.dataset.source.listing",
+        "gossipkv.dataset.source.remote",
+    ): "a place of its own for what a listing tells",
+    (
+        "gossipkv.dataset.offline.destinations",
+        "gossipkv.dataset.offline.remote_destination",
+    ): "a place of its own for what a destination is",
+    ("gossipkv.dataset.database", "gossipkv.dataset.version_build"): "a place of its own for what both know",
 }
 
 
@@ -200,6 +216,14 @@ def check_cores(tree: list[Source], cores: tuple[str, ...] = CORES) -> list[str]
     ]
 
 
+def check_circles(tree: list[Source], circles: dict[tuple[str, ...], str] | None = None) -> list[str]:
+    """Every circle of modules that import each other, for types alone too, against the list of those that are known."""
+    listed = set(CIRCLES if circles is None else circles)
+    found = _circles(_imported(tree))
+    wrong = [f"{', '.join(circle)}: know each other in a circle" for circle in sorted(found - listed)]
+    return wrong + [f"{', '.join(circle)}: listed, but no circle" for circle in sorted(listed - found)]
+
+
 def check_table(table: dict[str, set[str]]) -> list[str]:
     """Two parts that know each other, directly or in a ring."""
     reach = {part: set(known) for part, known in table.items()}
@@ -225,3 +249,34 @@ def part(path: str, table: dict[str, set[str]] = MAY_IMPORT) -> str:
 def _home(source: Source) -> str:
     """The package that a file stands in."""
     return source.module if source.path.stem == "__init__" else source.module.rpartition(".")[0]
+
+
+def _imported(tree: list[Source]) -> dict[str, set[str]]:
+    """Which modules of the package each module imports, whatever for; the root, which has only names, left out."""
+    modules = {source.module for source in tree} - {"gossipkv"}
+    known: dict[str, set[str]] = {module: set() for module in modules}
+    for source in tree:
+        for found in source.imports:
+            path = found.path
+            while path and path not in modules:
+                path = path.rpartition(".")[0]
+            if path and path != source.module and source.module in known:
+                known[source.module].add(path)
+    return known
+
+
+def _circles(known: dict[str, set[str]]) -> set[tuple[str, ...]]:
+    """The largest sets of modules in which each reaches each."""
+    reach = {module: _reached(module, known) for module in known}
+    circles = {tuple(sorted(other for other in reached if module in reach[other])) for module, reached in reach.items()}
+    return {circle for circle in circles if len(circle) > 1}
+
+
+def _reached(module: str, known: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    ahead = [module]
+    while ahead:
+        for other in known[ahead.pop()] - reached:
+            reached.add(other)
+            ahead.append(other)
+    return reached

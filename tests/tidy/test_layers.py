@@ -41,6 +41,11 @@ def test_cores_do_not_reach_the_world() -> None:
     assert layers.check_cores(PACKAGE) == []
 
 
+def test_no_modules_know_each_other_in_a_circle() -> None:
+    """Not for types either: what two share has a place of its own."""
+    assert layers.check_circles(PACKAGE) == []
+
+
 UPWARDS = [
     ("gossipkv/wire/frames.py", "from gossipkv.node import pump\n"),
     ("gossipkv/wire/frames.py", "def late():\n    import gossipkv.cli\n"),
@@ -132,3 +137,28 @@ def test_a_core_that_reaches_the_world_is_seen(tmp_path: Path, world: str) -> No
     """Each module that reaches the world is reported in a core."""
     tree = plant(tmp_path, {"gossipkv/client/route.py": f"def f():\n    from {world} import something\n"})
     assert len(layers.check_cores(tree)) == 1
+
+
+def test_a_circle_is_seen(tmp_path: Path) -> None:
+    """Through a third module, and for types alone; what only imports from it is not part of it."""
+    typed = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from gossipkv.{} import Thing\n"
+    tree = plant(
+        tmp_path,
+        {
+            "gossipkv/storage/one.py": "from gossipkv.storage import two\n",
+            "gossipkv/storage/two.py": typed.format("storage.three"),
+            "src_ext/gossipkv/storage/three.pyx": "from gossipkv.storage.one cimport Thing\n",
+            "gossipkv/storage/four.py": "from gossipkv.storage import one\n",
+        },
+    )
+    (wrong,) = layers.check_circles(tree, {})
+    assert wrong.startswith("gossipkv.storage.one, gossipkv.storage.three, gossipkv.storage.two:")
+    listed = {("gossipkv.storage.one", "gossipkv.storage.three", "gossipkv.storage.two"): "reason"}
+    assert layers.check_circles(tree, listed) == []
+
+
+def test_a_listed_circle_that_is_none_is_seen(tmp_path: Path) -> None:
+    """So that the list shrinks with them."""
+    tree = plant(tmp_path, {"gossipkv/storage/one.py": "from gossipkv.storage import two\n"})
+    (wrong,) = layers.check_circles(tree, {("gossipkv.storage.one", "gossipkv.storage.two"): "reason"})
+    assert wrong.endswith("listed, but no circle")

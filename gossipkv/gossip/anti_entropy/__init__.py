@@ -3,7 +3,6 @@
 Read in this order:
 
     state_hash.py   eight bytes that are equal where the same is known
-    digests.py      what each tells of what it knows, and what each lacks
-    answers.py      what is told to a node that lacks it
+    differences.py  what each tells of what it knows, what each lacks, and how it is told
     exchange.py     when, with whom, and what becomes of it; transport.py: on what way
 """

@@ -2,8 +2,8 @@
 
 Rumours reach almost everybody; this reaches the rest.  A hash of all that a node knows rides on each ping and its
 answer (`state_hash.py`).  When two differ, and this node's own has been still for about as long as a rumour takes to
-everybody, they exchange digests (`digests.py`): in a few datagrams while they fit, else, or when that did not make them
-equal, over TCP.
+everybody, they exchange digests (`differences.py`): in a few datagrams while they fit, else, or when that did not make
+them equal, over TCP.
 
     asker                              asked
     SYNC  DIGEST of all ranges  ->           compares
@@ -23,8 +23,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.gossip.anti_entropy.answers import DATAGRAMS, Answers, wants
-from gossipkv.gossip.anti_entropy.digests import FIRST, LAST, Knowledge
+from gossipkv.gossip.anti_entropy.differences import DATAGRAMS, FIRST, LAST, Knowledge, Replies, wants
 from gossipkv.gossip.anti_entropy.state_hash import StateHash
 from gossipkv.gossip.member import Member
 from gossipkv.gossip.packets import messages
@@ -42,13 +41,13 @@ from gossipkv.gossip.packets.messages import (
     Known,
     Want,
 )
-from gossipkv.gossip.tree.branch import Outcome
+from gossipkv.gossip.tree.branch import DeltaOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.address import Address
-    from gossipkv.gossip.anti_entropy.digests import Differences
+    from gossipkv.gossip.anti_entropy.differences import Differences
     from gossipkv.gossip.membership.shared_state import SharedState
     from gossipkv.gossip.packets.messages import Part
     from gossipkv.gossip.tree.tree import Tree
@@ -97,10 +96,10 @@ class Exchange:
         self._tree = tree
         self._hearer = hearer
         self._transport = transport
-        self._room = state.message_bytes - SYNC_BYTES
+        self._body_bytes = state.message_bytes - SYNC_BYTES
         self._own = members.own.id
         self._knowledge = Knowledge(members, tree, state.profile)
-        self._answers = Answers(self._knowledge, tree, self._room)
+        self._replies = Replies(self._knowledge, tree, self._body_bytes)
         self.hash = StateHash(members, tree)
         self._seen = b""  # The hash when it was last looked at, and since when it is that.
         self._still_since_ms = 0
@@ -139,7 +138,7 @@ class Exchange:
             self._seen = self.hash.value
             self._still_since_ms = now_ms
             self._pause_ms = PAUSE_MS
-            self._next_ms = min(self._next_ms, self._last_ms + PAUSE_MS)  # What was in vain before may not be now.
+            self._next_ms = min(self._next_ms, self._last_ms + PAUSE_MS)  # What changed nothing before may do so now.
         if now_ms < self._next_ms:
             return
         still_ms = now_ms - self._still_since_ms
@@ -150,15 +149,15 @@ class Exchange:
 
     def on_delta(self, delta: Delta, teller: Address | None, *, now_ms: int) -> None:
         """Changes of a branch, as a rumour; the teller's address, if it is a member, is where more can be asked for."""
-        if self._tree.apply(delta) is Outcome.GAP and teller is not None:
+        if self._tree.apply(delta) is DeltaOutcome.GAP and teller is not None:
             self._want(delta.owner, teller, now_ms)
 
     def on_head(self, head: Head, teller: Address | None, *, now_ms: int) -> None:
         """Where a branch is, likewise."""
-        claims = self._tree.claims(head.owner)
+        told_head = self._tree.told_head(head.owner)
         if head.owner == self._own:
             self._look_at_own(head.epoch, head.version)
-        elif teller is not None and (head.epoch, head.version) > (claims.epoch, claims.version):
+        elif teller is not None and (head.epoch, head.version) > (told_head.epoch, told_head.version):
             self._want(head.owner, teller, now_ms)
 
     # SYNC as a datagram
@@ -192,7 +191,7 @@ class Exchange:
             if state_hash != self.state_hash and now_ms >= self._next_ms:
                 self._begin(source, now_ms)
             return
-        for reply_flags, body in self._answers.datagrams(found, now_ms):
+        for reply_flags, body in self._replies.datagrams(found, now_ms):
             self._sync(source, reply_flags, (body,))
 
     # SYNC over TCP
@@ -219,8 +218,8 @@ class Exchange:
             found = self._newer(parts, now_ms)
         else:
             found = self._knowledge.compare((part for part in parts if isinstance(part, Digest)), now_ms)
-            found.records.extend(self._knowledge.disbelieved(part for part in parts if isinstance(part, Member)))
-        told, more = self._answers.told(found, now_ms)
+            found.records.extend(self._knowledge.contradicting(part for part in parts if isinstance(part, Member)))
+        told, more = self._replies.over_tcp(found, now_ms)
         told += wants(found.wanted, MAX_PART_BYTES)
         return pack(self._own, self.state_hash, REPLY | (MORE if more else 0), b"".join(told))
 
@@ -244,7 +243,7 @@ class Exchange:
         reached = {part.owner: self._tree.reach(part.owner) for part in parts if isinstance(part, Delta)}
         self._hear(parts, now_ms)
         moved = self.state_hash != before or any(self._tree.reach(owner) != reached[owner] for owner in reached)
-        told, _ = self._answers.told(self._newer(parts, now_ms), now_ms)
+        told, _ = self._replies.over_tcp(self._newer(parts, now_ms), now_ms)
         partly = [owner for owner in reached if self._tree.reach(owner) != self._tree.head(owner)]
         anew = any(self._tree.reach(owner) < self._tree.head(owner) for owner in partly)
         # After a connection broke, what is here already comes again.  But only once, or it would go on for ever.
@@ -275,7 +274,7 @@ class Exchange:
         if len(self._over_tcp) >= len(self._members):
             self._over_tcp.clear()
         self._over_tcp[address] = True  # If they still differ after this.
-        self._sync(address, 0, ([part] for part in self._knowledge.digest(self._room, now_ms)))
+        self._sync(address, 0, ([part] for part in self._knowledge.digest(self._body_bytes, now_ms)))
 
     def _regularly(self, now_ms: int) -> None:
         self._timers.at(now_ms + int(self._interval_ms() * (0.75 + self._random.random() / 2)), self._regularly)
@@ -335,7 +334,7 @@ class Exchange:
         if not heads:
             self._request(source, self.request(now_ms=now_ms))
             return
-        owners = dict.fromkeys(head.owner for head in heads if head > self._tree.claims(head.owner))
+        owners = dict.fromkeys(head.owner for head in heads if head > self._tree.told_head(head.owner))
         wanted = [self._knowledge.want(owner, now_ms) for owner in owners]
         if wanted:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(wants(wanted, MAX_PART_BYTES))))
@@ -343,16 +342,18 @@ class Exchange:
     def _request(self, address: Address, message: bytes) -> None:
         if len(self._asked) < MOST_ASKED and address not in self._asked:
             self._asked.add(address)
+            assert len(self._asked) <= MOST_ASKED, self._asked
             self._transport.ask(address, message, partial(self._answered, address))
 
     def _sync(self, address: Address, flags: int, bodies: Iterable[Sequence[bytes]]) -> None:
         head = messages.sync(self._own, self.state_hash, flags)
         for body in bodies:
+            assert sum(map(len, body)) <= self._body_bytes, (flags, *map(len, body))
             self._transport.send(address, head + b"".join(body))
 
     def _is_large(self) -> bool:
         """Whether a digest is more than a few datagrams."""
-        return len(self._members) * KNOWN_BYTES > DATAGRAMS * self._room
+        return len(self._members) * KNOWN_BYTES > DATAGRAMS * self._body_bytes
 
     def _spread_ms(self) -> float:
         """How long a rumour takes to everybody."""

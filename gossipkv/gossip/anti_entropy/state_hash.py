@@ -69,6 +69,7 @@ class StateHash:
             if hash_:
                 self._of[id_] = hash_
         self._dirty.clear()
+        assert self._of or not self._folded, self._folded  # Nothing known, nothing folded.
         self._hash = self._folded.to_bytes(HASH_BYTES, "big")
 
     def _hash_of(self, id_: bytes) -> int:
@@ -77,7 +78,7 @@ class StateHash:
             return 0
         version, gone = 0, member.state in GONE
         if not gone:
-            head = self._tree.claims(id_)
+            head = self._tree.told_head(id_)
             version = head.version if head.epoch == member.epoch else 0
         elif id_ in self._members.peers:
             fades_ms = self._members.peers[id_].since_ms + DEAD_COUNTS_MS

@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import Dropped
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import KIND, SENDER
+from gossipkv.gossip.packets.prefix import Dropped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import Dropped
 from gossipkv.gossip.packets.fields import Malformed
+from gossipkv.gossip.packets.prefix import Dropped
 
 if TYPE_CHECKING:
     from gossipkv.address import Address

@@ -31,9 +31,10 @@ from gossipkv.address import Address
 from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Complain
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import CLUSTER_ID_BYTES, HEADER_BYTES, NO_CLUSTER, Dropped, cluster_id_of
+from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import SENDER
+from gossipkv.gossip.packets.prefix import CLUSTER_ID_BYTES, NO_CLUSTER, Dropped, cluster_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

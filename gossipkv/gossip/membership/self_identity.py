@@ -17,9 +17,9 @@ from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Stop
 from gossipkv.gossip.member import GONE, MAX_EPOCH, MAX_INCARNATION, Member, State
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import Dropped
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.packets.messages import KIND, SENDER, Who
+from gossipkv.gossip.packets.prefix import Dropped
 
 if TYPE_CHECKING:
     from gossipkv.gossip.membership.lifeguard import Awareness

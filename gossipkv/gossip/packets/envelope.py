@@ -1,15 +1,9 @@
 """Around each message: whose it is, and whether it arrived whole.
 
     offset size field
-    0      1    0x47, the letter G
-    1      1    protocol version
-    2      1    form: 0 plain, 1 sealed
-    3      4    cluster name: the first bytes of its BLAKE2b
-    7      8    cluster id, zeros for none yet
-    15     4    CRC-32 (zlib's) of all other bytes          | plain form; `sealing.py` has the other
-    19     n    message                                     |
-
-What does not fit is dropped and counted under the reason that `Dropped` names.
+    0      15   as in every packet (`prefix.py`), form 0
+    15     4    CRC-32 (zlib's) of all other bytes
+    19     n    message
 
 Both forms are opened and made here, so that a core sees one object.  Which of them goes out and which is let in is the
 *seal*: a cluster gets its keys while it runs in three rolling steps, `accept`, `send`, `require`.
@@ -19,48 +13,26 @@ from __future__ import annotations
 
 import enum
 import zlib
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.gossip.packets.prefix import (
+    ID_AT,
+    MAGIC,
+    NO_CLUSTER,
+    PLAIN,
+    PREFIX_BYTES,
+    PROTOCOL,
+    SEALED,
+    Dropped,
+    cluster_mark,
+)
 
 if TYPE_CHECKING:
     from gossipkv.gossip.packets.sealing import Sealing
 
-MAGIC = 0x47
-PROTOCOL = 1
-PLAIN, SEALED = 0, 1
-CLUSTER_ID_BYTES = 8
-NO_CLUSTER = bytes(CLUSTER_ID_BYTES)
-MARK_BYTES = 4
-PREFIX_BYTES = 15
 HEADER_BYTES = 19
 
-_ID_AT: Final = 3 + MARK_BYTES
 _NOTHING: Final = b""  # The prefix of no packet.
-
-# Every reason, in the order in which they are looked for.
-REASONS: Final = (
-    "short",  # Fewer bytes than the form has before the message.
-    "foreign",  # Not of this protocol at all.
-    "protocol_version",  # Of another version of it.
-    "cluster_name",  # Of a cluster of another name.
-    "form",  # Neither plain nor sealed.
-    "cluster_id",  # Of another cluster of the same name.
-    "not_sealed",  # Plain, where only sealed packets are let in.
-    "no_keys",  # Sealed, and there is no key ring here.
-    "own",  # Sealed by this very session: somebody sends our packets back.
-    "unknown_key",  # Sealed with a key that the ring does not have.
-    "replayed",  # Sealed and heard before, or too long ago to tell.
-    "not_authentic",  # Sealed with another key of that id, or changed on the way.
-    "checksum",  # Plain and changed on the way.
-)
-
-
-class Dropped(Exception):  # It is no error of ours, and ends in a counter.
-    """A packet that is not for us; `reason` is the name of its counter."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Seal(enum.StrEnum):
@@ -69,16 +41,6 @@ class Seal(enum.StrEnum):
     ACCEPT = "accept"  # Opens both forms, sends plain.
     SEND = "send"  # Opens both forms, seals what it sends.
     REQUIRE = "require"  # Only sealed packets, both ways.
-
-
-def cluster_mark(name: str) -> bytes:
-    """Four bytes that stand for a cluster's name."""
-    return blake2b(name.encode(), digest_size=MARK_BYTES).digest()
-
-
-def cluster_id_of(packet: bytes) -> bytes:
-    """The cluster id that a packet carries; true only of a packet that was unwrapped."""
-    return packet[_ID_AT:PREFIX_BYTES]
 
 
 @final
@@ -140,7 +102,7 @@ class Envelope:
     def _other(self, packet: bytes, *, any_cluster: bool) -> bytes:
         """The message of a packet that is sealed or carries another id."""
         why = self._foreign(packet)
-        if why is None and not any_cluster and packet[_ID_AT:PREFIX_BYTES] != self.cluster_id:
+        if why is None and not any_cluster and packet[ID_AT:PREFIX_BYTES] != self.cluster_id:
             why = "cluster_id"
         if why is not None:
             raise Dropped(why)
@@ -164,6 +126,6 @@ class Envelope:
             return "foreign"
         if packet[1] != PROTOCOL:
             return "protocol_version"
-        if packet[3:_ID_AT] != self._mark:
+        if packet[3:ID_AT] != self._mark:
             return "cluster_name"
         return None if packet[2] in {PLAIN, SEALED} else "form"

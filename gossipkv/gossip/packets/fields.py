@@ -45,7 +45,7 @@ def address(value: Address) -> bytes:
 
 
 @final
-class Reader:
+class FieldReader:
     """Takes fields from the front of bytes."""
 
     __slots__ = ("_at", "_data", "_end")

@@ -27,7 +27,7 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
                 ranges of one message ascend; one that overlaps those before it is not compared)
     WANT        as DIGEST without a range: the sender has this and wants what is newer (the last of a member counts)
 
-A state hash is the fold of what the sender knows (`exchange.py`): equal hashes, equal knowledge.
+A state hash is the fold of what the sender knows (`anti_entropy/state_hash.py`): equal hashes, equal knowledge.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.gossip.member import ID_BYTES, MAX_EPOCH, MAX_NAME_BYTES, UUID_BYTES, Member, State, member_id
 from gossipkv.gossip.packets import fields
-from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES, Malformed, Reader, varint
+from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES, FieldReader, Malformed, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -199,13 +199,13 @@ def ping_request(sender: bytes, sequence: int, target: bytes, address: Address) 
 
 def read_ping_request(message: bytes) -> tuple[int, bytes, Address, int]:
     """Sequence, target's id and address, where the parts begin."""
-    reader = Reader(message, NACK_BYTES)
+    reader = FieldReader(message, NACK_BYTES)
     target, address = reader.take(ID_BYTES), reader.address()
     return read_nack(message), target, address, len(message) - reader.left
 
 
 def gossip(sender: bytes) -> bytes:
-    """Nothing but parts."""
+    """The head of a message that has nothing but parts."""
     return bytes((GOSSIP,)) + sender
 
 
@@ -227,7 +227,7 @@ def who(kind: int, sender: bytes, asked: Who) -> bytes:
 
 def read_who(message: bytes) -> Who:
     """What WHO and ME say."""
-    reader = Reader(message, NACK_BYTES)
+    reader = FieldReader(message, NACK_BYTES)
     return Who(read_nack(message), reader.take(UUID_BYTES), reader.varint(), reader.varint())
 
 
@@ -238,7 +238,7 @@ def refusal(sender: bytes, cluster: str) -> bytes:
 
 def read_refusal(message: bytes) -> str:
     """The cluster's name, for a person to read."""
-    reader = Reader(message, 1 + ID_BYTES)
+    reader = FieldReader(message, 1 + ID_BYTES)
     return reader.text(MAX_CLUSTER_BYTES).decode(errors="replace")
 
 
@@ -347,7 +347,7 @@ def _read_verdict(body: bytes) -> Verdict:
 
 @lru_cache(maxsize=_KEPT_PARTS)
 def _record(body: bytes) -> Member:
-    reader = Reader(body)
+    reader = FieldReader(body)
     state, incarnation, uuid = _read_state(reader), reader.number(4), reader.take(UUID_BYTES)
     epoch, address, name = _read_epoch(reader), reader.address(), _read_text(reader, MAX_NAME_BYTES)
     if not name:
@@ -357,13 +357,13 @@ def _record(body: bytes) -> Member:
 
 @lru_cache(maxsize=_KEPT_PARTS)
 def _verdict(body: bytes) -> Verdict:
-    reader = Reader(body)
+    reader = FieldReader(body)
     id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
     return Verdict(id_, state, incarnation, _read_epoch(reader), reader.take(ID_BYTES))
 
 
 def _read_delta(body: bytes) -> Delta:
-    reader = Reader(body)
+    reader = FieldReader(body)
     owner, flags, epoch = reader.take(ID_BYTES), reader.byte(), _read_epoch(reader)
     floor, since, reach, target = (reader.varint() for _ in range(4))
     reset = bool(flags & RESET)
@@ -380,7 +380,7 @@ def _read_delta(body: bytes) -> Delta:
     return Delta(owner, epoch, floor, since, reach, target, reset, tuple(changes))
 
 
-def _read_change(reader: Reader, since: int) -> Change:
+def _read_change(reader: FieldReader, since: int) -> Change:
     version, kind, path = since + reader.varint(), reader.byte(), _read_text(reader, MAX_PATH_BYTES)
     if kind == TOMBSTONE:
         return Change(version, path, None)
@@ -390,42 +390,42 @@ def _read_change(reader: Reader, since: int) -> Change:
 
 
 def _read_head(body: bytes) -> Head:
-    reader = Reader(body)
+    reader = FieldReader(body)
     return Head(reader.take(ID_BYTES), _read_epoch(reader), reader.varint())
 
 
 def _read_digest(body: bytes) -> Digest:
-    reader = Reader(body)
+    reader = FieldReader(body)
     first, last = reader.take(ID_BYTES), reader.take(ID_BYTES)
     return Digest(first, last, tuple(_read_known(reader)))
 
 
 def _read_want(body: bytes) -> Want:
-    reader = Reader(body)
+    reader = FieldReader(body)
     return Want(tuple(_read_known(reader)))
 
 
-def _read_known(reader: Reader) -> Iterator[Known]:
+def _read_known(reader: FieldReader) -> Iterator[Known]:
     while reader.left:
         id_, state, incarnation = reader.take(ID_BYTES), _read_state(reader), reader.number(4)
         yield Known(id_, state, incarnation, _read_epoch(reader), reader.varint(), reader.varint())
 
 
-def _read_state(reader: Reader) -> State:
+def _read_state(reader: FieldReader) -> State:
     try:
         return State(reader.byte())
     except ValueError as error:
         raise Malformed(str(error)) from None
 
 
-def _read_epoch(reader: Reader) -> int:
+def _read_epoch(reader: FieldReader) -> int:
     epoch = reader.varint()
     if epoch > MAX_EPOCH:
         raise Malformed("an epoch is too large")
     return epoch
 
 
-def _read_text(reader: Reader, most: int) -> str:
+def _read_text(reader: FieldReader, most: int) -> str:
     try:
         return reader.text(most).decode()
     except UnicodeDecodeError:

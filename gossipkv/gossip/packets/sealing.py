@@ -1,7 +1,7 @@
 """Sealed packets: AES-256-GCM under keys of a ring, and never the same packet twice.
 
     offset size field
-    0      15   as in every packet (`envelope.py`), form 1
+    0      15   as in every packet (`prefix.py`), form 1
     15     4    id of the ring's key
     19     16   session: random, drawn at each start of the sender
     35     8    counter: of this session, from 1
@@ -33,8 +33,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from gossipkv.gossip.packets.envelope import PREFIX_BYTES, Dropped
 from gossipkv.gossip.packets.key_ring import KEY_BYTES, KEY_ID_BYTES, SESSION_BYTES
+from gossipkv.gossip.packets.prefix import PREFIX_BYTES, Dropped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ class _Heard:
         return behind < 0 or (behind < WINDOW and not self.opened >> behind & 1)
 
     def note(self, counter: int) -> None:
-        """It was opened."""
+        """Remember that a packet was opened."""
         ahead = counter - self.highest
         if ahead <= 0:
             self.opened |= 1 << -ahead
@@ -101,7 +101,7 @@ class Sealing:
         self.use(keys)
 
     def use(self, keys: Sequence[Key]) -> None:
-        """From now on these keys, and no others."""
+        """Use these keys from now on, and no others."""
         first = keys[0]
         self._keys = dict(keys)
         # The counter goes on: under a key that comes back, none is used twice.
@@ -124,8 +124,11 @@ class Sealing:
         """The packet of a message."""
         self._counter += 1
         counter = self._counter.to_bytes(NONCE_BYTES, "big")
+        assert not any(counter[:-COUNTER_BYTES]), self._counter  # Or a nonce would be used twice.
         head = prefix + self._head + counter[-COUNTER_BYTES:]
-        return head + self._cipher.encrypt(counter, message, head)
+        packet = head + self._cipher.encrypt(counter, message, head)
+        assert len(packet) == len(message) + self.overhead, len(packet)
+        return packet
 
     def open(self, packet: bytes) -> bytes:
         """The message of a packet whose prefix was looked at.
@@ -149,10 +152,12 @@ class Sealing:
         except InvalidTag:
             raise Dropped("not_authentic") from None
         heard.note(number)
+        assert not heard.is_fresh(number), number
         self._heard[sender] = heard
         self._heard.move_to_end(sender)
         if len(self._heard) > self._max_sessions:
             self._heard.popitem(last=False)
+        assert len(self._heard) <= self._max_sessions, len(self._heard)
         return message
 
     def _newcomer(self, sender: bytes) -> _Heard:

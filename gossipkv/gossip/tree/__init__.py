@@ -2,9 +2,10 @@
 
 Read in this order:
 
+    limits.py       what may be published: under which paths, and how much
     branch.py       one owner's keys: versions, tombstones, what is staged, and why nothing withdrawn comes back
     tree.py         all branches, and what readers see; index.py and watch.py are how
-    hot.py          fresh changes as rumours; chunks.py: a branch in parts of a size
+    hot.py          fresh changes as rumours
+    refused.py      branches that did not fit, and when to ask for them after all
     tombstone_gc.py when tombstones may go
-    claim.py        a shard id that nobody gave out
 """

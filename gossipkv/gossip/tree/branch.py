@@ -20,6 +20,10 @@ meanwhile is not looked at again: what is visible there is newer.
 A branch too large for one reply goes on where the last one ended, a reset too.  Whoever answers does not know whether
 the version that it is asked for is that of a state or the end of a part of a reset, and takes it for the latter; a
 reader for whom it is not then asks for the branch from its beginning.
+
+Invariants, after each step: the floor is not above the version; the version falls only when the branch is evicted;
+`live` and `gone` have no path in common and stand in the order of versions, none of them above the branch's own;
+`size_bytes` is the sum of what their items cost; what is staged goes to a later version.
 """
 
 from __future__ import annotations
@@ -27,20 +31,21 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.gossip.packets.messages import Change
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, item_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from gossipkv.gossip.packets.messages import Delta
     from gossipkv.gossip.tree.limits import TreeLimits
 
-
 MOST_OLDER: Final = 3  # One may lag behind; when nobody has the state that a transfer goes to, there is none.
+HEAD_BYTES: Final = 64  # No head of a DELTA is longer: a part's head, an id, flags, five numbers.
+CHANGE_BYTES: Final = 15  # Nor is what a change has beside its path and value: a version, a kind, two lengths.
 
 
-class Outcome(enum.Enum):
+class DeltaOutcome(enum.Enum):
     """What became of a delta."""
 
     NOTHING = "nothing"  # Known already, or of a past life.
@@ -140,7 +145,7 @@ class Branch:
 
     @property
     def reach(self) -> int:
-        """From which version a transfer goes on: up to there something is here, visible or staged."""
+        """Version that a transfer goes on from: up to there something is here, visible or staged."""
         staged = self._staged
         if staged is None:
             return 0 if self._begins_anew else self.version
@@ -152,25 +157,27 @@ class Branch:
         """Set a key under the next version."""
         self.version += 1
         self._put(path, Item(self.version, value))
+        self._assert_sound()
 
     def withdraw(self, path: str) -> None:
         """Turn a key into a tombstone."""
         self.version += 1
         self._withdraw(path, self.version)
+        self._assert_sound()
 
     # The readers' side
 
     def apply(
         self, delta: Delta, limits: TreeLimits, has_room: Callable[[int], bool] = _always
-    ) -> tuple[Outcome, Step | None]:
+    ) -> tuple[DeltaOutcome, Step | None]:
         """Take changes of this epoch; a step if readers see another state now.
 
         `has_room` is asked, after all else was found well, whether the branch may cost so much more than now.
         """
         if delta.target <= self.version or delta.target < self.seen:
-            return Outcome.NOTHING, None
+            return DeltaOutcome.NOTHING, None
         staged = self._transfer(delta)
-        if isinstance(staged, Outcome):
+        if isinstance(staged, DeltaOutcome):
             return staged, None
         cost = self.held_bytes
         staged.add(delta)
@@ -178,11 +185,15 @@ class Branch:
         if cost_then is None or not has_room(cost_then - cost):
             if staged is self._staged:
                 self._staged = None
-            return Outcome.REFUSED, None
+            return DeltaOutcome.REFUSED, None
+        outcome, step = DeltaOutcome.STAGED, None
         if staged.reach < staged.target:
             self._staged = staged
-            return Outcome.STAGED, None
-        return Outcome.ADVANCED, self._commit(staged)
+        else:
+            outcome, step = DeltaOutcome.ADVANCED, self._commit(staged)
+        assert self.held_bytes == cost_then, (self.held_bytes, cost_then)  # As room was asked for.
+        self._assert_sound()
+        return outcome, step
 
     def evict(self) -> None:
         """Give the memory back; the branch is shown again only at what it was, or later."""
@@ -222,6 +233,7 @@ class Branch:
         for path in old:
             del self.gone[path]
             self.size_bytes -= item_bytes(path, None)
+        assert next(iter(self.gone.values()), floor + 1) > floor, floor
 
     def bound_tombstones(self, most: int) -> None:
         """Drop the older half of them if there are more than `most`."""
@@ -229,12 +241,12 @@ class Branch:
             versions = list(self.gone.values())
             self.collect(versions[len(versions) - most // 2 - 1])
 
-    def _transfer(self, delta: Delta) -> _Staged | Outcome:
+    def _transfer(self, delta: Delta) -> _Staged | DeltaOutcome:
         """The transfer that a delta belongs to, or why it belongs to none."""
         staged = self._staged
         if staged is not None and staged.continues(delta):
             known = delta.reach <= staged.reach and delta.reach < delta.target
-            return Outcome.NOTHING if known else staged
+            return DeltaOutcome.NOTHING if known else staged
         if delta.since > (0 if delta.reset else self.version):
             if delta.reset and (staged is None or (delta.since <= staged.reach and delta.target >= staged.target)):
                 self._staged, self._begins_anew = None, True
@@ -242,13 +254,15 @@ class Branch:
                 staged.older += 1
                 if staged.older >= MOST_OLDER:
                     self._staged = None
-            return Outcome.GAP
+            return DeltaOutcome.GAP
         if staged is not None and delta.target < staged.target and delta.reach < delta.target:
-            return Outcome.NOTHING  # Part of an older state; a newer one is half here.
+            return DeltaOutcome.NOTHING  # Part of an older state; a newer one is half here.
         return _Staged(delta, self.version)
 
     def _commit(self, staged: _Staged) -> Step:
-        step = self._swap(staged.changes.values()) if staged.reset else self._overlay(staged.changes.values())
+        assert staged.reach == staged.target > self.version, (staged.reach, staged.target, self.version)
+        changes = sorted(staged.changes.values())  # Parts that overlap may have come in another order.
+        step = self._swap(changes) if staged.reset else self._overlay(changes)
         self.version = staged.target
         self._begins_anew = False
         self.collect(max(self.floor, staged.floor))
@@ -337,8 +351,53 @@ class Branch:
                 size_bytes += item_bytes(path, value)
         return keys, size_bytes
 
+    def _assert_sound(self) -> None:
+        """Hold what can be told in a few steps of what the head of this module promises; tests count all of it."""
+        assert self.floor <= self.version, (self.floor, self.version)
+        newest = next(reversed(self.live.values()), None)
+        assert newest is None or newest.version <= self.version, (newest, self.version)
+        assert next(reversed(self.gone.values()), 0) <= self.version, self.version
+        assert self.wire_bytes >= 0, self.size_bytes
+        assert bool(self.size_bytes) == bool(self.live or self.gone), self.size_bytes
+        assert self._staged is None or self._staged.target > self.version, self.version
+
     def _bytes_at(self, path: str) -> int:
         item = self.live.get(path)
         if item is not None:
             return item_bytes(path, item.value)
         return item_bytes(path, None) if path in self.gone else 0
+
+
+def chunks(owner: bytes, branch: Branch, since: int, most_bytes: int, *, goes_on: bool = False) -> Iterator[bytes]:
+    """What is after version `since`, as DELTA parts of at most `most_bytes`; a change that alone is larger has its own.
+
+    `goes_on`: a reset begins at `since` too, where a former answer may have ended, or there would be no end.
+    """
+    version, floor = branch.version, branch.floor
+    if since >= version:
+        return
+    reset = since < floor
+    if reset and not goes_on:
+        since = 0
+    taken: list[Change] = []
+    size = HEAD_BYTES
+    for change in branch.changes(since):
+        more = _bytes_of(change)
+        if taken and size + more > most_bytes:
+            reach = taken[-1].version
+            yield messages.delta(Delta(owner, branch.epoch, floor, since, reach, version, reset, tuple(taken)))
+            since, taken, size = reach, [], HEAD_BYTES
+        taken.append(change)
+        size += more
+    yield messages.delta(Delta(owner, branch.epoch, floor, since, version, version, reset, tuple(taken)))
+
+
+def least_bytes(branch: Branch, since: int) -> int:
+    """How much goes at least over the wire, if that can be told without looking at each change."""
+    return branch.wire_bytes if since < max(1, branch.floor) else 0
+
+
+def _bytes_of(change: Change) -> int:
+    path = change.path
+    size = CHANGE_BYTES + (len(path) if path.isascii() else len(path.encode()))
+    return size if change.value is None else size + len(change.value)

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 @final
-class _Place:
+class _Segment:
     __slots__ = ("below", "owners")
 
     def __init__(self) -> None:
-        self.below: dict[str, _Place] = {}
+        self.below: dict[str, _Segment] = {}
         self.owners: set[bytes] | None = None  # None instead of an empty one: most places below the root are leaves.
 
 
@@ -28,7 +28,7 @@ class Index:
     __slots__ = ("_root",)
 
     def __init__(self) -> None:
-        self._root = _Place()
+        self._root = _Segment()
 
     def add(self, owner: bytes, paths: Iterable[str]) -> None:
         """An owner has these keys now."""
@@ -37,7 +37,7 @@ class Index:
             for name in path.split("/"):
                 below = place.below.get(name)
                 if below is None:
-                    below = place.below[name] = _Place()
+                    below = place.below[name] = _Segment()
                 place = below
             if place.owners is None:
                 place.owners = {owner}
@@ -72,7 +72,7 @@ class Index:
             return []
         return [(name, below.owners) for name, below in sorted(place.below.items()) if below.owners is not None]
 
-    def _find(self, path: str) -> _Place | None:
+    def _find(self, path: str) -> _Segment | None:
         place = self._root
         if path:
             for name in path.split("/"):

@@ -11,7 +11,7 @@ MOST_TRIES: Final = 32  # While its head is a rumour it comes in datagrams; over
 
 
 @final
-class Refused:
+class RefusedBranches:
     """The newest state of each owner that was refused, and how much room it lacked."""
 
     __slots__ = ("_heads", "_needs", "_tries")
@@ -38,13 +38,14 @@ class Refused:
         self._needs.pop(owner, None)
         if need_bytes is not None:
             self._needs[owner] = need_bytes
+        assert len(self._needs) <= len(self._heads), owner
 
     def head(self, owner: bytes) -> Head | None:
         """What of this owner's did not fit."""
         return self._heads.get(owner)
 
     def forget(self, owner: bytes) -> bool:
-        """It may be asked for again; false: nothing was refused."""
+        """Let it be asked for again; false: nothing was refused."""
         self._needs.pop(owner, None)
         self._tries.pop(owner, None)
         return self._heads.pop(owner, None) is not None

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @final
-class Collecting:
-    """Who has not said yet that it has the branch of this node up to `_goal`."""
+class TombstoneGc:
+    """Those who have not said yet that they have the branch of this node up to `_goal`."""
 
     __slots__ = ("_goal", "_waits_for")
 
@@ -37,6 +37,7 @@ class Collecting:
         if id_ in self._waits_for:
             self._waits_for.discard(id_)
             if not self._waits_for:
+                assert self._goal <= branch.version, (self._goal, branch.version)
                 branch.collect(self._goal)
 
     def forget(self) -> None:

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import GONE, State
 from gossipkv.gossip.packets.messages import Head
-from gossipkv.gossip.tree.branch import Branch, Outcome
-from gossipkv.gossip.tree.chunks import chunks, least_bytes
+from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks, least_bytes
 from gossipkv.gossip.tree.hot import Hot
 from gossipkv.gossip.tree.index import Index
-from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
-from gossipkv.gossip.tree.paths import check, wrong
-from gossipkv.gossip.tree.refused import Refused
-from gossipkv.gossip.tree.tombstone_gc import Collecting
+from gossipkv.gossip.tree.limits import TreeLimits, check_path, item_bytes, wrong_path
+from gossipkv.gossip.tree.refused import RefusedBranches
+from gossipkv.gossip.tree.tombstone_gc import TombstoneGc
 from gossipkv.gossip.tree.watch import Watch, Watches
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 LARGE_BYTES: Final = 4096  # No datagram has so much.
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """One key under a path, of one owner."""
 
     name: str
@@ -61,12 +59,12 @@ class Tree:
         self._members: dict[bytes, Member] = {}
         self._dead: dict[bytes, None] = {}  # In the order in which they died.
         self._dead_bytes = 0  # What they hold of `_others_bytes`.
-        self._refused = Refused()
+        self._refused = RefusedBranches()
         self._shown = {own}
         self._index = Index()
         self._watches = Watches()
         self._hot = Hot()
-        self._collecting = Collecting()
+        self._tombstone_gc = TombstoneGc()
 
     @property
     def size_bytes(self) -> int:
@@ -87,7 +85,7 @@ class Tree:
             BadRequest: no path.
             TooLarge: over a limit.
         """
-        check(path)
+        check_path(path)
         branch = self._branches[self.own]
         before = branch.live.get(path)
         if before is not None and before.value == value:
@@ -101,6 +99,7 @@ class Tree:
         branch.put(path, value)
         if before is None and self.own in self._shown:
             self._index.add(self.own, (path,))
+        assert self.size_bytes <= self.limits.max_tree_bytes, self.size_bytes
         self._own_step(branch, path)
         if cost < 0:
             self._ask_again()
@@ -124,26 +123,26 @@ class Tree:
 
     def children(self, path: str, *, all: bool = False) -> list[str]:  # noqa: A002  The interface's word.
         """The names directly below a path that live owners publish, sorted, each once; `all`: that anybody does."""
-        names = self._index.names(check(path, root=True))
+        names = self._index.names(check_path(path, root=True))
         if not all:
             return names
         return sorted({*names, *(below.partition("/")[0] for below, _ in self._hidden_below(path))})
 
-    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[Entry]:  # noqa: A002  As above.
+    def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[TreeEntry]:  # noqa: A002  As above.
         """The keys directly below a path with their owners; `all`: of suspects, the dead and the left too."""
         found = (self.entry(path, name, owner, now_ms=now_ms) for name, owner in self.keys(path, everything=all))
         return [entry for entry in found if entry is not None]
 
     def keys(self, path: str, *, everything: bool = False) -> list[tuple[str, bytes]]:
         """The keys directly below a path, each with one owner, in order: what `entry` may be asked for in turn."""
-        check(path, root=True)
+        check_path(path, root=True)
         found = [(name, owner) for name, owners in self._index.leaves(path) for owner in owners]
         if everything:
             found += [(below, owner) for below, owner in self._hidden_below(path) if "/" not in below]
         names = {owner: self._name(owner) for _, owner in found}
         return sorted(found, key=lambda key: (key[0], names[key[1]]))
 
-    def entry(self, path: str, name: str, owner: bytes, *, now_ms: int) -> Entry | None:
+    def entry(self, path: str, name: str, owner: bytes, *, now_ms: int) -> TreeEntry | None:
         """What an owner has there, if it still has it."""
         branch, member = self._branches.get(owner), self._members.get(owner)
         item = None if branch is None else branch.live.get(f"{path}/{name}" if path else name)
@@ -152,11 +151,11 @@ class Tree:
         peer = self._table.peers.get(owner)
         age_ms = 0 if peer is None else max(0, now_ms - peer.heard_ms)
         state = State.ALIVE if member is None else member.state
-        return Entry(name, self._name(owner), item.value, item.version, age_ms, state)
+        return TreeEntry(name, self._name(owner), item.value, item.version, age_ms, state)
 
     def watch(self, path: str, wake: Callable[[], None] | None = None) -> Watch:
         """A watcher of all that happens at and below a path."""
-        watch = Watch(check(path, root=True), wake)
+        watch = Watch(check_path(path, root=True), wake)
         self._watches.add(watch)
         return watch
 
@@ -183,12 +182,13 @@ class Tree:
             if id_ != self.own and id_ not in self._dead:  # Who leaves goes on serving what it published.
                 self._dead[id_] = None
                 self._dead_bytes += self._branches[id_].held_bytes
-            self._collecting.without(id_, self._branches[self.own])
+            self._tombstone_gc.without(id_, self._branches[self.own])
             self._hot.forget(id_)
-            self._forgive()
+            self._forget_refused()
         elif id_ in self._dead:
-            del self._dead[id_]
             self._dead_bytes -= self._branches[id_].held_bytes
+            del self._dead[id_]
+            self._assert_counted()
             self._refused.forget(id_)  # What was kept of it may have been evicted since.
         moved = self._show(id_)
         if moved or before is None or before.state is not member.state:
@@ -202,14 +202,14 @@ class Tree:
             return
         live = branch.live
         self._hide(id_)
-        self._holds(id_, -branch.held_bytes)
+        self._count_bytes(id_, -branch.held_bytes)
         del self._branches[id_]
         self._members.pop(id_, None)
         self._dead.pop(id_, None)
         self._refused.forget(id_)
-        self._collecting.without(id_, self._branches[self.own])
+        self._tombstone_gc.without(id_, self._branches[self.own])
         self._hot.forget(id_)
-        self._forgive()
+        self._forget_refused()
         self._watches.step(live)
 
     # Towards peers
@@ -234,8 +234,8 @@ class Tree:
         branch = self._branches.get(owner)
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.reach)
 
-    def claims(self, owner: bytes) -> Head:
-        """Where a branch is for all that others should care: also where it did not fit."""
+    def told_head(self, owner: bytes) -> Head:
+        """Where others are told that a branch is: also where it did not fit."""
         return max(self.head(owner), self._refused.head(owner) or Head(owner, 0, 0))
 
     def deltas(
@@ -253,21 +253,21 @@ class Tree:
         branch = self._branches[owner]
         return least_bytes(branch, version if epoch == branch.epoch else 0) > most_bytes
 
-    def apply(self, delta: Delta, *, fresh: bool = True) -> Outcome:
+    def apply(self, delta: Delta, *, fresh: bool = True) -> DeltaOutcome:
         """Take what another node knows of a branch; `fresh`: it is news, to be told on as it is."""
         outcome, before = self._apply(delta)
         owner = delta.owner
-        if outcome is Outcome.ADVANCED:
+        if outcome is DeltaOutcome.ADVANCED:
             self._refused.forget(owner)
             if fresh and owner not in self._dead:
                 self._hot.step(owner, self._branches[owner], before)
             elif before:  # A branch that begins here is no news: this node is new, or its owner is, who tells it.
                 self.tell_head(owner)
             self.moved.add(owner)
-        elif outcome is Outcome.REFUSED:
+        elif outcome is DeltaOutcome.REFUSED:
             self.counters["branch_refused"] += 1
             self.moved.add(owner)
-        elif outcome is Outcome.GAP:
+        elif outcome is DeltaOutcome.GAP:
             refused = self._refused.head(owner)
             # It goes on behind what did not fit: perhaps there is less of it now.  The rest of that itself is no news.
             if refused is not None and Head(owner, delta.epoch, delta.target) > refused:
@@ -285,30 +285,30 @@ class Tree:
     # Tombstones of this node
 
     @property
-    def collecting(self) -> bool:
-        """Whether it is of use to say who has all of this node's branch: its state hash is equal."""
+    def has_tombstones(self) -> bool:
+        """Whether this node's branch has any: then it is of use to say who has all of it, whose state hash is equal."""
         return bool(self._branches[self.own].gone)
 
     def acknowledged(self, id_: bytes) -> None:
         """A member has all of this node's branch."""
         live = (other for other in self._members if other not in self._dead and other != self.own)
-        self._collecting.acknowledged(id_, self._branches[self.own], live)
+        self._tombstone_gc.acknowledged(id_, self._branches[self.own], live)
         self._ask_again()
 
     # Inside
 
-    def _apply(self, delta: Delta) -> tuple[Outcome, int]:
+    def _apply(self, delta: Delta) -> tuple[DeltaOutcome, int]:
         owner, member = delta.owner, self._members.get(delta.owner)
         if owner == self.own:
-            return Outcome.NOTHING, 0  # Nobody knows that better.
+            return DeltaOutcome.NOTHING, 0  # Nobody knows that better.
         if member is None or member.epoch < delta.epoch:
-            return Outcome.GAP, 0  # Its record is on the way, or was lost; only the owner's record ends an epoch.
+            return DeltaOutcome.GAP, 0  # Its record is on the way, or was lost; only the owner's record ends an epoch.
         branch = self._branches[owner]
         if delta.epoch < branch.epoch:
-            return Outcome.NOTHING, 0
+            return DeltaOutcome.NOTHING, 0
         if any(self._wrong(path, value) for _, path, value in delta.changes):
             self._refuse(delta, None)
-            return Outcome.REFUSED, 0
+            return DeltaOutcome.REFUSED, 0
         lacked: int | None = None
 
         def has_room(more_bytes: int) -> bool:
@@ -321,7 +321,7 @@ class Tree:
         before, size = branch.version, branch.held_bytes
         outcome, step = branch.apply(delta, self.limits, has_room)
         more = branch.held_bytes - size
-        if outcome is Outcome.REFUSED:
+        if outcome is DeltaOutcome.REFUSED:
             self._refuse(delta, None if lacked is None else lacked - more)  # What is let go must fit again too.
         if step is not None:
             branch.bound_tombstones(self.limits.max_tombstones)
@@ -331,14 +331,24 @@ class Tree:
             else:
                 self._show(owner)
             self._watches.step(step.went + step.came + step.altered)
-        self._holds(owner, branch.held_bytes - size)
+        self._count_bytes(owner, branch.held_bytes - size)
+        assert branch.version >= before, (branch.version, before)
+        assert self.size_bytes <= self.limits.max_tree_bytes, self.size_bytes
         return outcome, before
 
-    def _holds(self, owner: bytes, more_bytes: int) -> None:
-        """The branch of another holds so much more than before."""
+    def _count_bytes(self, owner: bytes, more_bytes: int) -> None:
+        """Count that the branch of another holds so much more than before."""
         self._others_bytes += more_bytes
         if owner in self._dead:
             self._dead_bytes += more_bytes
+        self._assert_counted()
+
+    def _assert_counted(self) -> None:
+        """Hold what can be told of the sums at once: they are within each other, and only of what is there."""
+        assert 0 <= self._dead_bytes <= self._others_bytes, (self._dead_bytes, self._others_bytes)
+        assert self._dead or not self._dead_bytes, self._dead_bytes
+        assert self._others_bytes == 0 or len(self._branches) > 1, self._others_bytes
+        assert len(self.rumours) <= len(self._branches), len(self.rumours)  # One of each, and of what is here.
 
     def _refuse(self, delta: Delta, need_bytes: int | None) -> None:
         head = Head(delta.owner, delta.epoch, delta.target)
@@ -353,13 +363,13 @@ class Tree:
 
     def _wrong(self, path: str, value: bytes | None) -> bool:
         size = len(path) + (0 if value is None else len(value))
-        return size > self.limits.max_entry_bytes or wrong(path) is not None
+        return size > self.limits.max_entry_bytes or wrong_path(path) is not None
 
     def _replace(self, owner: bytes, epoch: int) -> None:
         """A newer epoch: what was published before is gone at once."""
         self._hide(owner)
         before = self._branches[owner]
-        self._holds(owner, -before.held_bytes)
+        self._count_bytes(owner, -before.held_bytes)
         self._refused.forget(owner)
         self._hot.forget(owner)
         self._branches[owner] = Branch(epoch)
@@ -371,7 +381,7 @@ class Tree:
         branch = self._branches[self.own] = Branch(epoch)
         for path, item in before.live.items():
             branch.put(path, item.value)
-        self._collecting.forget()
+        self._tombstone_gc.forget()
         self._hot.forget(self.own)
         self._hot.step(self.own, branch, 0)
         self.moved.add(self.own)
@@ -408,19 +418,22 @@ class Tree:
         if self._dead_bytes == (but_bytes if but in self._dead else 0):
             return False
         for owner in tuple(self._dead):
-            branch = self._branches[owner]
-            size = branch.held_bytes
-            if size and owner != but:
-                live = branch.live
-                branch.evict()
-                self._holds(owner, -size)
-                self.counters["branch_evicted"] += 1
-                self._watches.step(live)
+            if owner != but and self._branches[owner].held_bytes:
+                self._evict(owner)
                 if self.size_bytes + more_bytes <= most:
                     return True
         return False
 
-    def _forgive(self) -> None:
+    def _evict(self, owner: bytes) -> None:
+        """Give up what a dead owner published: it is shown again only at what it was, or later."""
+        branch = self._branches[owner]
+        live = branch.live
+        self._count_bytes(owner, -branch.held_bytes)
+        branch.evict()
+        self.counters["branch_evicted"] += 1
+        self._watches.step(live)
+
+    def _forget_refused(self) -> None:
         """There may be room again for what was refused."""
         for owner in self._refused.all():
             self._refused.forget(owner)

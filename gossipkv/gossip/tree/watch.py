@@ -6,9 +6,8 @@ looks.  The reader looks and then lists, so the last state is never missed, and 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, final
-
-from gossipkv.gossip.tree.paths import above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,7 +66,7 @@ class Watches:
             return
         touched: dict[str, None] = {}
         for path in paths:
-            for place in above(path):
+            for place in _above(path):
                 if place in touched:
                     break  # And so is all above it.
                 touched[place] = None
@@ -77,3 +76,13 @@ class Watches:
                 watch.revision += 1
                 if looked and watch.wake is not None:
                     watch.wake()
+
+
+@lru_cache(maxsize=4096)  # Publishers of one kind share their prefixes.
+def _above(path: str) -> tuple[str, ...]:
+    """The path itself and all above it, up to the root."""
+    found = [path]
+    while path:
+        path = path.rpartition("/")[0]
+        found.append(path)
+    return tuple(found)

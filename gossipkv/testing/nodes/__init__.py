@@ -5,7 +5,7 @@ with its pump, its connections, its library and its gossip agent, as they run in
 behind the seam (`gossipkv.environment.seam`): clock, randomness, disk, network, threads and signals.
 
     scheduling.py   Trio made deterministic
-    network.py      the wire between machines: datagrams, and connections (`streams.py`)
+    network.py      the wire between machines: datagrams, and connections
     sockets.py      the same as one machine's processes see it
     process.py      one life of a node, and the rest of the world it is given
     building.py     builds of datasets without a child process
@@ -13,6 +13,7 @@ behind the seam (`gossipkv.environment.seam`): clock, randomness, disk, network,
     views.py        what nodes show to clients, and whether it may be
     publishing.py   the same for what nodes publish
     phases.py       how scenarios begin, wait, break and mend
-    scenarios.py    what nodes go through, by name (`comings.py`, `storms.py`, `mistakes.py`); `replay.py` repeats one
+    scenarios.py    what nodes go through, by name (`churn.py`, `bad_network.py`, `misconfiguration.py`)
+    replay.py       one run by a name and two numbers, and the command that repeats it
     cluster.py      machines on a network, what clients ask them, and a trace of all of it
 """

@@ -12,8 +12,8 @@ from gossipkv.testing.nodes.phases import EVEN, HEALED_S, SHOWN_S, begin, mend, 
 from gossipkv.testing.nodes.publishing import Publishing
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Cluster
-    from gossipkv.testing.nodes.machine import Machine
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
+    from gossipkv.testing.nodes.machine import NodeMachine
 
 SHORT_S: Final = 5.0
 LONG_S: Final = 240.0  # By then one who is alone, and looks the slower for it, has found all others dead.
@@ -22,7 +22,7 @@ _SELDOM: Final = (True,) + 9 * (False,)
 _WAYS: Final = ((False, False), (False, False), (True, False), (False, True))  # Of a cut: one way; of datagrams only.
 
 
-async def partition(cluster: Cluster) -> None:
+async def partition(cluster: SimulatedCluster) -> None:
     """The network falls apart for a while; both sides go on alone, and are one again soon after it heals."""
     chance, machines = cluster.chance, list(cluster.machines)
     async with watched(cluster):
@@ -44,7 +44,7 @@ async def partition(cluster: Cluster) -> None:
         await settle(cluster, HEALED_S)
 
 
-async def _sides_go_on(cluster: Cluster, *sides: list[Machine]) -> None:
+async def _sides_go_on(cluster: SimulatedCluster, *sides: list[NodeMachine]) -> None:
     """Each side shows itself alive and the other dead; whoever is alone says so."""
     for side in sides:
         names = {machine.name for machine in side}
@@ -56,7 +56,7 @@ async def _sides_go_on(cluster: Cluster, *sides: list[Machine]) -> None:
                 raise Violation(f"{machine.name} is wrong about being isolated, with {len(side)} on its side")
 
 
-async def storm(cluster: Cluster) -> None:
+async def storm(cluster: SimulatedCluster) -> None:
     """Faults of every kind at random moments for two minutes; then all is well again within the bound."""
     chance, network = cluster.chance, cluster.network
     async with watched(cluster):
@@ -70,7 +70,7 @@ async def storm(cluster: Cluster) -> None:
         await mend(cluster)
 
 
-async def tree(cluster: Cluster) -> None:
+async def tree(cluster: SimulatedCluster) -> None:
     """Nodes publish and withdraw: everybody shows it soon; through loss, crashes and cuts nothing withdrawn returns."""
     chance, publishing = cluster.chance, Publishing(cluster)
     async with trio.open_nursery() as nursery:

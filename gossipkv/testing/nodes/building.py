@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @final
 class BuildHere:
-    """In the place of `build_in_child`."""
+    """Builds in this process, in the place of `build_in_child`."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

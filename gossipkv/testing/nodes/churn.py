@@ -27,14 +27,14 @@ from gossipkv.testing.nodes.phases import (
 )
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Cluster
-    from gossipkv.testing.nodes.machine import Machine
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
+    from gossipkv.testing.nodes.machine import NodeMachine
 
 ASK_EVERY_S: Final = 0.01
 MOST_UNANSWERED: Final = 2  # Those that were on their way when the node took no more.
 
 
-async def join(cluster: Cluster) -> None:
+async def join(cluster: SimulatedCluster) -> None:
     """All find each other and claim places that differ; from then on nothing changes, and nobody is called dead."""
     async with watched(cluster, calm=True):
         epochs = [await views.epoch(cluster, machine) for machine in cluster.machines]
@@ -45,7 +45,7 @@ async def join(cluster: Cluster) -> None:
             raise Violation("somebody has taken another epoch although nothing happened")
 
 
-async def leave(cluster: Cluster) -> None:
+async def leave(cluster: SimulatedCluster) -> None:
     """Some say good-bye at SIGTERM: everybody knows at once, what they published is gone; they may come back."""
     chance = cluster.chance
     async with watched(cluster, calm=True) as nursery:
@@ -59,7 +59,7 @@ async def leave(cluster: Cluster) -> None:
                 await settle(cluster, BACK_S)
 
 
-async def _stop_while_asked(cluster: Cluster, leaver: Machine) -> None:
+async def _stop_while_asked(cluster: SimulatedCluster, leaver: NodeMachine) -> None:
     """A node is told to stop while a client asks and asks: the answers come, then the end, and no reset."""
     async with cluster.connected(leaver) as connection, trio.open_nursery() as nursery:
 
@@ -87,7 +87,7 @@ async def _stop_while_asked(cluster: Cluster, leaver: Machine) -> None:
     await leaver.ended()
 
 
-async def restarts(cluster: Cluster) -> None:
+async def restarts(cluster: SimulatedCluster) -> None:
     """Some crash, or lose power and what was not synced, or their disk; they are missed and come back."""
     chance = cluster.chance
     async with watched(cluster):
@@ -118,7 +118,7 @@ async def restarts(cluster: Cluster) -> None:
                 raise Violation(f"{victim.name} came back with epoch {after} after {before}")
 
 
-async def blackout(cluster: Cluster) -> None:
+async def blackout(cluster: SimulatedCluster) -> None:
     """All go at once, and come back at about the same time: from their disks alone, whatever they were told to join."""
     chance = cluster.chance
     async with watched(cluster):
@@ -142,7 +142,7 @@ async def blackout(cluster: Cluster) -> None:
             await settle(cluster, BLACKOUT_S)
 
 
-async def crashes(cluster: Cluster) -> None:
+async def crashes(cluster: SimulatedCluster) -> None:
     """A node crashes around the steps of its disk, as it starts; it starts again, in the end as itself."""
     chance = cluster.chance
     async with watched(cluster):

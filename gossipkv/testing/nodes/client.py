@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.errors import TimedOut, Unavailable
+from gossipkv.testing.nodes.network import connect
 from gossipkv.testing.nodes.sockets import SimulatedStream
-from gossipkv.testing.nodes.streams import connect
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import FrameReader
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gossipkv.address import Address
-    from gossipkv.testing.nodes.network import Network
+    from gossipkv.testing.nodes.network import SimulatedNetwork
     from gossipkv.wire.rpc import Response, Value
 
 
@@ -53,7 +53,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(network: Network, host: str, address: Address) -> AsyncIterator[Connection]:
+async def connected(network: SimulatedNetwork, host: str, address: Address) -> AsyncIterator[Connection]:
     """A connection from the machine `host`.
 
     Raises:
@@ -68,7 +68,7 @@ async def connected(network: Network, host: str, address: Address) -> AsyncItera
 
 
 async def ask(
-    network: Network, host: str, address: Address, method: str, *params: Value, timeout_s: float = 10.0
+    network: SimulatedNetwork, host: str, address: Address, method: str, *params: Value, timeout_s: float = 10.0
 ) -> Value:
     """What the node at `address` answers to the machine `host`.
 

@@ -1,6 +1,6 @@
 """Machines on a simulated network, each with a whole node, and clients that ask them.
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         a, b, c = cluster.machines
         await a.start()
         ...
@@ -28,8 +28,8 @@ from gossipkv.address import DEFAULT_PORT, Address
 from gossipkv.node.gossip import Gossiping
 from gossipkv.settings.config import Config
 from gossipkv.testing.nodes import client, scheduling
-from gossipkv.testing.nodes.machine import SPEAKER, Machine, speaker
-from gossipkv.testing.nodes.network import Network
+from gossipkv.testing.nodes.machine import SPEAKER, NodeMachine, speaker
+from gossipkv.testing.nodes.network import SimulatedNetwork
 from gossipkv.testing.nodes.trace import Trace
 from gossipkv.testing.streams import Streams
 
@@ -59,7 +59,7 @@ class Violation(AssertionError):
     """A node has shown what must not be."""
 
 
-class Run(NamedTuple):
+class WholeRun(NamedTuple):
     """What came of a run."""
 
     trace: str  # Equal runs have equal ones.
@@ -69,7 +69,7 @@ class Run(NamedTuple):
 
 
 @final
-class Cluster:
+class SimulatedCluster:
     """The machines of one run."""
 
     def __init__(self, seed: int, nursery: trio.Nursery, trace: Trace, configs: Sequence[Config]) -> None:
@@ -77,13 +77,13 @@ class Cluster:
         self.chance = self.streams["scenario"]
         self.trace = trace
         self.struck: Counter[str] = Counter()
-        self.network = Network(self.streams, self.struck, trace)
+        self.network = SimulatedNetwork(self.streams, self.struck, trace)
         self.network.running.add(CLIENT)
         self.machines = [
-            Machine(self.network, config, self.streams[f"node/{config.node}"], nursery) for config in configs
+            NodeMachine(self.network, config, self.streams[f"node/{config.node}"], nursery) for config in configs
         ]
 
-    async def ask(self, machine: Machine, method: str, *params: Value, timeout_s: float = 10.0) -> Value:
+    async def ask(self, machine: NodeMachine, method: str, *params: Value, timeout_s: float = 10.0) -> Value:
         """What a node answers to a client.
 
         Raises:
@@ -91,7 +91,7 @@ class Cluster:
         """
         return await client.ask(self.network, CLIENT, machine.address, method, *params, timeout_s=timeout_s)
 
-    def connected(self, machine: Machine) -> AbstractAsyncContextManager[client.Connection]:
+    def connected(self, machine: NodeMachine) -> AbstractAsyncContextManager[client.Connection]:
         """A client's connection to a node.  Raises `OSError`."""
         return client.connected(self.network, CLIENT, machine.address)
 
@@ -115,14 +115,14 @@ def placed(config: Config, number: int) -> Config:
 
 
 def simulate(
-    scenario: Callable[[Cluster], Awaitable[None]],
+    scenario: Callable[[SimulatedCluster], Awaitable[None]],
     seed: int,
     *,
     machines: int,
     limit_s: float = LIMIT_S,
     config: Config = USUAL,
     trace: Trace | None = None,
-) -> Run:
+) -> WholeRun:
     """Runs a scenario with so many machines, whose nodes have these settings but for their names and places.
 
     What happens goes into `trace`, so that a caller has it also of a run that fails.
@@ -132,15 +132,17 @@ def simulate(
     """
     trace = Trace() if trace is None else trace
 
-    async def main() -> Run:
+    async def main() -> WholeRun:
         async with trio.open_nursery() as nursery:
-            cluster = Cluster(seed, nursery, trace, [placed(config, number) for number in range(1, machines + 1)])
+            cluster = SimulatedCluster(
+                seed, nursery, trace, [placed(config, number) for number in range(1, machines + 1)]
+            )
             nursery.start_soon(cluster.network.run)
             await scenario(cluster)
             for machine in cluster.machines:
                 machine.kill()
             nursery.cancel_scope.cancel()
-        return Run(trace.digest, list(trace.lines), cluster.struck, trio.current_time())
+        return WholeRun(trace.digest, list(trace.lines), cluster.struck, trio.current_time())
 
     with _lines_to(trace), _gossiping_known():
         try:

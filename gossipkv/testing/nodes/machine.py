@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from gossipkv.node.gossip import Gossiping
     from gossipkv.settings.config import Config
     from gossipkv.testing.faulty_files import Fault
-    from gossipkv.testing.nodes.network import Network
+    from gossipkv.testing.nodes.network import SimulatedNetwork
 
 
 @final
-class Machine:
+class NodeMachine:
     """A machine that is on; its node is not started yet."""
 
-    def __init__(self, network: Network, config: Config, chance: random.Random, nursery: trio.Nursery) -> None:
+    def __init__(self, network: SimulatedNetwork, config: Config, chance: random.Random, nursery: trio.Nursery) -> None:
         self.config = config  # Of the next life.
         self.name = config.node or str(config.listen)
         self.disk = SimulatedFiles()
@@ -115,7 +115,7 @@ class Machine:
         self.disk = SimulatedFiles()
 
     def strike(self, *faults: Fault, power: bool = False) -> None:
-        """Its disk has these faults from now on, or from the next start; `power`: a crash takes the power with it."""
+        """Give its disk these faults from now on, or from the next start; `power`: a crash takes the power with it."""
         self._faults = faults
         self._crash = self.lose_power if power else self.kill
         if self._process is not None:
@@ -181,10 +181,10 @@ class _Started:
         self.event = trio.Event()
 
     def started(self, value: object = None) -> None:
-        """It is ready."""
+        """Say that it is ready."""
         del value
         self.event.set()
 
 
-SPEAKER: Final[ContextVar[Machine | None]] = ContextVar("SPEAKER", default=None)
+SPEAKER: Final[ContextVar[NodeMachine | None]] = ContextVar("SPEAKER", default=None)
 """Whose task this is; None: a client's."""

@@ -12,10 +12,10 @@ from gossipkv.testing.nodes.cluster import Violation
 from gossipkv.testing.nodes.phases import BACK_S, EVEN, LEFT_S, TWINS_S, settle, shown, watched
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Cluster
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
 
 
-async def twins(cluster: Cluster) -> None:
+async def twins(cluster: SimulatedCluster) -> None:
     """A second node of a name, some with a copy of the first one's disk: it stops and says why; the first goes on."""
     chance = cluster.chance
     async with watched(cluster, calm=True):
@@ -40,7 +40,7 @@ async def twins(cluster: Cluster) -> None:
         await settle(cluster, BACK_S)
 
 
-async def strangers(cluster: Cluster) -> None:
+async def strangers(cluster: SimulatedCluster) -> None:
     """A node of another cluster's name is told to join: nobody takes it in, it says why, and goes on alone."""
     chance = cluster.chance
     stranger = chance.choice(cluster.machines[1:])

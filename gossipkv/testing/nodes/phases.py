@@ -18,8 +18,8 @@ from gossipkv.testing.nodes import views
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from gossipkv.testing.nodes.cluster import Cluster
-    from gossipkv.testing.nodes.machine import Machine
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
+    from gossipkv.testing.nodes.machine import NodeMachine
 
 JOINED_S: Final = 20.0
 DETECTED_S: Final = 45.0
@@ -37,13 +37,15 @@ _NAME: Final = "cluster.example"
 
 
 @contextlib.asynccontextmanager
-async def watched(cluster: Cluster, *, but: Machine | None = None, calm: bool = False) -> AsyncIterator[trio.Nursery]:
+async def watched(
+    cluster: SimulatedCluster, *, but: NodeMachine | None = None, calm: bool = False
+) -> AsyncIterator[trio.Nursery]:
     """All `but` one are up and have found each other; until the end a task looks whether they show what cannot be.
 
     `calm`: nobody has a reason to call anybody dead.
     """
     async with trio.open_nursery() as nursery:
-        looks = views.Looks(cluster)
+        looks = views.Observer(cluster)
         nursery.start_soon(looks.run)
         await begin(cluster, but)
         looks.calm = calm
@@ -51,7 +53,7 @@ async def watched(cluster: Cluster, *, but: Machine | None = None, calm: bool = 
         nursery.cancel_scope.cancel()
 
 
-async def begin(cluster: Cluster, but: Machine | None = None) -> None:
+async def begin(cluster: SimulatedCluster, but: NodeMachine | None = None) -> None:
     """All `but` one start at about the same time, and join each other by addresses or by a name."""
     chance = cluster.chance
     machines = [machine for machine in cluster.machines if machine is not but]
@@ -67,7 +69,7 @@ async def begin(cluster: Cluster, but: Machine | None = None) -> None:
     await settle(cluster, JOINED_S)
 
 
-async def settle(cluster: Cluster, within_s: float) -> float:
+async def settle(cluster: SimulatedCluster, within_s: float) -> float:
     """Returns when all nodes that run show the same, which is the truth: after how many seconds."""
 
     async def holds() -> bool:
@@ -77,7 +79,7 @@ async def settle(cluster: Cluster, within_s: float) -> float:
     return await cluster.until(holds, within_s=within_s)
 
 
-async def shown(cluster: Cluster, who: Machine, state: str, within_s: float) -> float:
+async def shown(cluster: SimulatedCluster, who: NodeMachine, state: str, within_s: float) -> float:
     """Returns when all others that run show a member in this state."""
 
     async def holds() -> bool:
@@ -92,14 +94,14 @@ async def shown(cluster: Cluster, who: Machine, state: str, within_s: float) -> 
     return await cluster.until(holds, within_s=within_s, every_s=0.1)
 
 
-async def start_later(machine: Machine, delay_s: float) -> None:
-    """As `start`, after a while."""
+async def start_later(machine: NodeMachine, delay_s: float) -> None:
+    """Start a machine after a while."""
     await trio.sleep(delay_s)
     await machine.start()
 
 
-async def mend(cluster: Cluster) -> None:
-    """Nothing goes wrong any more, and all come together."""
+async def mend(cluster: SimulatedCluster) -> None:
+    """Let nothing go wrong any more, until all have come together."""
     cluster.network.heal()
     for machine in cluster.machines:
         machine.strike()
@@ -108,7 +110,7 @@ async def mend(cluster: Cluster) -> None:
     await settle(cluster, HEALED_S)
 
 
-async def strike_one(cluster: Cluster) -> None:
+async def strike_one(cluster: SimulatedCluster) -> None:
     """One fault; a machine whose process is to suffer and that has none is started instead."""
     chance, machine = cluster.chance, cluster.chance.choice(cluster.machines)
     fault = chance.choice(("kill", "power", "crash", "cut", "clog", "heal", "leave"))

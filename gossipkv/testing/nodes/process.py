@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import signal
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from gossipkv.testing.nodes.network import Network
+    from gossipkv.testing.nodes.network import SimulatedNetwork
     from gossipkv.testing.simulated_files import SimulatedFiles
 
 _Arguments = TypeVarTuple("_Arguments")
@@ -113,7 +113,7 @@ class Process:
     """The environment of one life."""
 
     def __init__(
-        self, network: Network, host: str, disk: SimulatedFiles, chance: random.Random, die: Callable[[], None]
+        self, network: SimulatedNetwork, host: str, disk: SimulatedFiles, chance: random.Random, die: Callable[[], None]
     ) -> None:
         """`die` is called when the process crashes by itself: at a fault of its disk, or by a signal."""
         self._network = network
@@ -136,7 +136,7 @@ class Process:
         )
 
     def end(self, *, silently: bool) -> None:
-        """From now on nothing that it does has an effect."""
+        """End it: nothing that it does has an effect any more."""
         if self.is_gone:
             return
         self.is_gone = True

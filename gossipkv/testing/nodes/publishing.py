@@ -15,17 +15,17 @@ from gossipkv.testing.nodes import views
 from gossipkv.testing.nodes.cluster import Violation
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Cluster
-    from gossipkv.testing.nodes.machine import Machine
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
+    from gossipkv.testing.nodes.machine import NodeMachine
 
 PATH: Final = "things"
 READ_EVERY_S: Final = 0.5
 
 
-class Life(NamedTuple):
+class MachineLife(NamedTuple):
     """One life of one machine."""
 
-    machine: Machine
+    machine: NodeMachine
     number: int
 
     @property
@@ -38,15 +38,15 @@ class Life(NamedTuple):
 class Publishing:
     """What all nodes publish below `PATH`."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self._owners: dict[str, Life] = {}  # Of every key that ever was.
+        self._owners: dict[str, MachineLife] = {}  # Of every key that ever was.
         self._withdrawn: set[str] = set()
         self._seen: dict[tuple[str, int], set[str]] = {}  # What an observer saw at its latest look,
         self._gone: dict[tuple[str, int], set[str]] = {}  # and what was over when it was gone there.
         self.reads = 0
 
-    def step(self, machine: Machine) -> None:
+    def step(self, machine: NodeMachine) -> None:
         """Publish something new, or withdraw something."""
         gossiping, chance = machine.gossiping, self._cluster.chance
         if not machine.runs or gossiping is None:
@@ -59,7 +59,7 @@ class Publishing:
         else:
             key = f"{len(self._owners):04}@{machine.name}"
             gossiping.publish(f"{PATH}/{key}", key.encode())
-            self._owners[key] = Life(machine, machine.lives)
+            self._owners[key] = MachineLife(machine, machine.lives)
         self._cluster.trace.note(machine.name, "withdraw" if key in self._withdrawn else "publish", key)
 
     def published(self) -> set[str]:
@@ -74,7 +74,7 @@ class Publishing:
                     await self._read(machine)
             await trio.sleep(READ_EVERY_S)
 
-    async def _read(self, machine: Machine) -> None:
+    async def _read(self, machine: NodeMachine) -> None:
         observer = machine.name, machine.lives
         over = self._owners.keys() - self.published()  # Before it answers.
         try:

@@ -8,11 +8,11 @@ from gossipkv.testing.nodes.cluster import simulate
 from gossipkv.testing.nodes.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Run
+    from gossipkv.testing.nodes.cluster import WholeRun
     from gossipkv.testing.nodes.trace import Trace
 
 
-class Plan(NamedTuple):
+class WholePlan(NamedTuple):
     """What makes a run."""
 
     scenario: str
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
         return f"gossipkv simulate --whole {self.scenario} --members {self.members} --seed {self.seed}"
 
 
-def run(plan: Plan, trace: Trace | None = None) -> Run:
+def run(plan: WholePlan, trace: Trace | None = None) -> WholeRun:
     """Runs it; whatever it raises says how to repeat it.  `trace` gets what happens."""
     try:
         return simulate(SCENARIOS[plan.scenario], plan.seed, machines=plan.members, trace=trace)

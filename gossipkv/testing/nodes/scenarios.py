@@ -15,9 +15,9 @@ from gossipkv.testing.nodes.misconfiguration import strangers, twins
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from gossipkv.testing.nodes.cluster import Cluster
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
 
-SCENARIOS: Final[Mapping[str, Callable[[Cluster], Awaitable[None]]]] = MappingProxyType(
+SCENARIOS: Final[Mapping[str, Callable[[SimulatedCluster], Awaitable[None]]]] = MappingProxyType(
     {
         function.__name__: function
         for function in (join, leave, restarts, blackout, crashes, partition, storm, tree, twins, strangers)

@@ -57,7 +57,7 @@ def run(main: Callable[[], Awaitable[_Result]], seed: int, *, limit_s: float) ->
 
 
 async def _within(main: Callable[[], Awaitable[_Result]], limit_s: float) -> _Result:
-    """With a limit there is always a next moment, so tasks that all wait for each other do not wait for ever."""
+    """Run with a limit: there is always a next moment, so tasks that wait for each other do not wait for ever."""
     with trio.move_on_after(limit_s):
         return await main()
     raise Stuck(f"not done after {limit_s} virtual seconds")

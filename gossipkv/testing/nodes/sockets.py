@@ -12,14 +12,13 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
-from gossipkv.testing.nodes.streams import connect
+from gossipkv.testing.nodes.network import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import HasFileno
-    from gossipkv.testing.nodes.network import Network
-    from gossipkv.testing.nodes.streams import StreamEnd
+    from gossipkv.testing.nodes.network import SimulatedNetwork, StreamEnd
 
 FIRST_EPHEMERAL_PORT: Final = 32_768
 ANY: Final = (str(IPv4Address(0)), "")  # All addresses of the machine.
@@ -57,7 +56,7 @@ class Readiness:
 class SimulatedSockets:
     """The sockets of one process; when it ends, all of them do."""
 
-    def __init__(self, network: Network, host: str) -> None:
+    def __init__(self, network: SimulatedNetwork, host: str) -> None:
         self.network = network
         self.host = host
         self._descriptors: dict[int, Readiness] = {}
@@ -66,7 +65,7 @@ class SimulatedSockets:
         self._datagrams: list[SimulatedDatagrams] = []
 
     def listen(self, host: str, port: int, backlog: int) -> SimulatedListener:
-        """As `environment.Sockets` says; the only hosts are this machine's address and those that mean all."""
+        """Listen as `environment.Sockets` says; the only hosts are this machine's address and those that mean all."""
         address = self._own_address(host, port)
         if address in self.network.listening:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
@@ -153,7 +152,7 @@ class SimulatedListener:
         self._closed = False
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Descriptor of this socket."""
         return self._descriptor
 
     def getsockname(self) -> tuple[str, int]:
@@ -201,7 +200,7 @@ class SimulatedDatagrams:
         self.lost = 0
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Descriptor of this socket."""
         return self._descriptor
 
     def reaches(self, to: Address) -> bool:

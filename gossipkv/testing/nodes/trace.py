@@ -39,5 +39,5 @@ class Trace:
         return self._hash.hexdigest()
 
     def lines_with(self, what: str) -> list[str]:
-        """Of the last lines, those that have this in them: `event=` for what nodes logged."""
+        """Those of the last lines that have this in them: `event=` for what nodes logged."""
         return [line for line in self.lines if what in line]

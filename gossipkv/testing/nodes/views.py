@@ -13,8 +13,8 @@ from gossipkv.errors import ServiceError
 from gossipkv.testing.nodes.cluster import Violation
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Cluster
-    from gossipkv.testing.nodes.machine import Machine
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
+    from gossipkv.testing.nodes.machine import NodeMachine
     from gossipkv.wire.rpc import Value
 
 LOOK_EVERY_S: Final = 2.0
@@ -29,38 +29,38 @@ class Seen(NamedTuple):
     incarnation: int
 
 
-async def members(cluster: Cluster, machine: Machine) -> dict[str, Seen]:
-    """By name, as one node has them.  Raises what `Cluster.ask` raises."""
+async def members(cluster: SimulatedCluster, machine: NodeMachine) -> dict[str, Seen]:
+    """Members by name, as one node has them.  Raises what `SimulatedCluster.ask` raises."""
     told = await cluster.ask(machine, "members", timeout_s=PATIENCE_S)
     assert isinstance(told, list)
     return {str(_field(entry, "node")): _seen(entry) for entry in told}
 
 
-async def children(cluster: Cluster, machine: Machine, path: str) -> list[str]:
-    """The names below a path, as one node has them.  Raises what `Cluster.ask` raises."""
+async def children(cluster: SimulatedCluster, machine: NodeMachine, path: str) -> list[str]:
+    """The names below a path, as one node has them.  Raises what `SimulatedCluster.ask` raises."""
     told = await cluster.ask(machine, "children", path, timeout_s=PATIENCE_S)
     assert isinstance(told, list)
     return [str(name) for name in told]
 
 
-async def everything(cluster: Cluster, machine: Machine, path: str) -> set[str]:
-    """The names below a path, those of suspects and the dead as well.  Raises what `Cluster.ask` raises."""
+async def everything(cluster: SimulatedCluster, machine: NodeMachine, path: str) -> set[str]:
+    """The names below a path, those of suspects and the dead as well.  Raises what `SimulatedCluster.ask` raises."""
     told = await cluster.ask(machine, "entries", path, {"all": True}, timeout_s=PATIENCE_S)
     assert isinstance(told, list)
     return {str(_field(entry, "name")) for entry in told}
 
 
-async def epoch(cluster: Cluster, machine: Machine) -> int:
-    """A node's own.  Raises what `Cluster.ask` raises."""
+async def epoch(cluster: SimulatedCluster, machine: NodeMachine) -> int:
+    """A node's own.  Raises what `SimulatedCluster.ask` raises."""
     return _whole(await cluster.ask(machine, "info", timeout_s=PATIENCE_S), "epoch")
 
 
-async def is_isolated(cluster: Cluster, machine: Machine) -> bool:
-    """Whether a node says that what it knows is stale.  Raises what `Cluster.ask` raises."""
+async def is_isolated(cluster: SimulatedCluster, machine: NodeMachine) -> bool:
+    """Whether a node says that what it knows is stale.  Raises what `SimulatedCluster.ask` raises."""
     return bool(_field(await cluster.ask(machine, "info", timeout_s=PATIENCE_S), "isolated"))
 
 
-async def agree(cluster: Cluster) -> bool:
+async def agree(cluster: SimulatedCluster) -> bool:
     """Every node that runs shows the same: those that run are alive in their present life, no other is."""
     running = [machine for machine in cluster.machines if machine.runs]
     try:
@@ -78,10 +78,10 @@ async def agree(cluster: Cluster) -> bool:
 
 
 @final
-class Looks:
+class Observer:
     """A task that asks all nodes again and again, and compares what they say with what they said."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self.calm = False  # Nothing goes wrong: whoever runs must not be called dead.
         self._before: dict[tuple[str, int, str], Seen] = {}  # By observer, its life, and the member.
@@ -95,7 +95,7 @@ class Looks:
                     await self._look(machine)
             await trio.sleep(LOOK_EVERY_S)
 
-    async def _look(self, machine: Machine) -> None:
+    async def _look(self, machine: NodeMachine) -> None:
         life = machine.lives
         try:
             shown = await members(self._cluster, machine)

@@ -10,7 +10,7 @@ from gossipkv.gossip.core import Gossip
 from gossipkv.testing.faults import FAULTS, drawn
 from gossipkv.testing.shrink import shrink
 from gossipkv.testing.streams import Streams
-from gossipkv.testing.swarm import Plan
+from gossipkv.testing.swarm import SwarmPlan
 from gossipkv.testing.swarm import run as run_plan
 
 SEED = 1
@@ -62,8 +62,8 @@ def test_a_broken_promise(run, wrong):
 
 def test_faults_are_switched_off_while_it_fails(wrong):
     """What has nothing to do with the failure is gone from the plan, and it still fails."""
-    seed = next(seed for seed in range(100) if 1 < len(run_plan(Plan(seed, members=2)).faults) < 6)
-    failed = run_plan(Plan(seed, members=2))
+    seed = next(seed for seed in range(100) if 1 < len(run_plan(SwarmPlan(seed, members=2)).faults) < 6)
+    failed = run_plan(SwarmPlan(seed, members=2))
     told = []
     smaller = shrink(failed, told.append)
     assert not smaller.is_right

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from gossipkv.address import Address
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 
 if TYPE_CHECKING:

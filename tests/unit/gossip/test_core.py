@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.gossip.packets.envelope import NO_CLUSTER
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from tests.unit.gossip.links import Link, all_alive, all_see, no_id
 
 

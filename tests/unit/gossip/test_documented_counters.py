@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from gossipkv import gossip
+from gossipkv.placement import shard_claim
 
-PACKAGE = Path(gossip.__file__).parent
+SOURCES = [*Path(gossip.__file__).parent.rglob("*.py"), Path(shard_claim.__file__)]
 PAGE = Path(__file__).parents[3] / "docs" / "gossip.md"
 
 # What the code does not add to a counter by its name.
@@ -14,7 +15,7 @@ FOUND_OUT = {"lost_by_system"}
 
 def counted():
     """Every name under which the code counts; what it puts together ends in `…`."""
-    source = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
     plain = set(re.findall(r'counters\["(\w+)"\] \+=', source))
     return plain | {f"{prefix}…" for prefix in re.findall(r'counters\[f"(\w+)\{[^"]*"\] \+=', source)} | FOUND_OUT
 

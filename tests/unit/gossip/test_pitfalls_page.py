@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-PAGE = TESTS.parents[2] / "docs" / "gossip-pitfalls.md"
+UNIT = TESTS.parent
+SHARD_IDS = UNIT / "placement" / "test_shard_claim.py"
+PAGE = UNIT.parents[1] / "docs" / "gossip-pitfalls.md"
 ISSUE = re.compile(r"([A-Za-z][a-z-]*)?(#|CASSANDRA-)(\d+)")
 
 
@@ -30,10 +32,10 @@ def rows() -> list[tuple[set[str], list[str]]]:
 
 
 def docstrings() -> dict[str, str]:
-    """Of all tests of gossip, by the page's name for them."""
+    """What the tests of gossip and of shard ids say, by the page's name for them."""
     return {
-        f"{path.relative_to(TESTS).as_posix()}::{node.name}": ast.get_docstring(node) or ""
-        for path in TESTS.rglob("test_*.py")
+        f"{path.relative_to(UNIT).as_posix().removeprefix('gossip/')}::{node.name}": ast.get_docstring(node) or ""
+        for path in (*TESTS.rglob("test_*.py"), SHARD_IDS)
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     }

@@ -8,8 +8,9 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.gossip.core import Gossip, Me
-from gossipkv.gossip.packets.envelope import PLAIN, SEALED, Envelope, Seal
+from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import Key, key
+from gossipkv.gossip.packets.prefix import PLAIN, SEALED
 from gossipkv.gossip.packets.sealing import Sealing
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import CLUSTER_ID, LIMITS, Link, Node, all_alive

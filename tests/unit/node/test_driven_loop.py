@@ -11,9 +11,9 @@ import trio
 from gossipkv.address import Address
 from gossipkv.node.driven_loop import DrivenLoop
 from gossipkv.node.pump import Pump
+from gossipkv.testing.nodes.network import WINDOW_BYTES
 from gossipkv.testing.nodes.process import SimulatedClock
 from gossipkv.testing.nodes.sockets import SimulatedSockets
-from gossipkv.testing.nodes.streams import WINDOW_BYTES
 from gossipkv.wire import rpc
 from tests.unit.node.driven import make_core, one_database
 from tests.unit.node.test_pump import LARGE, MadeUpAnswers
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from gossipkv.testing.nodes.network import Network
+    from gossipkv.testing.nodes.network import SimulatedNetwork
     from gossipkv.testing.nodes.sockets import SimulatedStream
     from gossipkv.wire.rpc import Value
 
@@ -34,7 +34,7 @@ THERE = Address(B, 7070)
 class Running:
     """A pump on one machine, clients on another."""
 
-    def __init__(self, network: Network, directory: Path, **limits: int) -> None:
+    def __init__(self, network: SimulatedNetwork, directory: Path, **limits: int) -> None:
         self.network = network
         self.clients = SimulatedSockets(network, A)
         self.sockets = SimulatedSockets(network, B)
@@ -56,7 +56,7 @@ class Running:
 def serving(directory: Path, check: Callable[[Running], Awaitable[None]], **limits: int) -> None:
     """Runs `check` against a pump."""
 
-    async def with_pump(network: Network) -> None:
+    async def with_pump(network: SimulatedNetwork) -> None:
         running = Running(network, directory, **limits)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.served)

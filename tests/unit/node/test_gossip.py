@@ -16,13 +16,14 @@ from gossipkv.environment import trio_world
 from gossipkv.errors import ConfigError
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
-from gossipkv.gossip.packets.envelope import NO_CLUSTER, Envelope
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.key_ring import Key, key, line_of
 from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
-from gossipkv.gossip.tree.claim import Claim
-from gossipkv.node.gossip import LOOK_MS, Gossiping, Place, read_key_ring
+from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring
+from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
 
 if TYPE_CHECKING:
@@ -40,17 +41,25 @@ def core() -> Gossip:
     return Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"))
 
 
-def place_of(core: Gossip, *, configured: str | None = None, remembered: str | None = None, waits: bool) -> Place:
+def timer_of(
+    core: Gossip, *, configured: str | None = None, remembered: str | None = None, waits: bool
+) -> ShardIdTimer:
     """Its claim."""
-    claim = Claim(
-        core.tree, uuid=b"u" * 16, address=ADDRESS, configured=configured, remembered=remembered, settle_ms=SETTLE_MS
+    claim = ShardClaim(
+        ClaimsInTree(core.tree),
+        name="a",
+        uuid=b"u" * 16,
+        address=ADDRESS,
+        configured=configured,
+        remembered=remembered,
+        settle_ms=SETTLE_MS,
     )
-    return Place(core, claim, waits=waits)
+    return ShardIdTimer(core, claim, waits=waits)
 
 
 def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:
     """1 is free; it is passed on to be remembered when it has stood for the convergence time."""
-    place = place_of(core, waits=False)
+    place = timer_of(core, waits=False)
     assert place.wakes_at_ms is None
     place.start(now_ms=1000)
     assert place.wakes_at_ms == 1000
@@ -65,7 +74,7 @@ def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> N
 
 def test_who_joins_looks_around_first(core: Gossip) -> None:
     """For a second; by then it knows what the others have."""
-    place = place_of(core, waits=True)
+    place = timer_of(core, waits=True)
     place.start(now_ms=0)
     assert place.wakes_at_ms == LOOK_MS
     core.tree.on_member(OTHER)
@@ -77,7 +86,7 @@ def test_who_joins_looks_around_first(core: Gossip) -> None:
 
 def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
     """Whenever it comes."""
-    place = place_of(core, waits=False)
+    place = timer_of(core, waits=False)
     place.start(now_ms=0)
     for now_ms in (0, 1):
         place.step(now_ms=now_ms)
@@ -90,7 +99,7 @@ def test_a_claim_of_another_is_looked_at_at_once(core: Gossip) -> None:
 
 def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
     """And never contested."""
-    place = place_of(core, configured="7", waits=False)
+    place = timer_of(core, configured="7", waits=False)
     place.start(now_ms=0)
     assert place.step(now_ms=0) == 7
     place.step(now_ms=1)
@@ -102,7 +111,7 @@ def test_a_claim_stands_only_before_others(core: Gossip, monkeypatch: pytest.Mon
     """While it hears from nobody it looks every second whether that is over, and counts from there."""
     alone = True
     monkeypatch.setattr(Gossip, "isolated", lambda _self, *, now_ms: alone and now_ms > 0)
-    place = place_of(core, waits=False)
+    place = timer_of(core, waits=False)
     place.start(now_ms=0)
     place.step(now_ms=0)
     now_ms = 5000

@@ -200,24 +200,24 @@ def test_views_that_differ_in_the_end(scene):
     assert shows_the_truth(scene.world, scene.history) == "m1 is down"
 
 
-def come_back(machine, **change):
+def come_back(scene, machine, **change):
     """A machine crashes, and its next process says something else of itself."""
     machine.crash()
-    record = machine.disk.begin(machine.name, machine.world.streams["test"], first_epoch=1)
+    record = machine.disk.begin(machine.name, scene.world.streams["test"], first_epoch=1)
     machine.disk.keep(record._replace(**change))
     machine.start()
-    machine.world.run(SECOND)
+    scene.world.run(SECOND)
 
 
 def test_a_process_that_forgot_its_epoch(scene):
     """An epoch that its past had has begun again, or an earlier one."""
-    come_back(scene.first, epoch=gossip(scene.first).members.own.epoch - 1)
+    come_back(scene, scene.first, epoch=gossip(scene.first).members.own.epoch - 1)
     assert "comes_back_as_itself" in complaints(scene)
 
 
 def test_a_process_that_forgot_who_it_is(scene):
     """Another uuid on the same disk."""
-    come_back(scene.first, uuid="f" * 32)
+    come_back(scene, scene.first, uuid="f" * 32)
     assert "comes_back_as_itself" in complaints(scene)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.testing import keys
 from gossipkv.testing.members import CLUSTER
-from gossipkv.testing.swarm import Plan, run
+from gossipkv.testing.swarm import SwarmPlan, run
 
 if TYPE_CHECKING:
     import pytest
@@ -32,12 +32,12 @@ class Standing:
 
 def complaints():
     """The names of what a sealed run finds broken."""
-    return {violation.checker for violation in run(Plan(SEED, sealed=True)).violations}
+    return {violation.checker for violation in run(SwarmPlan(SEED, sealed=True)).violations}
 
 
 def test_a_right_run():
     """Nothing is found where nothing is wrong, and processes restarted and keys changed in it."""
-    outcome = run(Plan(SEED, sealed=True))
+    outcome = run(SwarmPlan(SEED, sealed=True))
     assert outcome.is_right
     assert outcome.struck["keys_changed"] > 0
     assert outcome.struck["crash"] > 0

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from gossipkv.gossip.effects import Ask, Remember, Send, Store
 from gossipkv.gossip.member import member_id
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.envelope import Dropped, Envelope
+from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.prefix import Dropped
 from gossipkv.testing.world import World
 
 if TYPE_CHECKING:
     from gossipkv.gossip.effects import Effect
-    from gossipkv.testing.machine import Boot
+    from gossipkv.testing.program import Boot
 
 NEVER_MS = 1 << 62
 PERIOD_MS = 1000

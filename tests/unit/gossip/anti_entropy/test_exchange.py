@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from gossipkv.gossip.anti_entropy.answers import DATAGRAMS
+from gossipkv.gossip.anti_entropy.differences import DATAGRAMS
 from gossipkv.gossip.anti_entropy.exchange import LONGEST_PAUSE_MS, MOST_ASKED, PAUSE_MS
 from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.packets import messages
@@ -357,7 +357,7 @@ def test_an_evicted_branch_comes_back_when_its_owner_does() -> None:
     fill(one, 3)
     compare(one, two)
     two.hear_record(member("one", state=State.DEAD), now_ms=link.now_ms)
-    two.tree._branches[one.id].evict()
+    two.tree._evict(one.id)
     one.me = one.members.own = member("one", incarnation=1)
     one.tree.on_member(one.me)
     one.exchange.touch(one.id, now_ms=link.now_ms)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.packets.envelope import NO_CLUSTER
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, all_alive, no_id
 

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from gossipkv.gossip.membership.joining import Meeting, Side, meet
-from gossipkv.gossip.packets.envelope import NO_CLUSTER
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
 
 SMALL, LARGE = b"a" * 8, b"b" * 8
 SIDES = [

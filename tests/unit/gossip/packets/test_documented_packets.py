@@ -9,7 +9,7 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
-from gossipkv.gossip.packets import envelope, messages, sealing
+from gossipkv.gossip.packets import envelope, messages, prefix, sealing
 from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES
 from gossipkv.gossip.packets.messages import Who
 from gossipkv.gossip.profile import LAN
@@ -102,7 +102,7 @@ def test_the_widths_of_heads() -> None:
 def test_the_tables_of_the_envelope() -> None:
     """Every offset follows from the sizes, and where they end is where the code has it."""
     both, plain, sealed = (fields(table) for table in tables("## Envelope"))
-    assert envelope.PREFIX_BYTES == 15 == sum(int(size) for size, _ in both[:-1])
+    assert prefix.PREFIX_BYTES == 15 == sum(int(size) for size, _ in both[:-1])
     assert 15 + int(plain[0][0]) == envelope.HEADER_BYTES
     assert 15 + sum(int(size) for size, _ in sealed[:3]) == sealing.MESSAGE_AT
     assert sealing.Sealing.overhead == sealing.MESSAGE_AT + int(sealed[-1][0])
@@ -112,7 +112,7 @@ def test_the_same_widths_stand_beside_the_code() -> None:
     """The drawings in the docstrings have the page's offsets and sizes."""
     row = re.compile(r"^    ([\dn+]+) +(\d+|n) +\S", re.MULTILINE)
     both, plain, sealed = tables("## Envelope")
-    for text, rows in ((envelope.__doc__, [*both[:-1], *plain]), (sealing.__doc__, sealed)):
+    for text, rows in ((prefix.__doc__, both[:-1]), (envelope.__doc__, plain), (sealing.__doc__, sealed)):
         told = [
             (at, size)
             for at, size in row.findall(text)
@@ -138,7 +138,7 @@ def test_the_heads_stand_beside_the_code() -> None:
 def test_every_reason_is_explained() -> None:
     """In the order in which they are looked for."""
     section = PAGE.split("| reason |")[1].split("\n\n")[0]
-    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == envelope.REASONS
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == prefix.REASONS
 
 
 def test_the_stated_limits() -> None:
@@ -153,7 +153,7 @@ def test_the_stated_limits() -> None:
     assert f"| part | {messages.MAX_PART_BYTES:,} bytes |" in PAGE
     assert f"unpacked | {MAX_UNPACKED_BYTES >> 20} MiB" in PAGE
     assert f"remembers {sealing.MAX_SESSIONS:,} sessions" in PAGE
-    assert f"Protocol\nversion {envelope.PROTOCOL}." in PAGE
+    assert f"Protocol\nversion {prefix.PROTOCOL}." in PAGE
 
 
 def test_the_drawn_packets() -> None:

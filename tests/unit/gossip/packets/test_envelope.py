@@ -5,9 +5,9 @@ import zlib
 
 import pytest
 
-from gossipkv.gossip.packets import envelope
-from gossipkv.gossip.packets.envelope import HEADER_BYTES, NO_CLUSTER, REASONS, Dropped, Envelope, Seal, cluster_id_of
+from gossipkv.gossip.packets.envelope import HEADER_BYTES, Envelope, Seal
 from gossipkv.gossip.packets.key_ring import key
+from gossipkv.gossip.packets.prefix import NO_CLUSTER, REASONS, Dropped, cluster_id_of, cluster_mark
 from gossipkv.gossip.shell.key_file import sealing
 
 ID, OTHER_ID = b"cluster1", b"cluster2"
@@ -34,7 +34,7 @@ def changed(packet: bytes, at: int, value: int) -> bytes:
 
 def test_a_plain_packet_is_as_drawn() -> None:
     """Letter, version, form, mark of the name, cluster id, CRC of all else, message."""
-    mark = envelope.cluster_mark("one")
+    mark = cluster_mark("one")
     before = b"\x47\x01\x00" + mark + ID
     packet = before + zlib.crc32(before + MESSAGE).to_bytes(4, "big") + MESSAGE
     assert Envelope("one", ID).wrap(MESSAGE) == packet

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from gossipkv.address import Address
 from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, MAX_NAME_BYTES, Member, State, member_id
 from gossipkv.gossip.packets import compression, fields, messages
-from gossipkv.gossip.packets.envelope import Dropped, Envelope, Seal
-from gossipkv.gossip.packets.fields import Malformed, Reader
+from gossipkv.gossip.packets.envelope import Envelope, Seal
+from gossipkv.gossip.packets.fields import FieldReader, Malformed
 from gossipkv.gossip.packets.key_ring import key
+from gossipkv.gossip.packets.prefix import Dropped
 from gossipkv.gossip.packets.sealing import Sealing
 from tests.oracle import packets as oracle
 from tests.unit.gossip.packets import packet_forms as forms
@@ -146,7 +147,7 @@ def test_a_pack_that_would_be_too_large_is_refused_unread() -> None:
 def test_numbers(value) -> None:
     """As the oracle writes them; read again, nothing left over."""
     assert fields.varint(value) == oracle.number(value)
-    reader = Reader(fields.varint(value))
+    reader = FieldReader(fields.varint(value))
     assert reader.varint() == value
     assert reader.left == 0
 
@@ -155,18 +156,18 @@ def test_numbers(value) -> None:
 def test_numbers_without_an_end(data) -> None:
     """Cut short or over 63 bits: refused, having looked at nine bytes at most."""
     with pytest.raises(Malformed):
-        Reader(data).varint()
+        FieldReader(data).varint()
 
 
 def test_the_largest_number() -> None:
     """Nine bytes hold 63 bits."""
     assert fields.varint(oracle.LARGEST_NUMBER) == b"\xff" * 8 + b"\x7f"
-    assert Reader(b"\xff" * 8 + b"\x7f").varint() == oracle.LARGEST_NUMBER
+    assert FieldReader(b"\xff" * 8 + b"\x7f").varint() == oracle.LARGEST_NUMBER
 
 
 def test_a_reader_stays_in_its_part() -> None:
     """What a part lacks is not taken from the next one."""
-    reader = Reader(b"\x00\x01\x02\x03", 1, 3)
+    reader = FieldReader(b"\x00\x01\x02\x03", 1, 3)
     assert reader.take(2) == b"\x01\x02"
     with pytest.raises(Malformed, match="1 bytes are wanted at 3, 0 are left"):
         reader.take(1)

@@ -9,8 +9,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.gossip.packets.envelope import REASONS, Dropped, Envelope, Seal
+from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import Key, key
+from gossipkv.gossip.packets.prefix import REASONS, Dropped
 from gossipkv.gossip.packets.sealing import COUNTER_AT, MESSAGE_AT, SESSION_AT, WINDOW, Sealing
 
 ID = b"cluster1"

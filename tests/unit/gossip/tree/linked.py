@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
 from gossipkv.gossip.anti_entropy.exchange import Exchange
+from gossipkv.gossip.anti_entropy.state_hash import StateHash
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.membership.outbox import Outbox
@@ -20,6 +21,7 @@ from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.messages import Delta, Head, Known
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.tree import Tree
+from tests.unit.gossip.tree.transfers import recounted_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -115,7 +117,7 @@ class Node:
             self.exchange.differs(other.me.address, now_ms=now_ms)
         else:
             for one, two in ((self, other), (other, self)):
-                if one.tree.collecting:
+                if one.tree.has_tombstones:
                     one.tree.acknowledged(two.id)
 
     def receive(self, message: bytes, source: Address) -> None:
@@ -211,6 +213,8 @@ class Link:
                 node.ping(self.random.choice([other for other in everyone if other is not node]))
                 self.run()
             if equal(everyone):
+                for node in everyone:
+                    recount(node)
                 return
         raise AssertionError("they do not become equal")
 
@@ -218,6 +222,23 @@ class Link:
 def equal(nodes: Iterable[Node]) -> bool:
     """Whether all have the same hash."""
     return len({node.exchange.state_hash for node in nodes}) == 1
+
+
+def recount(node: Node) -> None:
+    """Count from the beginning what a node counts by increments."""
+    tree, others = node.tree, {owner: branch for owner, branch in node.tree._branches.items() if owner != node.id}
+    assert all(branch.size_bytes == recounted_bytes(branch) for branch in tree._branches.values())
+    assert tree._others_bytes == sum(branch.held_bytes for branch in others.values())
+    assert tree._dead_bytes == sum(others[owner].held_bytes for owner in tree._dead)
+    told = [owner for owner in tree._hot._since if owner in tree.rumours]
+    assert len(told) == len(tree.rumours)
+    assert all(owner in tree._branches and owner not in tree._dead for owner in told)
+    counted = node.exchange.state_hash  # Which takes from the tree what has moved.
+    folded = StateHash(node.members, tree)
+    for known in node.members:
+        folded.touch(known.id)
+    folded.pass_time(node.exchange.hash._now_ms)
+    assert folded.value == counted
 
 
 def pair(*, limits: TreeLimits | None = None) -> tuple[Link, Node, Node]:

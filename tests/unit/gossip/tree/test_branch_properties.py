@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from gossipkv.gossip.tree.branch import Branch, Outcome
-from gossipkv.gossip.tree.chunks import chunks
-from tests.unit.gossip.tree.transfers import LIMITS, OWNER, Transfers, deltas, shown
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.fields import Malformed
+from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks
+from gossipkv.gossip.tree.limits import TreeLimits
+from tests.unit.gossip.tree.transfers import LIMITS, OWNER, Transfers, any_delta, deltas, recounted_bytes, shown
 
 SEEDS = range(400)
 
@@ -47,4 +51,28 @@ def test_cut_at_every_size(collected: bool) -> None:
             outcomes = [reader.apply(delta, LIMITS)[0] for delta in sent[:cut]]
             whole = cut == len(sent)
             assert shown(reader) == (shown(owner) if whole else then)
-            assert outcomes == [Outcome.STAGED] * (cut - whole) + [Outcome.ADVANCED] * whole
+            assert outcomes == [DeltaOutcome.STAGED] * (cut - whole) + [DeltaOutcome.ADVANCED] * whole
+
+
+SMALL = TreeLimits(max_branch_keys=3, max_tree_bytes=2 * 4 * 260, max_tombstones=2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_bytes_break_what_a_branch_promises(seed: int) -> None:
+    """Whatever can be read, in any order: no assertion fails, and what is counted is what is there."""
+    random = Random(seed)
+    limits = random.choice((LIMITS, SMALL))
+    branch = Branch(1)
+    for _ in range(10):
+        try:
+            (delta,) = deltas([messages.delta(any_delta(random, OWNER))])
+        except Malformed:
+            continue
+        before = branch.version
+        outcome, _ = branch.apply(delta, limits)
+        assert (branch.version > before) is (outcome is DeltaOutcome.ADVANCED)
+        assert list(branch.gone.values()) == sorted(branch.gone.values())
+        assert branch.size_bytes == recounted_bytes(branch)
+        branch.bound_tombstones(limits.max_tombstones)
+        for known in range(branch.version + 1):
+            assert all(chunks(OWNER, branch, known, 80))

@@ -92,7 +92,7 @@ def test_a_delta_below_the_floor_is_a_head() -> None:
     made.withdraw("k/1")
     for id_ in (ANN, member_id("ben")):
         made.acknowledged(id_)
-    assert not made.collecting
+    assert not made.has_tombstones
     made.publish("k/2")
     assert told(made) == [Head(ME, 1, 3)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.gossip.member import State
 from tests.oracle.branches import History
-from tests.unit.gossip.tree.linked import Link, Node, equal, member
+from tests.unit.gossip.tree.linked import Link, Node, equal, member, recount
 
 KEYS = 8
 
@@ -43,7 +43,11 @@ class Lives:
         if draw < 0.35:
             self._write(node)
         elif draw < 0.38:
-            self.random.choice(list(node.tree._branches.values())).collect(1 << 40)
+            owner, branch = self.random.choice(list(node.tree._branches.items()))
+            before_bytes = branch.held_bytes
+            branch.collect(1 << 40)
+            if owner != node.id:
+                node.tree._count_bytes(owner, branch.held_bytes - before_bytes)
         elif draw < 0.41:
             other = self.random.choice(self.nodes)
             fresh = self.start(other.me.name, other.me.epoch + 1)
@@ -89,6 +93,7 @@ class Lives:
     def check(self) -> None:
         """Every reader shows of every owner a state that it had, in its newest epoch known there, never older."""
         for reader in self.nodes:
+            recount(reader)
             everything = reader.tree.entries("k", now_ms=0, all=True)
             visible = reader.tree.entries("k", now_ms=0)
             for name in self.names:

@@ -12,8 +12,7 @@ from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES
 from gossipkv.gossip.packets.messages import Delta, Digest, Known, Want
 from gossipkv.gossip.profile import LAN
-from gossipkv.gossip.tree.branch import Branch, Outcome
-from gossipkv.gossip.tree.chunks import chunks
+from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.oracle.branches import History
 from tests.unit.gossip.anti_entropy.test_exchange import compare
@@ -28,7 +27,7 @@ def test_94_an_old_generation_of_a_restarted_node_is_never_forgotten() -> None:
     publish(made, "ann", "k/1", "k/2")
     made.on_member(member("ann", epoch=2))
     assert (made.size_bytes, names(made, "k", hidden=True)) == (0, [])
-    assert publish(made, "ann", "k/1", "k/2", "k/3") is Outcome.NOTHING
+    assert publish(made, "ann", "k/1", "k/2", "k/3") is DeltaOutcome.NOTHING
     assert made.size_bytes == 0
 
 
@@ -45,9 +44,9 @@ def test_121_deletes_are_timed_by_the_wrong_clock() -> None:
         link.pass_time(30 * 86_400_000)
         one.ping(two)
         link.run()
-    assert one.tree.collecting
+    assert one.tree.has_tombstones
     one.tree.acknowledged(three.id)
-    assert not one.tree.collecting
+    assert not one.tree.has_tombstones
 
 
 def test_110_a_reset_cut_short_and_a_third_nodes_delta_bring_a_deleted_key_back() -> None:
@@ -102,7 +101,7 @@ def test_132_a_reset_makes_a_dead_node_look_alive() -> None:
     publish(made, "ann", "k/1")
     made.on_member(member("ann", state=State.DEAD))
     reset = Delta(ANN, 1, 5, 0, 9, 9, reset=True, changes=(messages.Change(9, "k/9", b""),))
-    assert made.apply(reset) is Outcome.ADVANCED
+    assert made.apply(reset) is DeltaOutcome.ADVANCED
     assert made.children("k") == []
     assert names(made, "k", hidden=True) == [("9", "ann", State.DEAD)]
 

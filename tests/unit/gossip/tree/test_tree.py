@@ -9,7 +9,7 @@ from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.membership.members import Members
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.messages import Delta
-from gossipkv.gossip.tree.branch import Outcome
+from gossipkv.gossip.tree.branch import DeltaOutcome
 from gossipkv.gossip.tree.limits import ITEM_OVERHEAD_BYTES, TreeLimits
 from gossipkv.gossip.tree.tree import Tree
 from tests.unit.gossip.tree.linked import member
@@ -25,12 +25,12 @@ def tree(limits: TreeLimits | None = None) -> Tree:
     return made
 
 
-def publish(reader: Tree, owner: str, *paths: str, epoch: int = 1, value: bytes = b"") -> Outcome:
+def publish(reader: Tree, owner: str, *paths: str, epoch: int = 1, value: bytes = b"") -> DeltaOutcome:
     """All that an owner has, as one delta."""
     writer = Tree(Members(member(owner, epoch), 1))
     for path in paths:
         writer.publish(path, value)
-    outcome = Outcome.NOTHING
+    outcome = DeltaOutcome.NOTHING
     for part in writer.deltas(member_id(owner), 0, 0, part_bytes=60_000):
         for delta in messages.read_parts(part, 0):
             assert isinstance(delta, Delta)
@@ -123,7 +123,7 @@ def test_a_newer_epoch_takes_the_old_branch_away_at_once() -> None:
     made.on_member(member("ann", epoch=2))
     assert watch.changed
     assert (made.children("k"), names(made, "k", hidden=True)) == ([], [])
-    assert publish(made, "ann", "k/old", "k/older") is Outcome.NOTHING
+    assert publish(made, "ann", "k/old", "k/older") is DeltaOutcome.NOTHING
     assert made.children("k") == []
     publish(made, "ann", "k/new", epoch=2)
     assert made.children("k") == ["new"]
@@ -133,10 +133,10 @@ def test_a_branch_of_a_newer_epoch_waits_for_its_owner() -> None:
     """A delta that comes before the record is asked for again: else anybody could end an epoch by a delta alone."""
     made = tree()
     publish(made, "ann", "k/old")
-    assert publish(made, "ann", "k/new", epoch=2) is Outcome.GAP
+    assert publish(made, "ann", "k/new", epoch=2) is DeltaOutcome.GAP
     assert made.children("k") == ["old"]
     made.on_member(member("ann", epoch=2))
-    assert publish(made, "ann", "k/new", epoch=2) is Outcome.ADVANCED
+    assert publish(made, "ann", "k/new", epoch=2) is DeltaOutcome.ADVANCED
     assert made.children("k") == ["new"]
 
 
@@ -155,17 +155,17 @@ def test_a_dead_epoch_stays_dead() -> None:
 def test_an_unknown_owner_is_asked_about() -> None:
     """A change may overtake the news of who made it."""
     made = tree()
-    assert publish(made, "zoe", "k/1") is Outcome.GAP
+    assert publish(made, "zoe", "k/1") is DeltaOutcome.GAP
     made.on_member(member("zoe"))
-    assert publish(made, "zoe", "k/1") is Outcome.ADVANCED
+    assert publish(made, "zoe", "k/1") is DeltaOutcome.ADVANCED
 
 
 def test_nobody_else_writes_my_branch() -> None:
     """What others say of it, in this epoch or another, is nothing."""
     made = tree()
     made.publish("k/1")
-    assert publish(made, "me", "k/2", "k/3") is Outcome.NOTHING
-    assert publish(made, "me", "k/2", epoch=9) is Outcome.NOTHING
+    assert publish(made, "me", "k/2", "k/3") is DeltaOutcome.NOTHING
+    assert publish(made, "me", "k/2", epoch=9) is DeltaOutcome.NOTHING
     assert made.children("k") == ["1"]
 
 
@@ -224,7 +224,7 @@ def test_what_is_no_path(path: str) -> None:
         made.publish(path)
     if path.isascii() and len(path) <= messages.MAX_PATH_BYTES:
         delta = Delta(ANN, 1, 0, 0, 1, 1, reset=False, changes=(messages.Change(1, path, b""),))
-        assert made.apply(delta) is Outcome.REFUSED
+        assert made.apply(delta) is DeltaOutcome.REFUSED
         assert made.counters["branch_refused"] == 1
     if path:
         for read in (made.children, made.watch):
@@ -254,12 +254,12 @@ def test_a_peer_over_a_limit_is_refused_counted_and_not_asked_again() -> None:
     """Its branch stays at the last state; what it claims counts as known, or both would exchange for ever."""
     made = tree(TreeLimits(max_branch_keys=2))
     publish(made, "ann", "k/1")
-    assert publish(made, "ann", "k/1", "k/2", "k/3") is Outcome.REFUSED
+    assert publish(made, "ann", "k/1", "k/2", "k/3") is DeltaOutcome.REFUSED
     assert made.children("k") == ["1"]
-    assert (made.head(ANN).version, made.claims(ANN).version) == (1, 3)
+    assert (made.head(ANN).version, made.told_head(ANN).version) == (1, 3)
     assert made.counters["branch_refused"] == 1
     made.on_member(member("ben", state=State.DEAD))  # Perhaps there is room now.
-    assert made.claims(ANN).version == 1
+    assert made.told_head(ANN).version == 1
 
 
 def test_the_oldest_dead_make_room() -> None:
@@ -276,7 +276,7 @@ def test_the_oldest_dead_make_room() -> None:
     assert made.counters["branch_evicted"] == 1
     assert [entry[0] for entry in names(made, "k", hidden=True)] == ["1", "2"]
     made.on_member(member("ben", incarnation=1))
-    assert made.claims(BEN).version == 0  # So it is fetched again.
+    assert made.told_head(BEN).version == 0  # So it is fetched again.
     assert made.children("k") == []
 
 
@@ -308,9 +308,9 @@ def test_no_branch_takes_more_than_half_of_the_whole(reset: bool) -> None:
         sent = Delta(ANN, 1, 0, 0 if reset else number - 1, number, number, reset=reset, changes=(change,))
         outcome = made.apply(sent)
         assert made.size_bytes <= limits.max_branch_bytes
-        if outcome is not Outcome.ADVANCED:
+        if outcome is not DeltaOutcome.ADVANCED:
             break
-    assert reset or outcome is Outcome.REFUSED
+    assert reset or outcome is DeltaOutcome.REFUSED
     cost = ITEM_OVERHEAD_BYTES + 200 + len("k/10")
     assert reset or made.size_bytes > limits.max_branch_bytes - cost
     made.publish("nodes/1@here")
@@ -320,15 +320,15 @@ def test_tombstones_go_when_all_live_members_have_them() -> None:
     """The dead are not waited for, newcomers neither: they get what there is then."""
     made = tree()
     made.publish("k/1")
-    assert not made.collecting
+    assert not made.has_tombstones
     made.withdraw("k/1")
     made.publish("k/2")
-    assert made.collecting
+    assert made.has_tombstones
     made.acknowledged(ANN)
-    assert made.collecting
+    assert made.has_tombstones
     made.on_member(member("zoe"))
     made.on_member(member("ben", state=State.DEAD))
-    assert not made.collecting
+    assert not made.has_tombstones
     (part,) = made.deltas(ME, 1, 1, part_bytes=1000)
     (delta,) = messages.read_parts(part, 0)
     assert isinstance(delta, Delta)

@@ -6,10 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import Delta
-from gossipkv.gossip.tree.branch import Branch, Outcome
-from gossipkv.gossip.tree.chunks import chunks
-from gossipkv.gossip.tree.limits import TreeLimits
+from gossipkv.gossip.packets.messages import Change, Delta
+from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks
+from gossipkv.gossip.tree.limits import TreeLimits, item_bytes
 from tests.oracle.branches import History
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 OWNER = b"the-ownr"
 LIMITS = TreeLimits()
+LATEST = 8
 
 
 def deltas(parts: Iterable[bytes]) -> list[Delta]:
@@ -29,6 +29,26 @@ def deltas(parts: Iterable[bytes]) -> list[Delta]:
 def shown(branch: Branch) -> dict[str, bytes]:
     """What readers of a branch see."""
     return {path: item.value for path, item in branch.live.items()}
+
+
+def recounted_bytes(branch: Branch) -> int:
+    """What the keys and tombstones of a branch cost, counted one by one."""
+    live = sum(item_bytes(path, item.value) for path, item in branch.live.items())
+    return live + sum(item_bytes(path, None) for path in branch.gone)
+
+
+def any_delta(random: Random, owner: bytes, epoch: int = 1) -> Delta:
+    """What a peer may say, true or not; most of it can be read."""
+    since, reach, target = sorted(random.randint(0, LATEST) for _ in range(3))
+    since, target = random.choice((0, since)), random.choice((LATEST, target))
+    reach = random.choice((reach, target))
+    changes = tuple(
+        Change(version, random.choice("abcdefgh"), random.choice((None, None, b"x")))
+        for version in range(since + 1, reach + 1)
+        if random.random() < 0.5
+    )
+    floor = random.choice((0, random.randint(0, LATEST)))
+    return Delta(owner, epoch, floor, since, reach, target, random.random() < 0.5, changes)
 
 
 class Transfers:
@@ -53,6 +73,7 @@ class Transfers:
         assert versions == sorted(versions)
         assert list(reader.gone.values()) == sorted(reader.gone.values())
         assert not set(reader.gone) & set(reader.live)
+        assert reader.size_bytes == recounted_bytes(reader)
 
     def step(self) -> None:
         """Something happens."""
@@ -105,7 +126,7 @@ class Transfers:
 
         outcome, _ = reader.apply(delta, LIMITS, has_room)
         grown = reader.size_bytes + reader.staged_bytes - grown
-        assert grown <= 0 if outcome is Outcome.GAP else grown == asked, "room was asked for another size"
+        assert grown <= 0 if outcome is DeltaOutcome.GAP else grown == asked, "room was asked for another size"
         self.check(reader, before)
 
     def heal(self) -> None:

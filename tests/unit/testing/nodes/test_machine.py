@@ -15,13 +15,13 @@ from gossipkv.testing.nodes.cluster import Defect, simulate
 from gossipkv.testing.nodes.phases import strike_one
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import Cluster
+    from gossipkv.testing.nodes.cluster import SimulatedCluster
 
 
 def test_a_killed_node_restarts_as_itself() -> None:
     """Its lock is free, its documents are whole, and clients find it again; while it is down they are refused."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         epochs = []
         for _ in range(3):
@@ -41,7 +41,7 @@ def test_a_killed_node_restarts_as_itself() -> None:
 def test_a_machine_without_power_does_not_answer() -> None:
     """Not even to say no; afterwards it serves again, whatever its disk had forgotten."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         for _ in range(5):
             await machine.start()
@@ -58,7 +58,7 @@ def test_a_machine_without_power_does_not_answer() -> None:
 def test_a_crash_at_any_change_of_the_disk(power: bool) -> None:
     """Before, halfway and after each step of a first start: the next start is a good one."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         for at in range(60):
             for action in (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER):
@@ -80,7 +80,7 @@ def test_a_crash_at_any_change_of_the_disk(power: bool) -> None:
 def test_only_what_strikes_is_counted() -> None:
     """Not what was meant for a process that is not there, and a crash not before it comes."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         while not any(machine.runs for machine in cluster.machines):
             await strike_one(cluster)
         assert set(cluster.struck) <= {"heal", "cut", "clog"}
@@ -98,7 +98,7 @@ def test_only_what_strikes_is_counted() -> None:
 def test_a_full_disk_is_an_error_of_its_own() -> None:
     """The node ends and says so; that is no defect."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         machine.disk.capacity_bytes = 10
         await machine.start()
@@ -111,7 +111,7 @@ def test_a_full_disk_is_an_error_of_its_own() -> None:
 def test_sigterm_ends_a_node_and_a_second_one_at_once() -> None:
     """In good order: nothing that was asked is lost."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         await machine.start()
         await machine.stop()
@@ -129,7 +129,7 @@ def test_sigterm_ends_a_node_and_a_second_one_at_once() -> None:
 def test_a_signal_that_nobody_awaits_ends_the_process() -> None:
     """As the system does with one that starts."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         async with trio.open_nursery() as nursery:
             nursery.start_soon(machine.start)
@@ -143,7 +143,7 @@ def test_a_signal_that_nobody_awaits_ends_the_process() -> None:
 def test_two_nodes_do_not_share_a_directory() -> None:
     """The disk's lock holds between lives, and is free when one is gone."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         first, second = cluster.machines
         await first.start()
         second.disk = first.disk
@@ -159,7 +159,7 @@ def test_two_nodes_do_not_share_a_directory() -> None:
 def test_a_defect_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """A method that raises what it should not ends the run, by the log line that tells of it."""
 
-    async def scenario(cluster: Cluster) -> None:
+    async def scenario(cluster: SimulatedCluster) -> None:
         (machine,) = cluster.machines
         await machine.start()
         await cluster.ask(machine, "info")

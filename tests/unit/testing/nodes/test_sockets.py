@@ -13,13 +13,13 @@ from gossipkv.testing.nodes.sockets import DATAGRAM_OVERHEAD_BYTES, RECEIVE_BUFF
 from tests.unit.testing.nodes.wire import A, B, on_network
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.network import Network
+    from gossipkv.testing.nodes.network import SimulatedNetwork
     from gossipkv.testing.nodes.sockets import SimulatedDatagrams
 
 FROM, TO = Address(A, 7070), Address(B, 7070)
 
 
-def pair(network: Network) -> tuple[SimulatedDatagrams, SimulatedDatagrams, SimulatedSockets]:
+def pair(network: SimulatedNetwork) -> tuple[SimulatedDatagrams, SimulatedDatagrams, SimulatedSockets]:
     """A socket on each machine, and what the receiver waits with."""
     there = SimulatedSockets(network, B)
     return SimulatedSockets(network, A).datagrams(*FROM), there.datagrams(*TO), there
@@ -40,7 +40,7 @@ async def hear(sockets: SimulatedSockets, datagrams: SimulatedDatagrams, for_s: 
 def test_a_datagram_arrives() -> None:
     """With the address of its sender; then none waits."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
         sender.send(b"hello", TO)
         with pytest.raises(BlockingIOError):
@@ -55,7 +55,7 @@ def test_a_datagram_arrives() -> None:
 def test_what_waits_is_readable_until_it_is_received() -> None:
     """Also for one who has taken only a part of it."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
         for number in range(3):
             sender.send(bytes([number]), TO)
@@ -76,7 +76,7 @@ def test_a_fault_strikes_and_is_counted(fault: str) -> None:
     """Of a thousand datagrams, about as many as was asked for."""
     sent = [number.to_bytes(2, "big") for number in range(1000)]
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
         setattr(network.usual, fault, 0.3)
         for packet in sent:
@@ -97,7 +97,7 @@ def test_a_fault_strikes_and_is_counted(fault: str) -> None:
 def test_cuts_sizes_and_clogs() -> None:
     """One way, of datagrams alone, what is too large, and what waits behind a clog."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
         network.partition([B], [A], one_way=True)
         sender.send(b"other way", TO)
@@ -118,7 +118,7 @@ def test_cuts_sizes_and_clogs() -> None:
 def test_a_full_buffer_loses_what_comes() -> None:
     """And counts it, as the system does; of what is too long only a part is received."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         sender, receiver, _ = pair(network)
         network.usual.mtu_bytes = 1 << 16
         room = RECEIVE_BUFFER_BYTES // (MOST_DATAGRAM_BYTES + 1 + DATAGRAM_OVERHEAD_BYTES)
@@ -135,7 +135,7 @@ def test_a_full_buffer_loses_what_comes() -> None:
 def test_nobody_hears_what_comes_to_a_closed_socket() -> None:
     """Nor does anybody hear what a process sends that is gone."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         sender, receiver, sockets = pair(network)
         sender.send(b"on its way", TO)
         sockets.end(silently=True)
@@ -153,7 +153,7 @@ def test_nobody_hears_what_comes_to_a_closed_socket() -> None:
 def test_addresses() -> None:
     """An address is this machine's and free, or an error; port 0 is any that is free."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         sockets = SimulatedSockets(network, A)
         sockets.listen(*FROM, 5)
         sockets.datagrams(*FROM)
@@ -174,7 +174,7 @@ def test_addresses() -> None:
 def test_names() -> None:
     """What the name service knows now, and what it does not."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         sockets = SimulatedSockets(network, A)
         with pytest.raises(OSError, match="nobody knows cluster"):
             await sockets.resolve(Address("cluster", 7))

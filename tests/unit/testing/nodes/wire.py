@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from gossipkv.testing.nodes import scheduling
-from gossipkv.testing.nodes.network import Network
+from gossipkv.testing.nodes.network import SimulatedNetwork
 from gossipkv.testing.nodes.trace import Trace
 from gossipkv.testing.streams import Streams
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 A, B = "10.0.0.1", "10.0.0.2"
 
 
-def on_network(check: Callable[[Network], Awaitable[None]], seed: int = 1) -> Network:
+def on_network(check: Callable[[SimulatedNetwork], Awaitable[None]], seed: int = 1) -> SimulatedNetwork:
     """Runs `check` on a network with the machines A and B; the network, for what it has counted."""
 
-    async def main() -> Network:
-        network = Network(Streams(seed), Counter(), Trace())
+    async def main() -> SimulatedNetwork:
+        network = SimulatedNetwork(Streams(seed), Counter(), Trace())
         network.running |= {A, B}
         async with trio.open_nursery() as nursery:
             nursery.start_soon(network.run)

@@ -8,13 +8,12 @@ import pytest
 import trio
 
 from gossipkv.address import Address
+from gossipkv.testing.nodes.network import WINDOW_BYTES
 from gossipkv.testing.nodes.sockets import SimulatedSockets, SimulatedStream
-from gossipkv.testing.nodes.streams import WINDOW_BYTES
 from tests.unit.testing.nodes.wire import A, B, on_network
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.network import Network
-    from gossipkv.testing.nodes.streams import StreamEnd
+    from gossipkv.testing.nodes.network import SimulatedNetwork, StreamEnd
 
 THERE = Address(B, 7070)
 
@@ -22,7 +21,7 @@ THERE = Address(B, 7070)
 class Pair:
     """A connection from A to B."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: SimulatedNetwork) -> None:
         self.here, self.there = SimulatedSockets(network, A), SimulatedSockets(network, B)
         self.listener = self.there.listen(*THERE, 10)
 
@@ -51,7 +50,7 @@ def test_bytes_arrive_in_order_and_whole(seed: int) -> None:
     """A third of the segments are lost, others late; more than a window is on its way in each direction."""
     sent = bytes(range(256)) * (3 * WINDOW_BYTES // 256)
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         network.usual.loss, network.usual.heavy_delay = 0.3, 0.5
         client, server = await Pair(network).connect()
         received: dict[str, bytes] = {}
@@ -81,7 +80,7 @@ def test_bytes_arrive_in_order_and_whole(seed: int) -> None:
 def test_a_sender_waits_for_a_reader() -> None:
     """One window is taken, no more; then as much as is read."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         client, server = await Pair(network).connect()
         with trio.move_on_after(100) as limit:
             await client.send_all(bytes(WINDOW_BYTES + 1))
@@ -97,7 +96,7 @@ def test_a_sender_waits_for_a_reader() -> None:
 def test_a_cut_holds_bytes_up_and_loses_none() -> None:
     """They arrive when it heals, as soon as they are sent again."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         client, server = await Pair(network).connect()
         network.partition([A], [B])
         await client.send_all(b"late")
@@ -114,7 +113,7 @@ def test_a_cut_holds_bytes_up_and_loses_none() -> None:
 def test_a_cut_of_datagrams_lets_connections_pass() -> None:
     """As a firewall does that knows nothing of UDP."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         network.partition([A], [B], datagrams_only=True)
         client, server = await Pair(network).connect()
         await client.send_all(b"x")
@@ -126,7 +125,7 @@ def test_a_cut_of_datagrams_lets_connections_pass() -> None:
 def test_nobody_listens() -> None:
     """That is heard at once; and so it is when the listener has been closed with one in its queue."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
         waiting = await pair.here.connect(THERE)
         pair.listener.close()
@@ -141,7 +140,7 @@ def test_nobody_listens() -> None:
 def test_nobody_answers() -> None:
     """After two minutes it is given up."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
         network.partition([B], [A], one_way=True)  # The answers are lost.
         began = trio.current_time()
@@ -155,7 +154,7 @@ def test_nobody_answers() -> None:
 def test_the_peer_of_a_killed_process_is_told() -> None:
     """What had arrived can still be read."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
         client, server = await pair.connect()
         await server.send_all(b"last words")
@@ -174,7 +173,7 @@ def test_the_peer_of_a_killed_process_is_told() -> None:
 def test_the_peer_of_a_machine_without_power_hears_nothing() -> None:
     """Until it sends, and the machine is up again."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
         client, _ = await pair.connect()
         network.running.discard(B)
@@ -196,7 +195,7 @@ def test_the_peer_of_a_machine_without_power_hears_nothing() -> None:
 def test_a_full_queue_turns_newcomers_away() -> None:
     """Those who wait are served."""
 
-    async def check(network: Network) -> None:
+    async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
         clients = [await pair.here.connect(THERE) for _ in range(11)]
         with trio.fail_after(1), pytest.raises(ConnectionResetError):

@@ -1,4 +1,4 @@
-"""Shard ids claimed in the tree."""
+"""Shard ids claimed in trees that are linked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.tree.branch import Outcome
-from gossipkv.gossip.tree.claim import Claim, Standing
-from gossipkv.gossip.tree.claim import _read as read_claim
+from gossipkv.gossip.tree.branch import DeltaOutcome
 from gossipkv.gossip.tree.limits import TreeLimits
+from gossipkv.node.gossip import ClaimsInTree
+from gossipkv.placement.shard_claim import ShardClaim, Standing
+from gossipkv.placement.shard_claim import _read as read_claim
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
 
 SETTLE_MS = 10_000
@@ -32,8 +33,9 @@ class Claimer:
         limits: TreeLimits | None = None,
     ) -> None:
         self.node = link.node(name, epoch=2 if remembered else 1, limits=limits)
-        self.claim = Claim(
-            self.node.tree,
+        self.claim = ShardClaim(
+            ClaimsInTree(self.node.tree),
+            name=name,
             uuid=uuid or name.encode(),
             address=address_of(name),
             configured=configured,
@@ -300,13 +302,13 @@ def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
         me.node.hear_record(member(name), now_ms=0)
         change = messages.Change(1, f"big/{number}", bytes(970))
         delta = messages.Delta(member(name).id, 1, 0, 0, 1, 1, reset=False, changes=(change,))
-        assert me.node.tree.apply(delta) is Outcome.ADVANCED
+        assert me.node.tree.apply(delta) is DeltaOutcome.ADVANCED
     me.step()
     assert (me.claim.shard_id, me.remembered) == (None, None)
-    assert me.node.tree.counters["claim_refused"] == 1
+    assert me.claim.counters["claim_refused"] == 1
     assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
     me.step()
-    assert me.node.tree.counters["claim_refused"] == 1
+    assert me.claim.counters["claim_refused"] == 1
     me.node.hear_record(member("third", state=State.DEAD), now_ms=link.now_ms)
     link.pass_time(SETTLE_MS)
     me.step()
@@ -314,6 +316,16 @@ def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
     link.pass_time(SETTLE_MS)
     me.step()
     assert me.remembered == (configured or "1")
+
+
+def test_a_claim_that_somebody_else_took_back_is_caught() -> None:
+    """What is published is the claim, or the next one that loses would withdraw what is not there."""
+    me = Claimer(Link(), "me")
+    me.step()
+    me.node.tree.withdraw(f"nodes/1@{address_of('me')}")
+    put(me.node, "a", "1", claim="confirmed", count=1, uuid=b"a")
+    with pytest.raises(AssertionError):
+        me.step()
 
 
 def test_configured_ids_are_shared_and_never_given_up() -> None:

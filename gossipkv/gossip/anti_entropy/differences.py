@@ -1,8 +1,8 @@
-"""What two nodes tell each other of what they know, and what each lacks.
+"""What two nodes tell each other of what they know, what each lacks, and how it is told to the one that lacks it.
 
 A digest says all that its sender knows of a range of ids, so that what it leaves out is unknown there; ranges fit
-messages, and one that is lost costs only itself.  Who reads it finds what the sender lacks (told as records and deltas)
-and what it lacks itself (a want).
+messages, and one that is lost costs only itself.  Who reads it finds what the sender lacks, and tells it as records
+and deltas, in a few datagrams or over TCP, and what it lacks itself, and says so: a want.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.gossip.member import GONE, ID_BYTES, State
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.messages import MAX_PART_BYTES, PART_HEAD_BYTES, Digest, Known
+from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES
+from gossipkv.gossip.packets.messages import MAX_PART_BYTES, MORE, PART_HEAD_BYTES, REPLY, Digest, Known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.members import Members
@@ -27,6 +28,12 @@ FIRST: Final = bytes(ID_BYTES)
 LAST: Final = b"\xff" * ID_BYTES
 
 _RANGE_BYTES: Final = PART_HEAD_BYTES + 2 * ID_BYTES
+DATAGRAMS: Final = 4  # So many make an answer; what is more goes faster and surer over TCP.
+MOST_KNOWN_BYTES: Final = 40  # Of one member in a want.
+# Changes of branches that are looked at for an answer and do not fit; one branch may have more.
+MOST_UNSENT_CHANGES: Final = 4096
+MOST_REPLY_BYTES: Final = MAX_UNPACKED_BYTES // 2  # In one reply over TCP; the asker comes again for the rest.
+
 # Near its end a memory of the dead is not told: who has forgotten it just now would learn it anew.
 _NOT_TOLD_MS: Final = 60_000
 
@@ -50,7 +57,7 @@ class Knowledge:
 
     def known(self, id_: bytes, now_ms: int) -> Known:
         """What is known of one member as far as others should care; epoch 0 for nothing."""
-        return self._known(id_, self._tree.claims(id_), now_ms)
+        return self._known(id_, self._tree.told_head(id_), now_ms)
 
     def want(self, id_: bytes, now_ms: int) -> Known:
         """What is here of one member, so that what comes goes on from there."""
@@ -69,7 +76,7 @@ class Knowledge:
         parts: list[bytes] = []
         first, size = FIRST, 0
         taken: list[bytes] = []
-        for id_ in self._told_ids(now_ms):
+        for id_ in self._ids_to_tell(now_ms):
             known = messages.known(self.known(id_, now_ms))
             if taken and size + len(known) > most:
                 before = _before(id_)
@@ -81,7 +88,7 @@ class Knowledge:
         return parts
 
     def ages(self, members: Iterable[Member], now_ms: int) -> Iterator[bytes]:
-        """For how old what is said of these is: a digest of each alone."""
+        """A digest of each of these alone, for how old what is said of it is."""
         for member in members:
             yield messages.digest(member.id, member.id, (messages.known(self.known(member.id, now_ms)),))
 
@@ -91,7 +98,7 @@ class Knowledge:
         They are those of one message, in order: no id is compared twice, however often a message speaks of it.
         """
         found = Differences([], [], [])
-        ids = self._told_ids(now_ms)
+        ids = self._ids_to_tell(now_ms)
         end = b""
         for digest in digests:
             if not end < digest.first <= digest.last:
@@ -106,7 +113,7 @@ class Knowledge:
                     self._compare(known, found, now_ms)
         return found
 
-    def disbelieved(self, records: Iterable[Member]) -> Iterable[Member]:
+    def contradicting(self, records: Iterable[Member]) -> Iterable[Member]:
         """What this node says instead of these, each once.
 
         Digests do not show who is meant: a node that lost its disk may be in the very epoch of its past, and must hear
@@ -136,8 +143,8 @@ class Knowledge:
         if mine > other:
             found.records.append(member)
         head = self._tree.head(theirs.id)
-        claims = self._tree.claims(theirs.id)
-        here, there = (claims.epoch, claims.version), (theirs.epoch, theirs.version)
+        told_head = self._tree.told_head(theirs.id)
+        here, there = (told_head.epoch, told_head.version), (theirs.epoch, theirs.version)
         # Of the dead with the record only: the shard id that one of them claimed is not free.
         told = member.state not in GONE or not theirs.epoch
         if told and head.version and (head.epoch, head.version) > there:
@@ -145,7 +152,7 @@ class Knowledge:
         if other > mine or (theirs.state not in GONE and member.state not in GONE and there > here):
             found.wanted.append(self.want(theirs.id, now_ms))
 
-    def _told_ids(self, now_ms: int) -> list[bytes]:
+    def _ids_to_tell(self, now_ms: int) -> list[bytes]:
         return sorted(
             member.id
             for member in self._members
@@ -167,6 +174,112 @@ class Knowledge:
         if member.id == self._members.own.id or member.state in GONE:
             return age_ms // 1000
         return age_ms // 1000 + 1
+
+
+@final
+class DatagramBodies:
+    """Parts in bodies of at most `body_bytes` each, at most `most` of them."""
+
+    __slots__ = ("_body_bytes", "_left", "_most", "bodies")
+
+    def __init__(self, body_bytes: int, most: int) -> None:
+        self._body_bytes = body_bytes
+        self._most = most
+        self._left = 0
+        self.bodies: list[list[bytes]] = []
+
+    def add(self, parts: Iterable[bytes]) -> bool:
+        """Put these in, in order, those of one call into as many bodies as it takes; false: none of them fits.
+
+        No more of them is drawn than it takes to know that.
+        """
+        left, more = self._left, 0
+        drawn: list[bytes] = []
+        for part in parts:
+            size = len(part)
+            if size > left:
+                left, more = self._body_bytes, more + 1
+                if size > left or len(self.bodies) + more > self._most:
+                    return False
+            left -= size
+            drawn.append(part)
+        for part in drawn:
+            if len(part) > self._left:
+                self.bodies.append([])
+                self._left = self._body_bytes
+            self.bodies[-1].append(part)
+            self._left -= len(part)
+            assert self._left >= 0, self._left
+        assert len(self.bodies) <= self._most, self._most
+        return True
+
+
+@final
+class Replies:
+    """The parts that tell differences."""
+
+    def __init__(self, knowledge: Knowledge, tree: Tree, body_bytes: int) -> None:
+        """`body_bytes`: for the parts of a SYNC in a datagram."""
+        self._knowledge = knowledge
+        self._tree = tree
+        self._body_bytes = body_bytes
+
+    def datagrams(self, found: Differences, now_ms: int) -> Iterator[tuple[int, Sequence[bytes]]]:
+        """Flags and parts of a few SYNCs: what another lacks, and what is wanted."""
+        datagrams = DatagramBodies(self._body_bytes, DATAGRAMS)
+        ages = self._knowledge.ages(found.records, now_ms)
+        # Together: an age that comes later, or is lost, is not the one of the first word.
+        fit = all(
+            datagrams.add((messages.record(member) + age,)) for member, age in zip(found.records, ages, strict=True)
+        )
+        heads = []
+        unsent, most_bytes = 0, DATAGRAMS * self._body_bytes
+        # Those with few changes first: what may not fit must not keep out what does.
+        for behind, owner, epoch, version in sorted((self._behind(*branch), *branch) for branch in found.branches):
+            if unsent <= MOST_UNSENT_CHANGES and not self._tree.is_large(owner, epoch, version, most_bytes):
+                if datagrams.add(self._tree.deltas(owner, epoch, version, part_bytes=self._body_bytes)):
+                    continue
+                unsent += behind
+            heads.append(messages.head(self._tree.head(owner)))
+        for body in datagrams.bodies:
+            yield REPLY, body
+        if heads or not fit:
+            by_name = fit and sum(map(len, heads)) <= self._body_bytes
+            yield REPLY | MORE, heads if by_name else ()
+        for part in wants(found.wanted, self._body_bytes):
+            yield REPLY, (part,)
+
+    def over_tcp(self, found: Differences, now_ms: int) -> tuple[list[bytes], bool]:
+        """What another lacks, as parts of one message over TCP; and whether there is more."""
+        parts: list[bytes] = []
+        size = 0
+        for part in self._lacking(found, now_ms):
+            size += len(part)
+            if size > MOST_REPLY_BYTES:
+                return parts, True
+            parts.append(part)
+        return parts, False
+
+    def _behind(self, owner: bytes, epoch: int, version: int) -> int:
+        """How many changes of a branch are after these, at most."""
+        head = self._tree.head(owner)
+        return head.version - version if head.epoch == epoch else head.version
+
+    def _lacking(self, found: Differences, now_ms: int) -> Iterator[bytes]:
+        for member in found.records:
+            yield messages.record(member)
+        yield from self._knowledge.ages(found.records, now_ms)
+        for owner, epoch, version in found.branches:
+            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES, goes_on=True)
+
+
+def wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:
+    """These as parts."""
+    each = max(1, (most_bytes - PART_HEAD_BYTES) // MOST_KNOWN_BYTES)
+    return [
+        messages.want([messages.known(known) for known in wanted[begin : begin + each]])
+        for begin in range(0, len(wanted), each)
+    ]
 
 
 def _rank(said: Member | Known) -> tuple[int, bool, int, bool]:

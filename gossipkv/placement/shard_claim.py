@@ -1,9 +1,10 @@
-"""A shard id of one's own without a coordinator: the smallest free number, claimed in the tree.
+"""A shard id of one's own without a coordinator: the smallest free number, claimed where all nodes read.
 
-A claim is published as `nodes/<shard id>@<host:port>`.  It is *provisional* until it has stood for the convergence
-time, then *confirmed*.  Where two nodes claim one number, all see the same two claims and agree who keeps it: confirmed
-beats provisional, then the smaller (count, uuid, name), the count being how often its owner has picked.  The loser
-picks again at once; whatever else it publishes stays, since ids steer who builds, and what is published is the truth.
+A claim is published as `nodes/<shard id>@<host:port>`, under its owner's name.  It is *provisional* until it has stood
+for the convergence time, then *confirmed*.  Where two nodes claim one number, all see the same two claims and agree who
+keeps it: confirmed beats provisional, then the smaller (count, uuid, name), the count being how often its owner has
+picked.  The loser picks again at once; whatever else it publishes stays, since ids steer who builds, and what is
+published is the truth.
 
 When many start together, all claim 1 and all but one lose.  So a loser does not take the next free number, which all
 would, but the one that falls to it when all losers it knows of take theirs in order; and it does not do so twice before
@@ -11,22 +12,25 @@ the others' picks can have arrived.
 
 An id from the settings is *configured*: it may be shared by several nodes, it is never given up, and automatic claims
 make way for it.
+
+Invariant: what this node publishes below `nodes` is the claim of `shard_id`, and nothing when that is None.
 """
 
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
 
 from gossipkv.errors import TooLarge
-from gossipkv.gossip.member import REACHABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gossipkv.address import Address
-    from gossipkv.gossip.tree.tree import Tree
 
 NODES: Final = "nodes"
 
@@ -53,14 +57,32 @@ class Claimant(NamedTuple):
     owner: str  # Its name: a data directory that was copied and renamed has the same uuid.
 
 
+class NodeEntry(NamedTuple):
+    """What another node has published below `nodes`: its claim."""
+
+    name: str  # `<shard id>@<host:port>`
+    owner: str
+    value: bytes
+    is_reachable: bool  # Else its owner is dead or has left, and is not forgotten yet.
+
+
+class Claims(Protocol):
+    """The claims of all nodes: in a node, the tree of gossip below `nodes`."""
+
+    def of_others(self) -> Iterable[NodeEntry]: ...
+    def publish(self, path: str, value: bytes) -> None: ...  # May raise `TooLarge`; nothing has changed then.
+    def withdraw(self, path: str) -> bool: ...  # False: it was not there.
+
+
 @final
-class Claim:
-    """This node's claim."""
+class ShardClaim:
+    """The claim of one node."""
 
     def __init__(
         self,
-        tree: Tree,
+        claims: Claims,
         *,
+        name: str,
         uuid: bytes,
         address: Address,
         configured: str | None,
@@ -68,7 +90,8 @@ class Claim:
         settle_ms: int,
     ) -> None:
         """`remembered`: the id of the last run, claimed again; `settle_ms`: the convergence time."""
-        self._tree = tree
+        self._claims = claims
+        self._name = name
         self._uuid = uuid
         self._address = address
         self._wished = configured or remembered
@@ -79,6 +102,7 @@ class Claim:
         self._waits_until_ms: int | None = None  # There was no room to publish.
         self._count = 0
         self._isolated = False
+        self.counters: Counter[str] = Counter()
         self.shard_id: str | None = None
         self.standing = Standing.CONFIGURED if configured else Standing.PROVISIONAL
 
@@ -96,17 +120,18 @@ class Claim:
     def step(self, *, now_ms: int, isolated: bool = False) -> str | None:
         """Claim, make way, or confirm; returns an id that has just become firm, to be remembered.
 
-        Where the tree has no room for the claim, it waits for room: what else this node does does not hang on its id.
+        Where there is no room for the claim, it waits for room: what else this node does does not hang on its id.
         """
         if self._waits_until_ms is not None and now_ms < self._waits_until_ms:
             return None
         try:
             firm = self._step(now_ms, isolated=isolated)
         except TooLarge:
-            self._tree.counters["claim_refused"] += 1
+            self.counters["claim_refused"] += 1
             self._waits_until_ms = now_ms + self._settle_ms
             return None
         self._waits_until_ms = None
+        assert self.shard_id is not None, self.standing
         return firm
 
     def _step(self, now_ms: int, *, isolated: bool) -> str | None:
@@ -120,10 +145,7 @@ class Claim:
         if self.shard_id is None:
             wished = self._wished
             if wished is None or any(other.firmness < self._mine.firmness for other in others.get(wished, [])):
-                wished, self._count = (
-                    _free(set(others)),
-                    1,
-                )  # What is remembered has count 0: it goes before fresh picks.
+                wished, self._count = _free(set(others)), 1  # What is remembered has count 0: it goes before these.
             self._pick(wished, now_ms)
         else:
             self._lost = any(other < self._mine for other in others.get(self.shard_id, []))
@@ -144,7 +166,7 @@ class Claim:
 
     @property
     def _mine(self) -> Claimant:
-        return Claimant(_FIRMNESS[self.standing], self._count, self._uuid, self._tree.own_name)
+        return Claimant(_FIRMNESS[self.standing], self._count, self._uuid, self._name)
 
     def _pick(self, shard_id: str, now_ms: int) -> None:
         self.standing = Standing.PROVISIONAL
@@ -160,17 +182,22 @@ class Claim:
         except TooLarge:
             if before is None:
                 raise
+            self._withdraw(before)
             self.shard_id = None
-            self._tree.withdraw(self._path(before))
             self._publish(shard_id, self.standing)
         else:
             if before is not None:
-                self._tree.withdraw(self._path(before))
+                assert before != shard_id, shard_id  # Else it would be gone now.
+                self._withdraw(before)
         self.shard_id = shard_id
 
     def _publish(self, shard_id: str, standing: Standing) -> None:
         value = {"claim": standing.value, "count": self._count, "uuid": self._uuid}
-        self._tree.publish(self._path(shard_id), msgpack.packb(value))
+        self._claims.publish(self._path(shard_id), msgpack.packb(value))
+
+    def _withdraw(self, shard_id: str) -> None:
+        was_there = self._claims.withdraw(self._path(shard_id))
+        assert was_there, shard_id
 
     def _path(self, shard_id: str) -> str:
         return f"{NODES}/{shard_id}@{self._address}"
@@ -178,12 +205,9 @@ class Claim:
     def _others(self) -> dict[str, list[Claimant]]:
         """Who claims which id; of the dead and gone only that they have it, until they are forgotten."""
         found: dict[str, list[Claimant]] = {}
-        own = self._tree.own_name
-        for entry in self._tree.entries(NODES, now_ms=0, all=True):
-            if entry.owner == own:
-                continue
+        for entry in self._claims.of_others():
             claimants = found.setdefault(entry.name.rpartition("@")[0], [])
-            claimant = _read(entry.value, entry.owner) if entry.state in REACHABLE else None
+            claimant = _read(entry.value, entry.owner) if entry.is_reachable else None
             if claimant is not None:
                 claimants.append(claimant)
         return found

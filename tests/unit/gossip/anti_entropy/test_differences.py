@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from gossipkv.gossip.anti_entropy.answers import Letters
-from gossipkv.gossip.anti_entropy.digests import FIRST, LAST
+from gossipkv.gossip.anti_entropy.differences import FIRST, LAST, DatagramBodies
 from gossipkv.gossip.member import Member, State
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.messages import Digest
@@ -134,7 +133,7 @@ def test_one_record_of_an_id_is_contradicted() -> None:
     """However often it was sent: what this node says instead is told once."""
     _, one, two = pair()
     other = two.me._replace(uuid=b"u" * 16)
-    assert list(one.exchange._knowledge.disbelieved([other, one.me, two.me, other] * 50)) == [two.me]
+    assert list(one.exchange._knowledge.contradicting([other, one.me, two.me, other] * 50)) == [two.me]
 
 
 def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
@@ -156,20 +155,20 @@ def test_ages_never_rejuvenate_the_living_nor_age_the_dead() -> None:
         assert node.members.peers[member("ded").id].since_ms == START_MS
 
 
-def test_letters_are_few_and_full() -> None:
+def test_bodies_are_few_and_full() -> None:
     """What does not fit into so many is refused as a whole; what fits is in order."""
-    letters = Letters(10, 2)
-    assert letters.add([b"aaaa", b"bbbbbb"])
-    assert not letters.add([b"cccccccc", b"dddd"])
-    assert letters.add([b"eeeeeeee"])
-    assert not letters.add([b"fff"])
-    assert letters.add([b"gg"])
-    assert not letters.add([b"h" * 11])
-    assert letters.bodies == [[b"aaaa", b"bbbbbb"], [b"eeeeeeee", b"gg"]]
+    bodies = DatagramBodies(10, 2)
+    assert bodies.add([b"aaaa", b"bbbbbb"])
+    assert not bodies.add([b"cccccccc", b"dddd"])
+    assert bodies.add([b"eeeeeeee"])
+    assert not bodies.add([b"fff"])
+    assert bodies.add([b"gg"])
+    assert not bodies.add([b"h" * 11])
+    assert bodies.bodies == [[b"aaaa", b"bbbbbb"], [b"eeeeeeee", b"gg"]]
 
 
-def test_letters_draw_no_more_than_fits() -> None:
+def test_bodies_draw_no_more_than_fits() -> None:
     """Of what is endless, as many parts as there are messages, and the first that has no room."""
     drawn = iter(range(100))
-    assert not Letters(10, 4).add(b"%10d" % number for number in drawn)
+    assert not DatagramBodies(10, 4).add(b"%10d" % number for number in drawn)
     assert next(drawn) == 5

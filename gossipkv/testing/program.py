@@ -1,0 +1,39 @@
+"""What a machine runs, and what that is given when its process starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from random import Random
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.effects import Effect
+
+
+class Core(Protocol):
+    """What a process runs: `gossip.core.Gossip`, or something small with the same face."""
+
+    def start(self, *, joins: Sequence[Address], remembered: Sequence[Address], now_ms: int) -> None: ...
+    def join(self, addresses: Iterable[Address], *, now_ms: int) -> None: ...
+    def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None: ...
+    def reply(self, request: bytes, *, now_ms: int) -> bytes | None: ...
+    def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None: ...
+    def stored(self, token: int, *, now_ms: int) -> None: ...
+    def wake(self, *, now_ms: int) -> None: ...
+    @property
+    def wakes_at_ms(self) -> int: ...
+    def leave(self, *, now_ms: int) -> None: ...
+    def take(self) -> list[Effect]: ...
+
+
+class Boot(NamedTuple):
+    """What a program is given when its process starts."""
+
+    name: str
+    address: Address
+    uuid: bytes
+    epoch: int
+    cluster_id: bytes
+    random: Random
