@@ -400,7 +400,7 @@ class Database:
             active=self.active,
             hold=self.hold,
             now_ms=_now_ms(),
-            retire_after_ms=self._shared.retire_after_ms,
+            retire_after_ms=self._shared.settings.retire_after,
         )
 
     async def _switch(self, name: str) -> bool:
@@ -474,7 +474,7 @@ class Database:
     async def _rest(self, decision: Decision) -> None:
         waits = [] if decision.look_again_ms is None else [decision.look_again_ms - _now_ms()]
         if any(life.state is State.RETIRING for life in self.lives.values()):
-            quarter = self._shared.retire_after_ms // 4
+            quarter = self._shared.settings.retire_after // 4
             waits.append(min(LONGEST_COUNT_MS, max(SHORTEST_COUNT_MS, quarter)))
         if decision.switch is not None:
             waits.append(self._switch_not_before_ms - _now_ms())

@@ -7,8 +7,6 @@ bytes a second (`Loads`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.local.version import Version
     from gossipkv.environment.seam import Threads
     from gossipkv.errors import Detail
+    from gossipkv.settings.datasets import DatasetSettings
     from gossipkv.settings.masking import Option
 
 # A source that hangs does not keep a node from serving what it has.
@@ -40,31 +39,13 @@ FIRST_SCAN_S = 30.0
 _NO_SETTINGS = DatabaseSettings()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibrarySettings:
-    """The settings that datasets have; the names are those of the configuration, with their units."""
-
-    source: str | None
-    refresh_period_ms: int = 60_000  # 0: only when asked
-    retire_after_ms: int = 600_000
-    max_parallel_loads: int = 2
-    throttle_loads: int = 0  # bytes a second; 0: off
-    require_success_file: bool = False
-    build_memory: int = 256 << 20  # bytes
-    build_lanes: int = 1
-    compression: str = "none"
-    presharded: str = "probe"
-    storage_options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-    databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))
-
-
 class Library:
     """The datasets.  Everything but `run` and `rescan` answers at once, on Trio's thread."""
 
     def __init__(
         self,
         store: VersionStore,
-        settings: LibrarySettings,
+        settings: DatasetSettings,
         *,
         threads: Threads,
         build: Build | None = None,
@@ -77,16 +58,12 @@ class Library:
         self._log = structlog.get_logger("gossipkv.dataset")
         self._store = store
         self._shared = SharedResources(
+            settings=settings,
             store=store,
             source=self._source_of,
             look_threads=LookThreads(threads),
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
-            retire_after_ms=settings.retire_after_ms,
             build=build_in_child if build is None else build,
-            build_memory_bytes=settings.build_memory,
-            build_lanes=settings.build_lanes,
-            compression=settings.compression,
-            presharded=settings.presharded,
             threads=threads,
             requests=requests,
             on_change=on_change,
@@ -214,8 +191,8 @@ class Library:
             await self._nursery.start(self._databases[name].run)
 
     async def _rest(self) -> None:
-        period = self._settings.refresh_period_ms
-        with trio.move_on_after(period / 1000 if period else float("inf")):
+        period_ms = self._settings.refresh_period
+        with trio.move_on_after(period_ms / 1000 if period_ms else float("inf")):
             await self._wake.wait()
         self._wake = trio.Event()
 

@@ -16,22 +16,19 @@ if TYPE_CHECKING:
     from gossipkv.dataset.source.look_threads import LookThreads
     from gossipkv.environment.seam import Threads
     from gossipkv.settings.databases import DatabaseSettings
+    from gossipkv.settings.datasets import DatasetSettings
 
 
 @dataclass(frozen=True, slots=True)
 class SharedResources:
     """What the library hands to each of its databases."""
 
+    settings: DatasetSettings
     store: VersionStore
     source: Callable[[DatabaseSettings], Source | None]
     look_threads: LookThreads
     loads: Loads
-    retire_after_ms: int
     build: Build
-    build_memory_bytes: int
-    build_lanes: int
-    compression: str
-    presharded: str
     threads: Threads
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
     on_change: Callable[[], None]

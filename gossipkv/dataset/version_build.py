@@ -14,6 +14,7 @@ import trio
 
 from gossipkv.dataset.build.disk_space import NoRoom, after_refusal, is_full
 from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.version import Version, open_version
@@ -122,14 +123,14 @@ class VersionBuilder:
         job = BuildJob.of(
             wanted.version,
             str(shared.store.build_path(self._database, wanted.version.name)),
-            compression=shared.compression,
+            compression=shared.settings.compression,
             remote=wanted.source.remote,
         )
         return replace(
             job,
             format=settings.format,
             reading=Reading(settings.key, settings.value),
-            presharded=settings.presharded or shared.presharded,
+            presharded=settings.presharded or shared.settings.presharded,
         )
 
     async def _build_and_publish(
@@ -141,8 +142,8 @@ class VersionBuilder:
             await shared.threads.run(store.begin_build, database, name)
             peak_bytes = await shared.build(
                 job,
-                memory_bytes=shared.build_memory_bytes,
-                most_lanes=shared.build_lanes,
+                memory_bytes=shared.settings.build_memory,
+                most_lanes=shared.settings.build_lanes or max(1, cores() - 1),
                 loads=shared.loads,
                 on_progress=note,
             )

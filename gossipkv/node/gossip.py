@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.node.directory import DataDirectory
     from gossipkv.settings.config import Config
+    from gossipkv.settings.gossip import GossipSettings
 
     Key = tuple[str, bytes]  # A name, and one owner's id.
 
@@ -50,7 +51,7 @@ class Gossiping:
 
     def __init__(
         self,
-        config: Config,
+        settings: GossipSettings,
         environment: Environment,
         directory: DataDirectory,
         *,
@@ -62,24 +63,24 @@ class Gossiping:
         uuid = bytes.fromhex(record.uuid)
         cluster_id = bytes.fromhex(record.cluster_id) or NO_CLUSTER
         self.address = address
-        self._profile = PROFILES[config.profile]
+        self._profile = PROFILES[settings.profile]
         self._directory = directory
         self._sealing = sealing
-        self._key_ring = config.key_ring
+        self._key_ring = settings.key_ring
         self._readings = self._newest_reading = 0  # Of the key ring: begun, and whose keys are in use.
         self._core = Gossip(
-            Me(record.node, uuid, record.epoch, address, config.cluster, cluster_id, record.pinned),
+            Me(record.node, uuid, record.epoch, address, settings.cluster, cluster_id, record.pinned),
             self._profile,
             environment.random,
             limits=Limits(
-                max_members=config.max_members,
+                max_members=settings.max_members,
                 tree=TreeLimits(
-                    max_branch_keys=config.max_branch_keys,
-                    max_entry_bytes=config.max_entry,
-                    max_tree_bytes=config.max_tree,
+                    max_branch_keys=settings.max_branch_keys,
+                    max_entry_bytes=settings.max_entry,
+                    max_tree_bytes=settings.max_tree,
                 ),
             ),
-            envelope=Envelope(config.cluster, cluster_id, sealing, Seal(config.seal)),
+            envelope=Envelope(settings.cluster, cluster_id, sealing, Seal(settings.seal)),
         )
         self._tree = self._core.tree
         self._claim = ShardClaim(
@@ -87,12 +88,12 @@ class Gossiping:
             name=record.node,
             uuid=uuid,
             address=address,
-            configured=str(config.shard_id) if config.shard_id else None,
+            configured=str(settings.shard_id) if settings.shard_id else None,
             remembered=str(record.shard_id) if record.shard_id else None,
-            settle_ms=config.time_to_converge,
+            settle_ms=settings.time_to_converge,
         )
-        place = ShardIdTimer(self._core, self._claim, waits=bool(config.join))
-        self.agent = Agent(self._core, datagrams, environment, directory, config.join, place=place)
+        place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
+        self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=place)
 
     async def leave(self) -> None:
         """Say good-bye, for at most a second."""

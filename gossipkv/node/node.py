@@ -27,7 +27,7 @@ from gossipkv.address import Address
 from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.coalesced import Coalesced
-from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.library import Library
 from gossipkv.errors import ConfigError, LocalError
 from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gossipkv.node.pump import MakeLoop
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
+    from gossipkv.settings.serving import ServingSettings
 
 MACHINES = ("x86_64", "aarch64")
 
@@ -105,24 +106,24 @@ async def run(
         node.log.info("stopped", node=directory.record.node)
 
 
-def make_core(config: Config) -> Core:
+def make_core(settings: ServingSettings) -> Core:
     """The connection core, with the limits that the settings name."""
     return Core(
-        max_frame=config.max_frame,
-        max_depth=config.max_depth,
-        max_elements=config.max_elements,
-        max_key=config.max_key,
-        max_value=config.max_value,
-        max_in_flight=config.max_in_flight,
-        max_in_flight_total=config.max_in_flight_total,
-        max_queued=config.max_queued,
-        max_held=config.max_queued_total,
-        max_connections=config.max_connections,
-        max_connections_per_address=config.connections_per_address,
-        frame_timeout_ms=config.frame_timeout,
-        output_timeout_ms=config.output_timeout,
-        idle_timeout_ms=config.idle_timeout,
-        scan_limit=config.scan_limit,
+        max_frame=settings.max_frame,
+        max_depth=settings.max_depth,
+        max_elements=settings.max_elements,
+        max_key=settings.max_key,
+        max_value=settings.max_value,
+        max_in_flight=settings.max_in_flight,
+        max_in_flight_total=settings.max_in_flight_total,
+        max_queued=settings.max_queued,
+        max_held=settings.max_queued_total,
+        max_connections=settings.max_connections,
+        max_connections_per_address=settings.connections_per_address,
+        frame_timeout_ms=settings.frame_timeout,
+        output_timeout_ms=settings.output_timeout,
+        idle_timeout_ms=settings.idle_timeout,
+        scan_limit=settings.scan_limit,
     )
 
 
@@ -167,33 +168,13 @@ class _Node:
         self._core = make_core(config)
         self._library = Library(
             directory.store,
-            LibrarySettings(
-                source=config.source,
-                storage_options=config.storage_options,
-                databases=config.databases,
-                refresh_period_ms=config.refresh_period,
-                retire_after_ms=config.retire_after,
-                max_parallel_loads=config.max_parallel_loads,
-                throttle_loads=config.throttle_loads,
-                require_success_file=config.require_success_file,
-                build_memory=config.build_memory,
-                build_lanes=config.build_lanes or max(1, cores() - 1),
-                compression=config.compression,
-                presharded=config.presharded,
-            ),
+            config,
             threads=environment.threads,
             build=build,
             on_change=self._publish,
             requests=self._requests,
         )
-        self._reads = Reads(
-            self._library,
-            self._count,
-            max_key=config.max_key,
-            max_value=config.max_value,
-            max_frame=config.max_frame,
-            scan_limit=config.scan_limit,
-        )
+        self._reads = Reads(self._library, self._count, config)
         began_ns = environment.clock.monotonic_ns()
         self._handlers = Handlers(
             self._library,

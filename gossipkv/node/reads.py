@@ -16,6 +16,7 @@ from gossipkv.node.scan import PAGE_BYTES, Bounds, decode_cursor, page
 if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.node.arguments import Arguments, Options
+    from gossipkv.settings.serving import ServingSettings
     from gossipkv.wire.rpc import Value
 
 READ_OPTIONS = ("version", "min_version", "timeout_ms")
@@ -58,23 +59,14 @@ class Count(Protocol):
 class Reads:
     """The three read methods, on whatever is served now."""
 
-    def __init__(
-        self,
-        holdings: Holdings,
-        count: Count,
-        *,
-        max_key: int,
-        max_value: int,
-        max_frame: int,
-        scan_limit: int,
-    ) -> None:
+    def __init__(self, holdings: Holdings, count: Count, settings: ServingSettings) -> None:
         self.published = Published()
         self._holdings = holdings
         self._count = count
-        self._max_key = max_key
-        self._max_value = max_value
-        self._max_frame = max_frame
-        self._scan_limit = scan_limit
+        self._max_key = settings.max_key
+        self._max_value = settings.max_value
+        self._max_frame = settings.max_frame
+        self._scan_limit = settings.scan_limit
 
     def get(self, arguments: Arguments) -> Value:
         """`[value or nil, version]`."""

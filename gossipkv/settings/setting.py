@@ -1,7 +1,6 @@
 """One setting as people see it, and how its text becomes what the program sees.
 
-A function for each kind (`duration`, `size`, `count`, …) makes a field of `config.Config`, whose metadata is its
-`Setting`.
+A function for each kind (`duration`, `size`, `count`, …) makes a field of a section, whose metadata is its `Setting`.
 """
 
 from __future__ import annotations

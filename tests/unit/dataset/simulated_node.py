@@ -21,12 +21,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from gossipkv.dataset import lifecycle
 from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.build.steps import Means, perform
-from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.library import Library
 from gossipkv.dataset.lifecycle import State, Trouble
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import SourceChanged, SourceError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.databases import DatabaseSettings
+from gossipkv.settings.datasets import DatasetSettings
 from gossipkv.storage.document import read_document
 from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
@@ -231,8 +232,8 @@ class SimulatedNode:
         with trio.CancelScope() as self._scope:
             try:
                 with DataDirectory.open("/data", self.files, cluster="test", random=random.Random(1)) as directory:
-                    settings = LibrarySettings(
-                        source="/source", refresh_period_ms=0, retire_after_ms=RETIRE_MS, databases=self.databases
+                    settings = DatasetSettings(
+                        source="/source", refresh_period=0, retire_after=RETIRE_MS, databases=self.databases
                     )
                     self.library = Library(
                         directory.store,

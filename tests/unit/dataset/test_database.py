@@ -83,7 +83,7 @@ async def test_a_damaged_active_document_does_not_lead_back(world, damage):
 async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
     """The status says so at once; what is whole is served until the new files are there."""
     world.put("v1")
-    async with world.node(retire_after_ms=100) as library:
+    async with world.node(retire_after=100) as library:
         await active(library, "v1")
         damaged = library.active("db")
         library.damaged("db", "v1", Corrupt("part-00000.gkv", 4096, "checksum"))
@@ -98,7 +98,7 @@ async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
 async def test_a_damaged_version_that_is_superseded_retires_as_others_do(world):
     """Whoever reads it by name goes on, though the source has it no more."""
     world.put("v1")
-    async with world.node(retire_after_ms=600) as library:
+    async with world.node(retire_after=600) as library:
         await active(library, "v1")
         shutil.rmtree(world.source / "db/v1")
         await library.rescan()

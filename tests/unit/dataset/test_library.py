@@ -99,7 +99,7 @@ async def test_a_node_without_a_source_serves_what_it_has(world):
 async def test_a_newer_version_is_switched_to_and_the_old_one_goes(world):
     """By a call; the old one is served by name until nobody has asked for it for long enough."""
     world.put("v1")
-    async with world.node(retire_after_ms=400) as library:
+    async with world.node(retire_after=400) as library:
         await active(library, "v1")
         world.put("v2")
         assert await library.rescan() == {"db": ["v1", "v2"]}
@@ -126,7 +126,7 @@ async def test_a_newer_version_is_switched_to_and_the_old_one_goes(world):
 
 async def test_new_versions_are_found_by_and_by(world):
     """Every `refresh_period`, and by `refresh`, which does not wait."""
-    async with world.node(refresh_period_ms=50) as library:
+    async with world.node(refresh_period=50) as library:
         assert library.databases() == []
         world.put("v1")
         await active(library, "v1")
@@ -322,7 +322,7 @@ async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypat
     monkeypatch.setattr(library_module, "build_in_child", build)
     world.put("v1", database="huge")
     world.put("v1", b"bad\n", database="broken")
-    async with world.node(refresh_period_ms=50) as library:
+    async with world.node(refresh_period=50) as library:
         await begun.wait()
         await until(lambda: state(library, "v1", "broken") == "ERROR")
         for version in ("v1", "v2"):

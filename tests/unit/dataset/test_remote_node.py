@@ -208,7 +208,7 @@ async def test_a_store_that_hangs_delays_no_other_database(bucket, silent, world
     monkeypatch.setattr(library_module, "FIRST_SCAN_S", 0.5)
     bucket.put("quick/v1/part-0", lines(a=1))
     slow = DatabaseSettings(storage_options=bucket.options | {"endpoint_url": silent})
-    async with world.node(**bucket.settings(databases={"slow": slow}, refresh_period_ms=200)) as library:
+    async with world.node(**bucket.settings(databases={"slow": slow}, refresh_period=200)) as library:
         await active(library, "v1", "quick")
         bucket.put("quick/v2/part-0", lines(a=2))
         await active(library, "v2", "quick")

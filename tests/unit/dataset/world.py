@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.library import Library
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.node.directory import DataDirectory
+from gossipkv.settings.datasets import DatasetSettings
 from tests.unit.dataset.sources import lines, put_version
 
 
@@ -37,11 +38,11 @@ class World:
     @asynccontextmanager
     async def node(self, **settings):
         """A running library; ends as a node does."""
-        chosen = {"source": str(self.source), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
+        usual = {"source": str(self.source), "refresh_period": 0, "build_memory": 64 << 20, "build_lanes": 1}
         with DataDirectory.open(self.root / "data", self.files, cluster="test", random=random.Random(1)) as directory:
             library = Library(
                 directory.store,
-                LibrarySettings(**chosen),
+                DatasetSettings(**usual | settings),
                 threads=RealThreads(),
                 on_change=lambda: self.changes.append(library.held()),
                 requests=lambda database, version: self.requests[database, version],

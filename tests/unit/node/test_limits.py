@@ -17,6 +17,7 @@ from gossipkv.node.arguments import Arguments
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
 from gossipkv.node.scan import decode_cursor, encode_cursor
+from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.oracle import addresses
@@ -96,8 +97,10 @@ def test_bounds_of_scans(tmp_path: Path, option: str) -> None:
     assert peer.ask("scan", "db", {option: b"k" * 10})[0] is None
     assert peer.hands_off("scan", "db", {option: b"k" * 11})
     reads = Reads(
-        MadeUpLibrary(), lambda *_, **__: None, max_key=10, max_value=100, max_frame=1 << 20, scan_limit=10
-    )  # fmt: skip
+        MadeUpLibrary(),
+        lambda *_, **__: None,
+        ServingSettings(max_key=10, max_value=100, max_frame=1 << 20, scan_limit=10),
+    )
     reads.published = published
     assert reads.scan(Arguments(b"scan", msgpack.packb(["db", {option: b"k" * 10}])))
     with pytest.raises(BadRequest, match=f"{option} has 11 bytes") as caught:

@@ -16,6 +16,7 @@ from gossipkv.node._requests import Refused
 from gossipkv.node.methods import FEW_ENTRIES, Handlers, NodeInfo, Waiting
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
+from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.unit.node.driven import BuiltVersion, make_file, make_version
@@ -135,7 +136,9 @@ class Node:
         self.cluster = MadeUpCluster()
         self.counted: list[tuple[str, str, bool]] = []
         self.reads = Reads(
-            self.library, self.count, max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit
+            self.library,
+            self.count,
+            ServingSettings(max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit),
         )
         self.reads.published = publish(held)
         self.handlers = Handlers(

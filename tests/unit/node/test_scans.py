@@ -14,6 +14,7 @@ from gossipkv.errors import BadRequest, Corrupt, GossipKVError
 from gossipkv.node.arguments import Arguments
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
+from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
@@ -132,10 +133,7 @@ def python_answer(published: Published, params: bytes, *, max_frame: int) -> byt
     reads = Reads(
         MadeUpLibrary(),
         lambda database, version, *, by_name: None,
-        max_key=100,
-        max_value=1 << 20,
-        max_frame=max_frame,
-        scan_limit=50,
+        ServingSettings(max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=50),
     )
     reads.published = published
     try:
@@ -575,10 +573,7 @@ def test_damage_amid_a_scan(tmp_path: Path) -> None:
     reads = Reads(
         library,
         lambda database, version, *, by_name: None,
-        max_key=100,
-        max_value=1 << 20,
-        max_frame=MAX_FRAME,
-        scan_limit=1_000_000,
+        ServingSettings(max_key=100, max_value=1 << 20, max_frame=MAX_FRAME, scan_limit=1_000_000),
     )
     reads.published = published
     with pytest.raises(Corrupt, match=r"broken\.gkv"):

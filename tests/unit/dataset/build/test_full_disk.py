@@ -10,11 +10,12 @@ from structlog.testing import capture_logs
 
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import Means, perform
-from gossipkv.dataset.library import Library, LibrarySettings
+from gossipkv.dataset.library import Library
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import StorageError
 from gossipkv.node.directory import DataDirectory
+from gossipkv.settings.datasets import DatasetSettings
 from tests.unit.dataset.sources import MEMORY_BYTES
 from tests.unit.dataset.world import active, get, until
 
@@ -50,9 +51,9 @@ def fill(path, disk, leave_bytes):
 @asynccontextmanager
 async def node(tmp_path, disk, files=None, **settings):
     """A running library on the small disk."""
-    chosen = {"source": str(tmp_path / "source"), "refresh_period_ms": 0, "build_memory": 64 << 20} | settings
+    usual = {"source": str(tmp_path / "source"), "refresh_period": 0, "build_memory": 64 << 20, "build_lanes": 1}
     with DataDirectory.open(disk / "data", files or RealFiles(), cluster="test", random=random.Random(1)) as directory:
-        library = Library(directory.store, LibrarySettings(**chosen), threads=RealThreads())
+        library = Library(directory.store, DatasetSettings(**usual | settings), threads=RealThreads())
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(library.run)

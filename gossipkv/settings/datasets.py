@@ -1,0 +1,84 @@
+"""The settings of datasets: where they come from, when they are looked for, how they are built and let go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from gossipkv.settings.databases import PRESHARDED
+from gossipkv.settings.setting import choice, count, duration, plain, rate, read_source, size, switch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.settings.databases import DatabaseSettings
+    from gossipkv.settings.masking import Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """Where versions come from, and how it is reached."""
+
+    source: str | None = field(
+        default=None,
+        repr=False,  # It may hold a password.
+        metadata=plain(
+            "path", "none", "a directory or an fsspec URL", read_source,
+            meaning="source root; below it DATABASE/VERSION/FILES",
+            why="without one a node serves what it has already built",
+        ),
+    )  # fmt: skip
+    storage_options: Mapping[str, Option] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSettings(SourceSettings):
+    """What is done with versions; durations in ms, sizes in bytes, rates in bytes per second."""
+
+    refresh_period: int = duration(
+        "1m", "100ms", "7d", zero="off",
+        meaning="time between two scans of the source",
+        why="new versions come by the hour or day; a scan lists directories only",
+    )  # fmt: skip
+    retire_after: int = duration(
+        "10m", "0s", "30d",
+        meaning="time since the last request for an old version until it is removed",
+        why="long enough for a reader that pinned a version to finish its work",
+    )  # fmt: skip
+    max_parallel_loads: int = count(
+        2, 1, 64,
+        meaning="versions built at once, each in a child process",
+        why="one large database does not hold up a small one, and cores are left for serving",
+    )  # fmt: skip
+    throttle_loads: int = rate(
+        "off", "64KiB/s", "1TiB/s", zero="off",
+        meaning="bytes read per second from the source, for all builds together",
+        why="off: most sources are local or can defend themselves",
+    )  # fmt: skip
+    require_success_file: bool = switch(
+        default=False,
+        meaning="take only versions that hold a file named _SUCCESS",
+        why="Hadoop and Spark write it last; a plain copy does not",
+    )  # fmt: skip
+    presharded: str = choice(
+        "probe", PRESHARDED,
+        meaning="whether files of partitions that are not wanted here may be skipped: found out, as declared, never",
+        why="a key that contradicts is noticed whenever it is met, and the version is then read in full",
+    )  # fmt: skip
+    build_memory: int = size(
+        "256MiB", "64MiB", "1TiB",
+        meaning="most memory that the process of one build uses",
+        why="a build of any size fits beside the node on a small machine",
+    )  # fmt: skip
+    build_lanes: int = count(
+        0, 1, 64, words={"auto": 0},
+        meaning="most processes that share the work of one build",
+        why="auto: one for each core but one, which is left for serving",
+    )  # fmt: skip
+    compression: str = choice(
+        "none", ("none", "lz4"),
+        meaning="how records are kept in built files",
+        why="uncompressed reads touch two cache lines; lz4 pays when data is larger than memory",
+    )  # fmt: skip
+    databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,101 @@
+"""The settings of a node's part in the cluster: its name, whom it joins, its place in the ring, how much it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gossipkv.settings.setting import (
+    NAME_FORM,
+    choice,
+    count,
+    duration,
+    plain,
+    read_addresses,
+    read_name,
+    read_path,
+    size,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gossipkv.address import Address
+
+
+@dataclass(frozen=True, kw_only=True)
+class GossipSettings:
+    """Who a node is among others; durations in ms, sizes in bytes."""
+
+    cluster: str = field(
+        default="gossipkv",
+        metadata=plain(
+            "text", "gossipkv", NAME_FORM, read_name,
+            meaning="name of the cluster; a data directory belongs to one cluster",
+            why="one cluster is what most machines run",
+        ),
+    )  # fmt: skip
+    node: str | None = field(
+        default=None,
+        metadata=plain(
+            "text", "kept in data", NAME_FORM, read_name,
+            meaning="this node's name",
+            why="drawn at the first start, so that two nodes never share one by accident",
+        ),
+    )  # fmt: skip
+    join: tuple[Address, ...] = field(
+        default=(),
+        metadata=plain(
+            "addresses", "none", "HOST:PORT, several with commas between", read_addresses,
+            meaning="addresses or names of some members of the cluster",
+            why="without any a node begins a cluster of its own, or goes back to the one it knows",
+        ),
+    )  # fmt: skip
+    profile: str = choice(
+        "lan", ("lan", "wan", "local"),
+        meaning="constants of gossip by the network between the nodes: probe interval 1 s, 5 s or 0.5 s",
+        why="most clusters stand in one place; the same on every node",
+    )  # fmt: skip
+    shard_id: int = count(
+        0, 1, 1_000_000, words={"auto": 0},
+        meaning="this node's place in the ring; nodes may share one on purpose",
+        why="auto: the smallest free number, kept in data",
+    )  # fmt: skip
+    time_to_converge: int = duration(
+        "10s", "100ms", "1h",
+        meaning="how long a claim of a shard id must stand until it counts",
+        why="many times what a change takes to every node",
+    )  # fmt: skip
+    key_ring: Path | None = field(
+        default=None,
+        metadata=plain(
+            "path", "none", "a file of keys that this user alone can read", read_path,
+            meaning="keys that seal gossip; needs the extra `secure`",
+            why="without one gossip is as open as everything else a node says",
+        ),
+    )  # fmt: skip
+    seal: str = choice(
+        "require", ("accept", "send", "require"),
+        meaning="with keys: read sealed gossip too and send plain; send sealed too; take nothing that is plain",
+        why="keys are for this; the other two are steps on the way there in a running cluster",
+    )  # fmt: skip
+    max_members: int = count(
+        4096, 2, 65_536,
+        meaning="members remembered, the dead among them; further ones are not taken in",
+        why="four times the largest cluster that was tried",
+    )  # fmt: skip
+    max_branch_keys: int = count(
+        65_536, 16, 1_048_576,
+        meaning="keys that one node may have in the tree",
+        why="a node with 16 databases of 4,096 partitions has as many",
+    )  # fmt: skip
+    max_entry: int = size(
+        "4KiB", "256B", "32KiB",
+        meaning="longest key of the tree, path and value together",
+        why="values say who has what; what is long belongs elsewhere",
+    )  # fmt: skip
+    max_tree: int = size(
+        "256MiB", "1MiB", "64GiB",
+        meaning="all keys and values of the tree, of all nodes",
+        why="room for two million partitions, held by each node in memory",
+    )  # fmt: skip

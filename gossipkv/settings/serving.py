@@ -1,0 +1,108 @@
+"""The settings of serving: what a request, an answer, a connection and all of them together may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gossipkv.settings.setting import choice, count, duration, size
+
+_HALF: Final = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingSettings:
+    """Limits of requests and connections; durations in ms, sizes in bytes."""
+
+    max_frame: int = size(
+        "17MiB", "64KiB", "17MiB",
+        meaning="largest request",
+        why="holds the largest value with its key; clients, too, read nothing longer",
+    )  # fmt: skip
+    max_depth: int = count(
+        32, 4, 32,
+        meaning="containers within containers in a request",
+        why="the scanner has room for 32; plain requests need 4",
+    )  # fmt: skip
+    max_elements: int = count(
+        16_384, 12_288, 1_048_576,
+        meaning="elements in a request, keys and values of maps each",
+        why="a get_many of 16,000 keys holds up others for about 2 ms; clients ask for more in parts",
+    )  # fmt: skip
+    max_key: int = size(
+        "65535B", "1B", "65535B",
+        meaning="longest key in a request",
+        why="the longest that a sorted file can hold",
+    )  # fmt: skip
+    max_value: int = size(
+        "16MiB", "1B", "16MiB",
+        meaning="longest value in an answer; a longer one is refused as TOO_LARGE",
+        why="the longest that a sorted file can hold",
+    )  # fmt: skip
+    max_connections: int = count(
+        10_000, 1, 1_000_000,
+        meaning="connections open at once; further ones are closed",
+        why="each costs a descriptor and a few KiB",
+    )  # fmt: skip
+    max_connections_per_address: int = count(
+        _HALF, 1, 1_000_000, words={"half": _HALF, "off": 0},
+        meaning="those of one IPv4 address or one IPv6 network of 64 bits; further ones are closed",
+        why="half of max_connections: no one can take all; off where everybody comes through one proxy",
+    )  # fmt: skip
+    max_in_flight: int = count(
+        1000, 1, 100_000,
+        meaning="unanswered requests of one connection before its reading pauses",
+        why="ten times what a pipelining client needs to hide a round trip",
+    )  # fmt: skip
+    max_in_flight_total: int = count(
+        65_536, 1, 1_000_000,
+        meaning="unanswered requests of all connections; a further one is refused as OVERLOADED",
+        why="an answer that takes time holds a task of some KiB",
+    )  # fmt: skip
+    max_queued: int = size(
+        "4MiB", "64KiB", "1GiB",
+        meaning="answers waiting for one connection's peer before its reading pauses",
+        why="a peer that does not read must not hold the node's memory",
+    )  # fmt: skip
+    max_queued_total: int = size(
+        "256MiB", "1MiB", "1TiB",
+        meaning="requests and answers held for all connections; beyond, whoever holds most is closed",
+        why="room for 15 of the largest requests, or 64 peers that do not read",
+    )  # fmt: skip
+    frame_timeout: int = duration(
+        "10s", "100ms", "1h",
+        meaning="time for a half-sent request to arrive whole",
+        why="the largest request needs 3 s on a 100 Mbit/s line",
+    )  # fmt: skip
+    output_timeout: int = duration(
+        "10s", "100ms", "1h",
+        meaning="time in which a peer takes nothing of the answers that wait for it, until it is closed",
+        why="longer than a client's pause for garbage collection; its answers are held meanwhile",
+    )  # fmt: skip
+    idle_timeout: int = duration(
+        "1h", "1s", "30d", zero="off",
+        meaning="time without a request until a connection is closed",
+        why="clients keep connections; those that vanished without a word must end one day",
+    )  # fmt: skip
+    drain_timeout: int = duration(
+        "10s", "0s", "1h",
+        meaning="time for requests in flight to be answered when the node stops",
+        why="well below the 30 s after which supervisors kill",
+    )  # fmt: skip
+    busy_poll: str = choice(
+        "auto", ("auto", "on", "off"),
+        meaning="whether the node looks out for the next request for up to 50 µs before it sleeps",
+        why="auto: while requests follow each other that closely, and only if it may run on a second core",
+    )  # fmt: skip
+    scan_limit: int = count(
+        1000, 1, 100_000,
+        meaning="most records in one answer to a scan",
+        why="a long scan comes in pages, so it holds up no one for more than a moment",
+    )  # fmt: skip
+
+    @property
+    def connections_per_address(self) -> int:
+        """How many connections one address may have; 0 is no limit."""
+        if self.max_connections_per_address == _HALF:
+            return max(1, self.max_connections // 2)
+        return self.max_connections_per_address
