@@ -37,12 +37,14 @@ class Timers:
         last = self._serial
         heap = self._heap
         again = []
-        while heap and heap[0][0] <= now_ms:
-            timer = heapq.heappop(heap)
-            if timer[1] > last:
-                again.append(timer)
-            else:
-                timer[2](now_ms)
-        for timer in again:
-            heapq.heappush(heap, timer)
-        self.next_ms = heap[0][0] if heap else NEVER
+        try:
+            while heap and heap[0][0] <= now_ms:
+                timer = heapq.heappop(heap)
+                if timer[1] > last:
+                    again.append(timer)
+                else:
+                    timer[2](now_ms)
+        finally:  # One that fails takes no other with it.
+            for timer in again:
+                heapq.heappush(heap, timer)
+            self.next_ms = heap[0][0] if heap else NEVER

@@ -47,8 +47,11 @@ MOST_ASKS: Final = 32
 # And so many wait for their turn; a further one has failed.
 MOST_ASKS_WAITING: Final = 256
 
-# Defects that peers' bytes meet and that are logged; further ones are only counted.
+# Defects that are logged; further ones are only counted.
 MOST_DEFECTS_TOLD: Final = 20
+
+# The core is not woken for so long after it failed: what fails again and again must not take a whole processor.
+DEFECT_REST_MS: Final = 1000
 
 # Refusals by others that are told of, and characters of each; further ones are only counted.
 MOST_REFUSALS: Final = 100
@@ -85,6 +88,7 @@ class Agent:
         self._alarm = trio.CancelScope()
         self._stop: GossipKVError | None = None
         self._stopped = trio.Event()
+        self._rests_until_ms = 0
 
     def now_ms(self) -> int:
         """The time that the core is told."""
@@ -151,7 +155,8 @@ class Agent:
         return any(one.address in self._seeds.addresses for one in members.live() if one is not members.own)
 
     def _stored(self, token: int) -> None:
-        self._core.stored(token, now_ms=self.now_ms())
+        with self._forgiving():
+            self._core.stored(token, now_ms=self.now_ms())
         self.act()
 
     # The task that hears
@@ -164,8 +169,11 @@ class Agent:
                 await self._sockets.wait_readable(self._datagrams)
             await self._hear()
             now_ms = self.now_ms()
-            if core.wakes_at_ms <= now_ms:
-                core.wake(now_ms=now_ms)
+            if max(core.wakes_at_ms, self._rests_until_ms) <= now_ms:
+                self._rests_until_ms = now_ms + DEFECT_REST_MS  # If it fails, what it left undone is due at once again.
+                with self._forgiving():
+                    core.wake(now_ms=now_ms)
+                    self._rests_until_ms = 0
                 self.act()
 
     async def _hear(self) -> None:
@@ -195,7 +203,7 @@ class Agent:
         return True
 
     def _set_alarm(self) -> None:
-        due_ms = self._core.wakes_at_ms
+        due_ms = max(self._core.wakes_at_ms, self._rests_until_ms)
         if self._place is not None and (place_ms := self._place.wakes_at_ms) is not None:
             due_ms = min(due_ms, place_ms)
         self._alarm.deadline = trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
@@ -254,7 +262,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _forgiving(self) -> Iterator[None]:
-        """A defect that a peer's bytes meet is counted and, at first, told with its traceback; the node goes on."""
+        """Count a defect and, at first, tell it with its traceback; it ends what met it, and the node goes on."""
         try:
             yield
         except Exception as defect:  # noqa: BLE001  # One packet must not end every node that it reaches.

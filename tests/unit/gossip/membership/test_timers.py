@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,3 +42,22 @@ def test_a_timer_that_sets_itself_for_now_does_not_spin():
     assert timers.next_ms == 5
     timers.run(5)
     assert ran == [5, 5]
+
+
+def test_one_that_fails_takes_no_other_with_it():
+    """What was set for now meanwhile, and what was due after it, runs the next time."""
+    timers, ran = Timers(), []
+
+    def fail(now_ms):
+        timers.at(now_ms, lambda _: ran.append("set meanwhile"))
+        raise AssertionError("planted")
+
+    timers.at(5, lambda now_ms: timers.at(5, lambda _: ran.append("set before")))
+    timers.at(6, fail)
+    timers.at(7, lambda _: ran.append("later"))
+    with pytest.raises(AssertionError, match="planted"):
+        timers.run(10)
+    assert timers.next_ms == 5
+    timers.run(10)
+    assert ran == ["set before", "later", "set meanwhile"]
+    assert timers.next_ms == NEVER

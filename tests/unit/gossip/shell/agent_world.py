@@ -194,8 +194,9 @@ class Core:
 
     def _note(self, kind, *what, now_ms):
         self.heard.append((now_ms, kind, *what))
-        if self.defects.pop(kind, False):
-            raise ZeroDivisionError(kind)
+        defect = self.defects.pop(kind, None)
+        if defect is not None:
+            raise defect
         self.effects += self.on.pop(kind, [])
 
     def start(self, *, joins, remembered, lone, now_ms):

@@ -113,7 +113,7 @@ async def test_a_defect_that_a_peer_meets_does_not_end_the_node(autojump_clock, 
     monkeypatch.setattr(shell, "MOST_DEFECTS_TOLD", 1)
     world = World()
     world.core.on["start"] = [Ask(PEER, b"question", 7, 1000)]
-    world.core.defects = {"packet": True, "answered": True}
+    world.core.defects = {"packet": ZeroDivisionError(), "answered": ZeroDivisionError()}
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
         world.datagrams.arrive(b"bad")
@@ -122,6 +122,38 @@ async def test_a_defect_that_a_peer_meets_does_not_end_the_node(autojump_clock, 
     assert [packet for *_, packet, _ in world.core.of("packet")] == [b"bad", b"good"]
     assert world.counted("defects") == 2
     assert [type(line["exc_info"]) for line in lines if line["event"] == "defect"] == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("kind", ["packet", "wake", "answered", "stored"])
+async def test_a_failed_assertion_ends_what_met_it_and_not_the_node(autojump_clock, nursery, kind):
+    """Of a datagram, a timer, a reply, a disk: it is counted and told, and what comes next is heard."""
+    world = World()
+    world.core.wakes_at_ms = 500
+    world.core.on["start"] = [Ask(PEER, b"question", 7, 100), Store(4, b"\xab" * 8, 8)]
+    world.core.defects = {kind: AssertionError("planted")}
+    with capture_logs() as lines:
+        await nursery.start(world.agent.run)
+        world.datagrams.arrive(b"first")
+        await trio.sleep(5)
+        world.datagrams.arrive(b"second")
+        await trio.sleep(1)
+    assert world.counted("defects") == 1
+    assert [str(line["exc_info"]) for line in lines if line["event"] == "defect"] == ["planted"]
+    assert [packet for *_, packet, _ in world.core.of("packet")] == [b"first", b"second"]
+    assert {entry[1] for entry in world.core.of("wake", "answered", "stored")} == {"wake", "answered", "stored"}
+    # What failed is due again, and tried after a rest: it must not take a whole processor.
+    woken = [500, 500 + shell.DEFECT_REST_MS] if kind == "wake" else [500]
+    assert [now_ms for now_ms, *_ in world.core.of("wake")] == woken
+
+
+async def test_a_failed_assertion_of_a_request_ends_that_request(autojump_clock, nursery):
+    """It is for whoever answers the request to say so, under an id; the next is answered."""
+    world = World()
+    world.core.defects = {"request": AssertionError("planted")}
+    await nursery.start(world.agent.run)
+    with pytest.raises(AssertionError, match="planted"):
+        world.agent.reply(b"q")
+    assert world.agent.reply(b"q") == b"to q"
 
 
 @pytest.mark.parametrize("refusal", [errno.EAGAIN, errno.ENETUNREACH, errno.EMSGSIZE, errno.EPERM, errno.ENOBUFS])
