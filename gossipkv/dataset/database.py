@@ -71,6 +71,7 @@ class Database:
         self.storage_trouble: str | None = None  # likewise: its directory, its ACTIVE document
         self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
         self.looked = False  # There was one.
+        self._vanished = False  # Since the last look began.
         self._shared = shared
         self._source = shared.source(settings)
         self._log = shared.log.bind(database=name)
@@ -157,7 +158,8 @@ class Database:
         await self._looks.run()
 
     def vanish(self) -> None:
-        """The source has no such database (any more)."""
+        """The source has no such database (any more); a look that is going on finds what is older than this."""
+        self._vanished = True
         self.seen = ()
         self.looked = True
         self.source_trouble = None
@@ -310,6 +312,7 @@ class Database:
         self.wake()
 
     async def _look_once(self) -> None:
+        self._vanished = False
         try:
             found = await self._look()
         except SourceError as error:
@@ -318,6 +321,8 @@ class Database:
             self.source_trouble = error.message
         else:
             self.source_trouble = found
+        if self._vanished:
+            self.vanish()
         self.wake()
 
     async def _look(self) -> str | None:

@@ -129,7 +129,7 @@ def test_a_build_that_answers_wrongly_has_no_figure(tmp_path: Path) -> None:
     work = builds.working(side, 1, work="no such work")
     with pytest.raises(WrongAnswerError, match="ended early"), work:
         pass
-    assert builds.traces('{"trace": "a-1"}\n{"trace": "b-2"}') == ["a-1", "b-2"]
+    assert builds.traces('{"trace": "a-1-2"}\n{"trace": "b-3-4"}') == [("a", "2"), ("b", "4")]
     with pytest.raises(SystemExit, match="no checkout that is built"):
         builds.check_package(replace(side, tree=tmp_path))
 

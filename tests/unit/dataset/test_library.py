@@ -308,6 +308,26 @@ async def test_a_source_that_hangs_holds_up_nobody_else(world, monkeypatch):
         world.files.free.set()
 
 
+async def test_a_look_that_ends_after_its_database_vanished_brings_nothing_back(world):
+    """What it found is older than what the library knows."""
+    world.put("v1", b"bad\n")
+    world.files = Hanging("no such path yet")
+    try:
+        async with world.node() as library:
+            await until(lambda: state(library, "v1") == "ERROR" and not library._databases["db"].looking)
+            world.files.path = str(world.source / "db" / "v1")
+            library.refresh("db")
+            await until(world.files.waiting.is_set)
+            shutil.rmtree(world.source / "db")
+            await library.rescan()
+            await until(lambda: not library.known("db"))
+            world.files.free.set()
+            await until(lambda: not library._databases["db"].looking)
+            assert not library.known("db")
+    finally:
+        world.files.free.set()
+
+
 async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypatch):
     """While one is built for ever, and another fails again and again, a third is found, built, switched and read."""
     real = build_in_child
