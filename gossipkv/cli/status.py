@@ -49,7 +49,7 @@ class VersionStatus:
     done: float | None
     remaining_s: float | None
     waiting_for: str | None
-    lacks_room: bool
+    lacks_space: bool
     source_differs: bool
     held: bool
     error: str | None
@@ -61,7 +61,7 @@ class VersionStatus:
     @property
     def is_complete(self) -> bool:
         """Whether the source has all of it."""
-        return self.waiting_for is None or self.lacks_room
+        return self.waiting_for is None or self.lacks_space
 
 
 @click.command()
@@ -263,7 +263,7 @@ def _troubles(told: dict[str, Value]) -> Iterator[str]:
         if isinstance(entry, dict) and entry.get("error") is not None:
             yield f"{database}: {plain(entry['error'])}"
     for version in _versions(told):
-        if version.lacks_room:
+        if version.lacks_space:
             yield f"{version.database} {version.name}: waits for {version.waiting_for}"
         if version.error is not None:
             yield f"{version.database} {version.name}: {version.error}"
@@ -284,7 +284,7 @@ def _remark(version: VersionStatus) -> str:
     if version.held:
         remarks.append("held")
     if version.waiting_for is not None:
-        remarks.append("waits for room" if version.lacks_room else f"waits for {version.waiting_for}")
+        remarks.append("waits for room" if version.lacks_space else f"waits for {version.waiting_for}")
     if version.state == "BUILDING" and version.done is not None:
         left = "" if version.remaining_s is None else f", {duration_text(round(version.remaining_s))} left"
         filled = round(version.done * 20)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.dataset.build.disk_space import POLL_MS, NoRoom
+from gossipkv.dataset.build.disk_space import POLL_MS, NoSpace
 from gossipkv.dataset.build.parent import trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
@@ -69,6 +69,7 @@ class Database:
         self.newest: str | None = None  # The newest that ever was active; newer than `active` only after a hold.
         self.source_trouble: str | None = None  # of the database as a whole
         self.storage_trouble: str | None = None  # likewise: its directory, its ACTIVE document
+        self.defect_trouble: str | None = None  # likewise: a defect of ours has ended `run`.
         self.seen: tuple[str, ...] = ()  # The versions at the source at the last look.
         self.looked = False  # There was one.
         self._vanished = False  # Since the last look began.
@@ -82,6 +83,7 @@ class Database:
         self.builder = VersionBuilder(name, shared, self._look_thread)
         self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
         self._building = False
+        self._scope = trio.CancelScope()  # of `run`
         self._removals: dict[str, trio.Event] = {}  # The versions that are being closed and deleted.
         self._look_wanted = self._looking_again = False
         self._poll_not_before_ms = 0
@@ -96,7 +98,7 @@ class Database:
     @property
     def trouble(self) -> str | None:
         """What is wrong with the database as a whole."""
-        return self.storage_trouble or self.hold_trouble or self.source_trouble
+        return self.defect_trouble or self.storage_trouble or self.hold_trouble or self.source_trouble
 
     @property
     def hold(self) -> str | None:
@@ -129,8 +131,30 @@ class Database:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens what is built, reports that it is served, then builds, switches and retires for ever.
 
-        While the system refuses to tell what was active, nothing is served: it might be older.
+        A defect of ours, a failed assertion among them, ends this and no other database; what is served goes on.
         """
+        started = False
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self._work)
+                    task_status.started()
+                    started = True
+        except* Exception as defects:  # noqa: BLE001  # Whatever it was, the other databases have no part in it.
+            self._end(defects)
+        if not started:
+            task_status.started()
+
+    def _end(self, defect: Exception) -> None:
+        self._log.error("internal_error", exc_info=defect)
+        self.defect_trouble = (
+            "a defect in the node, whose log has the traceback: what is served goes on, and nothing more is built or "
+            "switched to until the node starts again"
+        )
+        self._scope.cancel()
+
+    async def _work(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """While the system refuses to tell what was active, nothing is served: it might be older."""
         pauses = _pauses()
         while not await self._open_built():
             task_status.started()
@@ -155,7 +179,12 @@ class Database:
 
     async def look(self) -> None:
         """Lists the source, once for all who ask before it begins; what is new is acted upon by `run`."""
-        await self._looks.run()
+        if self.defect_trouble is not None:
+            return
+        try:
+            await self._looks.run()
+        except Exception as defect:  # noqa: BLE001  # As in `run`.
+            self._end(defect)
 
     def vanish(self) -> None:
         """The source has no such database (any more); a look that is going on finds what is older than this."""
@@ -382,7 +411,7 @@ class Database:
         """Acts until nothing is left to do at once; returns what is left for later."""
         while True:
             self._count_requests()
-            await self._poll_room()
+            await self._poll_space()
             decision = self._decide()
             for name in decision.skip:
                 self._let_go(name, Event.SKIP, nursery)
@@ -396,8 +425,16 @@ class Database:
             for name in decision.remove:
                 self._let_go(name, Event.QUIET, nursery)
             if not decision.supersede or decision.switch is not None:
-                check(self.lives.values(), self.active, switching=decision.switch is not None)
+                self._check(decision)
                 return decision
+
+    def _check(self, decision: Decision) -> None:
+        """Asserts what holds whenever nothing is left to do at once: of the lives, and of the files that they have."""
+        check(self.lives.values(), self.active, switching=decision.switch is not None)
+        opened = {life.name for life in self.lives.values() if life.open}
+        assert opened == self.versions.keys(), (opened, self.versions.keys())
+        assert not self._removals.keys() & self.versions.keys(), "what is being deleted is not served"
+        assert (self.active or "") <= (self.newest or ""), (self.active, self.newest)
 
     def _decide(self) -> Decision:
         return decide(
@@ -409,6 +446,8 @@ class Database:
         )
 
     async def _switch(self, name: str) -> bool:
+        assert name in self.versions, f"{name} is not open"
+        assert self.hold == name or self.active is None or name >= self.active, (self.active, name)
         store = self._shared.store
         try:
             await self._shared.threads.run(store.set_active, self.name, name, self.newest)
@@ -457,6 +496,7 @@ class Database:
             nursery.start_soon(self._remove, version)
 
     async def _close(self, version: Version) -> None:
+        assert self.versions.get(version.name) is not version, f"{version.name} is still served"
         while True:
             try:
                 await self._shared.threads.run(version.close)
@@ -483,7 +523,7 @@ class Database:
             waits.append(min(LONGEST_COUNT_MS, max(SHORTEST_COUNT_MS, quarter)))
         if decision.switch is not None:
             waits.append(self._switch_not_before_ms - _now_ms())
-        if any(life.room is not None for life in self.lives.values()):
+        if any(life.shortage is not None for life in self.lives.values()):
             waits.append(self._poll_not_before_ms - _now_ms())
         with trio.move_on_after(max(0, min(waits)) / 1000 if waits else float("inf")):
             await self._wake.wait()
@@ -513,9 +553,9 @@ class Database:
         self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
         try:
             made = await self.builder.build(wanted, self._removals.get(life.name))
-        except NoRoom as error:
+        except NoSpace as error:
             self._log.warning("no_room", version=life.name, reason=error.message)
-            life.wait(error.room, _now_ms())
+            life.wait(error.shortage, _now_ms())
         except SourceChanged as error:
             self._log.warning("source_changed", version=life.name, reason=error.message)
             life.interrupt(_now_ms())
@@ -541,12 +581,12 @@ class Database:
             if damaged is not None:
                 nursery.start_soon(self._close, damaged)
 
-    async def _poll_room(self) -> None:
+    async def _poll_space(self) -> None:
         """What builds wait for may be there by now."""
-        waiting = [life for life in self.lives.values() if life.room is not None]
+        waiting = [life for life in self.lives.values() if life.shortage is not None]
         if waiting and _now_ms() >= self._poll_not_before_ms:
             self._poll_not_before_ms = _now_ms() + POLL_MS
             with contextlib.suppress(StorageError):
-                free_bytes = await self.builder.free_bytes() - self._shared.loads.room.outstanding_bytes
+                free_bytes = await self.builder.free_bytes() - self._shared.loads.disk_space.outstanding_bytes
                 for life in waiting:
-                    life.find_room(free_bytes, _now_ms())
+                    life.find_space(free_bytes, _now_ms())

@@ -257,5 +257,8 @@ class Library:
 
     def _shows(self, found: Database) -> bool:
         return (
-            bool(found.lives) or found.storage_trouble is not None or found.name in self._at_source | self._named.keys()
+            bool(found.lives)
+            or found.defect_trouble is not None
+            or found.storage_trouble is not None
+            or found.name in self._at_source | self._named.keys()
         )

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FIRST_RETRY_MS = 1_000
 LAST_RETRY_MS = 60_000
 # What a refusal teaches about the room that a build needs is a guess: so long it is believed.
-ROOM_RETRY_MS = 600_000
+SHORTAGE_RETRY_MS = 600_000
 
 
 class State(enum.StrEnum):
@@ -109,7 +109,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Shortage:
     """What a build needs on the disk, and does not have."""
 
     needed_bytes: int
@@ -132,8 +132,8 @@ class Life:
     tried: str | None = None  # The fingerprint of the source that the last build began with.
     failures: int = 0  # in a row
     not_before_ms: int = 0  # The pause after a failure.
-    room: Room | None = None  # What it waits for.
-    room_until_ms: int = 0  # When what the refusals have taught is forgotten, and it is tried again.
+    shortage: Shortage | None = None  # What it waits for.
+    shortage_until_ms: int = 0  # When what the refusals have taught is forgotten, and it is tried again.
     needed_bytes: int = 0  # What an attempt has taught about the room it needs.
     open: bool = False  # Its files are: requests that name it are served, in ERROR and while it is built again too.
     differs: bool = False  # The source shows other files than it was built from.
@@ -144,12 +144,12 @@ class Life:
         """What it waits for, in words: the source, or the disk."""
         if self.state is not State.SEEN or self.source is None:
             return None
-        return self.source.waiting_for or (None if self.room is None else str(self.room))
+        return self.source.waiting_for or (None if self.shortage is None else str(self.shortage))
 
     @property
     def ready_ms(self) -> int:
         """When time alone allows the next attempt."""
-        return self.not_before_ms if self.room is None else max(self.not_before_ms, self.room_until_ms)
+        return self.not_before_ms if self.shortage is None else max(self.not_before_ms, self.shortage_until_ms)
 
     def take(self, event: Event) -> None:
         """Goes where the table says; an event that the table does not have is a bug of ours."""
@@ -159,8 +159,8 @@ class Life:
         """A build of what the source shows now was started."""
         assert self.source is not None
         self.tried = self.source.fingerprint
-        if self.room is not None:  # So much was not there in ten minutes: the first estimate counts again.
-            self.room, self.needed_bytes = None, 0
+        if self.shortage is not None:  # So much was not there in ten minutes: the first estimate counts again.
+            self.shortage, self.needed_bytes = None, 0
         self.take(Event.BEGIN)
 
     def fail(self, trouble: Trouble, now_ms: int) -> None:
@@ -179,20 +179,20 @@ class Life:
         self.tried = None
         self.take(Event.INTERRUPT)
 
-    def wait(self, room: Room, now_ms: int) -> None:
+    def wait(self, shortage: Shortage, now_ms: int) -> None:
         """The disk has no room.  What was refused halfway is not tried again too soon: a build is much work."""
-        if room.reason is not None:
+        if shortage.reason is not None:
             self._pause(now_ms)
-            self.needed_bytes = room.needed_bytes
-        self.room, self.room_until_ms = room, now_ms + ROOM_RETRY_MS
+            self.needed_bytes = shortage.needed_bytes
+        self.shortage, self.shortage_until_ms = shortage, now_ms + SHORTAGE_RETRY_MS
         self.tried = None
         self.take(Event.WAIT)
 
-    def find_room(self, free_bytes: int, now_ms: int) -> None:
+    def find_space(self, free_bytes: int, now_ms: int) -> None:
         """What it waits for may be there; the pause after a refusal is kept nevertheless."""
-        if self.room is not None:
-            enough = free_bytes >= self.room.needed_bytes and now_ms >= self.not_before_ms
-            self.room = None if enough else replace(self.room, free_bytes=free_bytes)
+        if self.shortage is not None:
+            enough = free_bytes >= self.shortage.needed_bytes and now_ms >= self.not_before_ms
+            self.shortage = None if enough else replace(self.shortage, free_bytes=free_bytes)
 
     def finish(self) -> None:
         """Built and open."""
@@ -262,6 +262,14 @@ class Decision:
     stop: str | None = None  # A build to be broken off.
     look_again_ms: int | None = None  # When time alone may change the decision.
 
+    def __post_init__(self) -> None:
+        """Asserts that no two parts of it are about one version, and that at most one is built."""
+        gone = self.skip + self.supersede + self.remove
+        assert len(set(gone)) == len(gone), self
+        assert self.switch not in gone, self
+        assert self.build not in gone, self
+        assert self.build is None or self.stop is None, self
+
 
 def decide(
     lives: Iterable[Life], *, active: str | None, hold: str | None, now_ms: int, retire_after_ms: int
@@ -319,3 +327,4 @@ def check(lives: Iterable[Life], active: str | None, *, switching: bool) -> None
     assert State.GONE not in states, states
     for life in lives:
         assert life.open or life.state not in {State.AVAILABLE, State.ACTIVE, State.RETIRING}, life
+        assert life.state is not State.ERROR or life.trouble is not None, life

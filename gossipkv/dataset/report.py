@@ -38,7 +38,7 @@ def status(database: Database, now_ms: int) -> dict[str, Detail]:
 
 def unready(database: Database) -> str:
     """Why nothing is served, in words: what became of the newest version."""
-    trouble = database.storage_trouble or database.hold_trouble
+    trouble = database.defect_trouble or database.storage_trouble or database.hold_trouble
     if trouble is not None:
         return trouble
     if not database.lives:
@@ -79,8 +79,8 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
         told["source_bytes"] = life.source.size_bytes
     if life.waiting_for is not None:
         told["waiting_for"] = life.waiting_for
-        if life.room is not None:
-            told |= {"needed_bytes": life.room.needed_bytes, "free_bytes": life.room.free_bytes}
+        if life.shortage is not None:
+            told |= {"needed_bytes": life.shortage.needed_bytes, "free_bytes": life.shortage.free_bytes}
     if life.state is State.BUILDING:
         told["progress"] = progress(database, now_ms)
     version = database.versions.get(life.name)

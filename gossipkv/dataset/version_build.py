@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.dataset.build.disk_space import NoRoom, after_refusal, is_full
+from gossipkv.dataset.build.disk_space import NoSpace, after_refusal, is_full
 from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
 from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import BuildError
@@ -74,11 +74,12 @@ class VersionBuilder:
         `removal` is the end of an earlier version of the same name.
 
         Raises:
-            NoRoom: the disk has less, or less than the estimate, or was full in the middle.
+            NoSpace: the disk has less, or less than the estimate, or was full in the middle.
             SourceChanged: the source shows another version than it did.
             BuildError, StorageError: what the child or the system said.
             OSError: no child can be started.
         """
+        assert self.progress is None, "one at a time"
         self._heard_s = trio.current_time()
         self.began_ms = int(self._heard_s * 1000)
         with trio.CancelScope() as self._scope:
@@ -105,7 +106,7 @@ class VersionBuilder:
     async def _reserve_and_build(self, wanted: Wanted) -> tuple[Version, int]:
         job = self._job(wanted)
         needed_bytes = max(wanted.needed_bytes, space_needed_bytes(job))
-        with self._shared.loads.room.reserve(needed_bytes, await self.free_bytes()) as reservation:
+        with self._shared.loads.disk_space.reserve(needed_bytes, await self.free_bytes()) as reservation:
 
             def note(progress: Progress) -> None:
                 self.progress = reservation.progress = progress
@@ -116,7 +117,7 @@ class VersionBuilder:
             except (BuildError, StorageError) as error:
                 if not is_full(error.details):
                     raise
-                raise NoRoom(after_refusal(error.details, reservation, await self.free_bytes())) from error
+                raise NoSpace(after_refusal(error.details, reservation, await self.free_bytes())) from error
 
     def _job(self, wanted: Wanted) -> BuildJob:
         shared, settings = self._shared, wanted.settings

@@ -105,8 +105,11 @@ class Properties:
         """The first property ends the run; before it, what was raised may hide one in another test."""
         report = yield
         if report.failed:
-            said = self.broken if is_a_property(call.excinfo.value) else self.raised
-            said.append(f"{report.nodeid}: {report.longreprtext}")
+            told = f"{report.nodeid}: {report.longreprtext}"
+            if is_a_property(call.excinfo.value):
+                self.broken.append({"property": told})
+            else:
+                self.raised.append({"raised": told, "asserted": asserted(call.excinfo.value)})
             if self.broken:
                 item.session.shouldstop = "one is enough"
         return report
@@ -121,9 +124,11 @@ def is_a_property(error):
 
 
 def asserted(error):
-    """Which function's assertion has failed, as a mutant names it."""
+    """Whose assertions have failed, one or in a group, as a mutant names them."""
+    if isinstance(error, BaseExceptionGroup):
+        return sorted({name for one in error.exceptions for name in asserted(one)})
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return {"asserted": frames[-1].f_code.co_qualname} if isinstance(error, AssertionError) else {}
+    return [frames[-1].f_code.co_qualname] if isinstance(error, AssertionError) else []
 
 
 def in_tests(frame):
@@ -135,9 +140,7 @@ def properties(path):
     """What the tests of properties in this file say."""
     said = Properties()
     pytest.main(["-q", "-p", "no:randomly", "-p", "no:cacheprovider", path], plugins=[said])
-    if said.broken:
-        return {"property": said.broken[0]}
-    return {"raised": said.raised[0]} if said.raised else {}
+    return next(iter(said.broken + said.raised), {})
 
 
 def broken(aims):
@@ -156,7 +159,7 @@ def broken(aims):
             else:
                 found = scenarios[aim]()
         except Exception as error:  # noqa: BLE001  # Whatever it is, it kills nothing but what names it.
-            said[aim] = {"raised": traceback.format_exc(limit=-6)} | asserted(error)
+            said[aim] = {"raised": traceback.format_exc(limit=-6)} | {"asserted": asserted(error)}
             continue
         said[aim] = found
         if found.keys() - {"raised"}:

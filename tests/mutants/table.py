@@ -405,4 +405,28 @@ MUTANTS = (
         ("restarts",),
         "comes_back_as_itself",
     ),
+    Mutant(
+        "a version that is let go stays open",
+        (
+            Edit(
+                "gossipkv.dataset.database:Database._let_go",
+                "version = self.versions.pop(name, None)",
+                "version = self.versions.get(name)",
+            ),
+        ),
+        ("tests/unit/dataset/test_hold.py",),
+        "assertion of Database._close",
+    ),
+    Mutant(
+        "what was built is not said to be open",
+        (
+            Edit(
+                "gossipkv.dataset.database:Database._build_version",
+                "life.finish()",
+                "life.take(Event.FINISH)",
+            ),
+        ),
+        ("tests/unit/dataset/test_hold.py",),
+        "assertion of check",
+    ),
 )

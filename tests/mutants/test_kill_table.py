@@ -111,7 +111,7 @@ def killers(said):
 
 def assertions(said):
     """The assertions that failed, as `Mutant.by` has them."""
-    return {f"assertion of {found['asserted']}" for found in said.values() if "asserted" in found}
+    return {f"assertion of {name}" for found in said.values() for name in found.get("asserted", ())}
 
 
 def child(*command):

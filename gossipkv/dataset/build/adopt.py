@@ -221,7 +221,9 @@ def adopt(
     """
     chosen = range(plan.partitions) if wanted is None else sorted(set(wanted))
     labels = [plan.files[partition][1] for partition in chosen]
-    progress = _Progress(on_progress, sum(label.size_bytes for label in labels), sum(label.records for label in labels))
+    progress = _CopyProgress(
+        on_progress, sum(label.size_bytes for label in labels), sum(label.records for label in labels)
+    )
     taking = _Taking(plan, open_reader, files, directory, progress, pace)
     taken: list[PartitionFile | None] = [None] * plan.partitions
     try:
@@ -245,7 +247,7 @@ class _Taking:
     open_reader: Opener
     files: Files
     directory: PurePath
-    progress: _Progress
+    progress: _CopyProgress
     pace: Callable[[int], None]
 
     def take(self, partition: int) -> PartitionFile:
@@ -307,7 +309,7 @@ class _Taking:
             self.progress.copy(len(data))
 
 
-class _Progress:
+class _CopyProgress:
     def __init__(self, tell: Callable[[int, int, int, int], None], total_bytes: int, records: int) -> None:
         self._tell = tell
         self._copied_bytes = 0

@@ -94,7 +94,7 @@ class _Reporter:
             })  # fmt: skip
 
 
-class _Orders:
+class _ParentLines:
     """Standard input: lines as they come, without waiting for them."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class _Orders:
 class _Throttle:
     """The bytes a second that the node allows, by its newest word."""
 
-    def __init__(self, orders: _Orders, bytes_per_second: int) -> None:
+    def __init__(self, orders: _ParentLines, bytes_per_second: int) -> None:
         self._orders = orders
         self._pace = Pace(bytes_per_second)
 
@@ -158,7 +158,7 @@ def _connect(job: BuildJob) -> SourceFiles:
 
 def main() -> int:
     """Builds what standard input orders; 0 when it is done, 1 when an error was reported."""
-    orders = _Orders()
+    orders = _ParentLines()
     order = Order.from_line(orders.first())
     leash.wear(order.leash)
     give_way(os.getpid())
@@ -171,7 +171,7 @@ def main() -> int:
     return 0
 
 
-def _build(order: Order, orders: _Orders) -> int:
+def _build(order: Order, orders: _ParentLines) -> int:
     """Returns the most memory that lanes have had."""
     # Before memory is measured: the packages of stores and of some formats are large.
     origin = _connect(order.job)

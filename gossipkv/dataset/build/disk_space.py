@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.lifecycle import Room
+from gossipkv.dataset.lifecycle import Shortage
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ _LEAST_STEPS = 0.05
 _MOST_GROWTH = 4
 
 
-class NoRoom(LocalError):
+class NoSpace(LocalError):
     """A build cannot go on for want of room."""
 
-    def __init__(self, room: Room) -> None:
-        super().__init__(str(room), {"needed_bytes": room.needed_bytes, "free_bytes": room.free_bytes})
-        self.room = room
+    def __init__(self, shortage: Shortage) -> None:
+        super().__init__(str(shortage), {"needed_bytes": shortage.needed_bytes, "free_bytes": shortage.free_bytes})
+        self.shortage = shortage
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,9 @@ class Reservation:
     @property
     def outstanding_bytes(self) -> int:
         """What it will still take: half for the sorted runs, as it reads, and half for the files, as it writes."""
-        return int(self.needed_bytes * (1 - _steps(self.progress) / 2))
+        left_bytes = int(self.needed_bytes * (1 - _steps(self.progress) / 2))
+        assert 0 <= left_bytes <= self.needed_bytes, (left_bytes, self)
+        return left_bytes
 
 
 class Reservations:
@@ -69,11 +71,11 @@ class Reservations:
         """Keeps the room for one build while it runs; `free_bytes` are what the disk has now.
 
         Raises:
-            NoRoom: that is not enough.
+            NoSpace: that is not enough.
         """
         left = max(0, free_bytes - self.outstanding_bytes)
         if left < needed_bytes:
-            raise NoRoom(Room(needed_bytes, left))
+            raise NoSpace(Shortage(needed_bytes, left))
         reservation = Reservation(needed_bytes)
         self._reservations.append(reservation)
         try:
@@ -87,7 +89,7 @@ def is_full(details: Mapping[str, object]) -> bool:
     return details.get("errno") in _FULL or {"needed_bytes", "free_bytes"} <= details.keys()
 
 
-def after_refusal(details: Mapping[str, object], reservation: Reservation, free_bytes: int) -> Room:
+def after_refusal(details: Mapping[str, object], reservation: Reservation, free_bytes: int) -> Shortage:
     """What a build needs that was refused halfway; `free_bytes` are what the disk has after it was cleared away.
 
     That is about what the build had taken, and how far it was tells the rest.  It is no more than a guess, since others
@@ -99,10 +101,10 @@ def after_refusal(details: Mapping[str, object], reservation: Reservation, free_
         found = details.get("free_bytes")
         assert isinstance(needed, int)
         assert isinstance(found, int)
-        return Room(max(needed, reservation.needed_bytes), found, "less than there seemed to be")
+        return Shortage(max(needed, reservation.needed_bytes), found, "less than there seemed to be")
     taught = 2 * free_bytes / max(_LEAST_STEPS, _steps(reservation.progress))
     needed = min(max(int(taught), reservation.needed_bytes), _MOST_GROWTH * reservation.needed_bytes)
-    return Room(needed, free_bytes, os.strerror(number))
+    return Shortage(needed, free_bytes, os.strerror(number))
 
 
 def _steps(progress: Progress | None) -> float:

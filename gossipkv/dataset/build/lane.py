@@ -72,7 +72,7 @@ def run(reader: ReadFiles) -> int:
 
 def _build(order: LaneOrder, orders: _Orders, reader: ReadFiles) -> None:
     task = order.task
-    progress = _Progress(orders, order.bytes_per_second)
+    progress = _PacedProgress(orders, order.bytes_per_second)
     with LaneBuilder(
         task.directory,
         task.names,
@@ -91,7 +91,7 @@ def _build(order: LaneOrder, orders: _Orders, reader: ReadFiles) -> None:
         builder.close()
 
 
-def _write(builder: LaneBuilder, orders: _Orders, progress: _Progress) -> None:
+def _write(builder: LaneBuilder, orders: _Orders, progress: _PacedProgress) -> None:
     if orders.next_is("aside"):
         orders.next("aside")
         _say("runs", json.dumps([astuple(run) for run in builder.put_aside()]))
@@ -146,7 +146,7 @@ class _Orders:
                 self._messages.append((word, rest))
 
 
-class _Progress:
+class _PacedProgress:
     """How far this lane is, told now and then, and no faster than it may."""
 
     def __init__(self, orders: _Orders, bytes_per_second: int) -> None:

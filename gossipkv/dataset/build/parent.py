@@ -89,7 +89,7 @@ class Loads:
     def __init__(self, max_parallel: int, bytes_per_second: int) -> None:
         self._limiter = trio.CapacityLimiter(max_parallel)
         self._bytes_per_second = bytes_per_second
-        self.room = Reservations()
+        self.disk_space = Reservations()
         self._running = 0
         self._changed = trio.Event()
 
@@ -115,6 +115,7 @@ class Loads:
 
     def _count(self, by: int) -> None:
         self._running += by
+        assert self._running >= 0, "each that began ends once"
         self._changed.set()
         self._changed = trio.Event()
 

@@ -64,6 +64,10 @@ class Manifest:
     strays: int = 0  # How many did,
     first_stray: Stray | None = None  # and the first of them.
 
+    def __post_init__(self) -> None:
+        """Asserts that each partition has its place."""
+        assert 0 < len(self.files) == self.identity.partitions, (len(self.files), self.identity)
+
     @property
     def held(self) -> list[PartitionFile]:
         """The sorted files that are here."""

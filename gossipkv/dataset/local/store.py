@@ -136,6 +136,8 @@ class VersionStore:
 
     def set_active(self, database: str, version: str, newest: str | None = None) -> None:
         """Durable when it returns; the first answer from `version` comes after that."""
+        assert is_name(database), database
+        assert is_name(version), version
         path = self.path / _ACTIVE / database
         body: Body = {"database": database, "version": version, "newest": max(version, newest or version)}
         try:

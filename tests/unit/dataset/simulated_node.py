@@ -218,6 +218,7 @@ class SimulatedNode:
     async def _settled(self, function, *args):
         await function(*args)
         await wait_all_tasks_blocked()
+        self._errors += [line["exc_info"] for line in self.log("internal_error")]
         if not self.down:
             self.status = self.library.status().get(DATABASE, {"versions": {}})
 

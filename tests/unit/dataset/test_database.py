@@ -1,13 +1,15 @@
-"""One database of a node when its files are damaged or the system refuses."""
+"""One database of a node when its files are damaged, the system refuses, or the code has a defect."""
 
 import errno
 import os
 import shutil
+import traceback
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 
+from gossipkv.dataset.database import Database
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
 from gossipkv.errors import Corrupt
@@ -276,3 +278,34 @@ async def test_a_version_that_can_never_be_opened_is_built_again(world):
             await active(library, "v1")
             assert get(library, b"a") == b"v1"
     assert "built" in [line["event"] for line in logs]
+
+
+@pytest.mark.parametrize(("where", "served"), [("_open_built", False), ("_settle", True), ("_look", True)])
+async def test_a_defect_ends_its_database_alone(world, monkeypatch, where, served):
+    """It is logged and shown; what is served goes on, and the others are built and switched."""
+    world.put("v1")
+    world.put("v1", database="broken")
+    async with world.node() as library:
+        await active(library, "v1")
+        await active(library, "v1", "broken")
+    real = getattr(Database, where)
+
+    async def planted(self, *args):
+        assert self.name != "broken", "planted"
+        return await real(self, *args)
+
+    monkeypatch.setattr(Database, where, planted)
+    world.defects = ["broken"]
+    world.put("v2")
+    world.put("v2", database="broken")
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v2")
+            await library.rescan()
+            assert "a defect in the node" in library.status("broken")["broken"]["error"]
+            assert (library.active("broken") is not None) == served
+            assert not served or get(library, b"a", "broken") == b"v1"
+            assert served or "a defect in the node" in library.unready("broken")
+    (line,) = [line for line in logs if line["event"] == "internal_error"]
+    assert line["database"] == "broken"
+    assert "planted" in "".join(traceback.format_exception(line["exc_info"]))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gossipkv.dataset import lifecycle
-from gossipkv.dataset.lifecycle import NEXT, Event, Life, Room, State, Trouble, check, decide
+from gossipkv.dataset.lifecycle import NEXT, Decision, Event, Life, Shortage, State, Trouble, check, decide
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.listing import SourceVersion
 
@@ -211,34 +211,34 @@ def test_a_version_without_room_waits_until_there_is_some():
     """Or for ten minutes, since it is an estimate; what was refused halfway pauses, too."""
     one = life("v1")
     one.begin()
-    one.wait(Room(100, 50), now_ms=0)
+    one.wait(Shortage(100, 50), now_ms=0)
     assert (one.state, one.trouble, one.failures) == (State.SEEN, None, 0)
     assert one.waiting_for == "room on the disk: about 100 bytes are needed, 50 are free"
     assert what(one, now_ms=599_999).build is None
     assert what(one, now_ms=1).look_again_ms == 600_000
     assert what(one, now_ms=600_000).build == "v1"
-    one.find_room(99, now_ms=1)
-    assert one.room == Room(100, 99)
-    one.find_room(100, now_ms=1)
-    assert (one.room, one.waiting_for, what(one, now_ms=1).build) == (None, None, "v1")
+    one.find_space(99, now_ms=1)
+    assert one.shortage == Shortage(100, 99)
+    one.find_space(100, now_ms=1)
+    assert (one.shortage, one.waiting_for, what(one, now_ms=1).build) == (None, None, "v1")
     for pause_ms in (1000, 2000):
         one.begin()
-        one.wait(Room(100, 50, "No space left on device"), now_ms=0)
-        one.find_room(1000, now_ms=pause_ms - 1)
+        one.wait(Shortage(100, 50, "No space left on device"), now_ms=0)
+        one.find_space(1000, now_ms=pause_ms - 1)
         assert one.waiting_for.endswith("1,000 are free (No space left on device)")
-        one.find_room(1000, now_ms=pause_ms)
+        one.find_space(1000, now_ms=pause_ms)
         assert what(one, now_ms=pause_ms).build == "v1"
         assert one.needed_bytes == 100
     one.begin()
     one.finish()
-    assert (one.failures, one.needed_bytes, one.room) == (0, 0, None)
+    assert (one.failures, one.needed_bytes, one.shortage) == (0, 0, None)
 
 
 def test_an_older_one_is_built_while_the_newest_waits_for_room():
     """If it is newer than what is served."""
     big = life("v3")
     big.begin()
-    big.wait(Room(100, 50), now_ms=0)
+    big.wait(Shortage(100, 50), now_ms=0)
     assert what(life("v1", State.ACTIVE), life("v2"), big, active="v1").build == "v2"
 
 
@@ -249,6 +249,7 @@ def test_an_older_one_is_built_while_the_newest_waits_for_room():
     ([life("v1", State.AVAILABLE, open=True)], None),
     ([life("v1", State.RETIRING), life("v2", State.ACTIVE, open=True)], "v2"),
     ([life("v1", State.GONE)], None),
+    ([life("v1", State.ERROR)], None),
 ])  # fmt: skip
 def test_what_must_never_be_is_noticed(lives, active):
     """While the program runs."""
@@ -256,12 +257,24 @@ def test_what_must_never_be_is_noticed(lives, active):
         check(lives, active, switching=False)
 
 
+@pytest.mark.parametrize("contradiction", [
+    {"skip": ("v1",), "remove": ("v1",)},
+    {"supersede": ("v1",), "switch": "v1"},
+    {"remove": ("v1",), "build": "v1"},
+    {"build": "v1", "stop": "v2"},
+])  # fmt: skip
+def test_a_decision_does_not_contradict_itself(contradiction):
+    """Nothing is both let go and kept."""
+    with pytest.raises(AssertionError):
+        Decision(**contradiction)
+
+
 def test_what_may_be_is_let_pass():
     """A switch that the system refuses leaves one behind that is built; a lost active version is in ERROR."""
     one = life("v1", State.ACTIVE, open=True)
     check([one, life("v2", State.BUILDING), life("v0", State.RETIRING, open=True)], "v1", switching=False)
     check([one, life("v2", State.AVAILABLE, open=True)], "v1", switching=True)
-    check([life("v1", State.ERROR)], "v1", switching=False)
+    check([life("v1", State.ERROR, trouble=Trouble("lost"))], "v1", switching=False)
 
 
 LIVES = st.lists(

@@ -25,6 +25,7 @@ class World:
         self.files = RealFiles()
         self.requests = Counter()
         self.changes = []
+        self.defects = []  # The databases that a defect is expected to end.
 
     def put(self, name, *contents, database="db"):
         """A version appears in one step, as careful writers do it."""
@@ -52,13 +53,15 @@ class World:
                     await nursery.start(library.run)
                     yield library
                     nursery.cancel_scope.cancel()
+                found = [name for name, database in library._databases.items() if database.defect_trouble is not None]
+                assert found == self.defects
             finally:
                 library.close()
 
 
 async def until(condition):
     """Waits until it holds; a test that hangs here has failed."""
-    with trio.fail_after(60):
+    with trio.fail_after(300):
         while not condition():
             await trio.sleep(0.01)
 

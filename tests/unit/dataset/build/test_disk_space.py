@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.dataset.build.disk_space import NoRoom, Reservation, Reservations, after_refusal, is_full
+from gossipkv.dataset.build.disk_space import NoSpace, Reservation, Reservations, after_refusal, is_full
 from gossipkv.dataset.build.job import Progress
 
 FULL = {"errno": errno.ENOSPC, "file": "/x"}
@@ -21,9 +21,9 @@ def test_what_one_build_has_claimed_is_not_there_for_another():
     """Until it has taken it, or has ended."""
     claims = Reservations()
     with claims.reserve(60, free_bytes=100) as first:
-        with pytest.raises(NoRoom) as caught, claims.reserve(60, free_bytes=100):
+        with pytest.raises(NoSpace) as caught, claims.reserve(60, free_bytes=100):
             pass
-        assert (caught.value.room.needed_bytes, caught.value.room.free_bytes) == (60, 40)
+        assert (caught.value.shortage.needed_bytes, caught.value.shortage.free_bytes) == (60, 40)
         with claims.reserve(40, free_bytes=100):
             assert claims.outstanding_bytes == 100
         first.progress = progress(read=100)  # Half of it is on the disk now: 70 are free there.
@@ -46,9 +46,9 @@ def test_a_claim_ends_with_an_error_too():
 def test_room_is_never_less_than_nothing():
     """Though others have taken more than was free."""
     claims = Reservations()
-    with claims.reserve(60, free_bytes=100), pytest.raises(NoRoom) as caught, claims.reserve(1, free_bytes=10):
+    with claims.reserve(60, free_bytes=100), pytest.raises(NoSpace) as caught, claims.reserve(1, free_bytes=10):
         pass
-    assert caught.value.room.free_bytes == 0
+    assert caught.value.shortage.free_bytes == 0
 
 
 @pytest.mark.parametrize(("how_far", "taken", "needed"), [
@@ -61,15 +61,15 @@ def test_room_is_never_less_than_nothing():
 ])  # fmt: skip
 def test_a_refusal_teaches_what_the_whole_needs(how_far, taken, needed):
     """From what it had taken when it had come so far."""
-    room = after_refusal(FULL, Reservation(150, how_far), taken)
-    assert (room.needed_bytes, room.free_bytes, room.reason) == (needed, taken, "No space left on device")
+    shortage = after_refusal(FULL, Reservation(150, how_far), taken)
+    assert (shortage.needed_bytes, shortage.free_bytes, shortage.reason) == (needed, taken, "No space left on device")
 
 
 def test_a_build_that_finds_less_than_its_node_says_so():
     """Its own look comes a moment later."""
-    room = after_refusal({"needed_bytes": 200, "free_bytes": 30, "file": "/x"}, Reservation(150), 1000)
-    assert (room.needed_bytes, room.free_bytes) == (200, 30)
-    assert room.reason is not None
+    shortage = after_refusal({"needed_bytes": 200, "free_bytes": 30, "file": "/x"}, Reservation(150), 1000)
+    assert (shortage.needed_bytes, shortage.free_bytes) == (200, 30)
+    assert shortage.reason is not None
 
 
 def test_what_is_a_full_disk_and_what_is_not():
@@ -85,5 +85,5 @@ def test_what_is_a_full_disk_and_what_is_not():
 @given(st.integers(1, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 100), st.integers(0, 100))
 def test_each_refusal_raises_the_bar_or_leaves_it(estimate, free, read, written):
     """Whatever the numbers are: no build is begun again and again for less than it began with."""
-    room = after_refusal(FULL, Reservation(estimate, progress(read, min(read, written))), free)
-    assert estimate <= room.needed_bytes <= 4 * estimate
+    shortage = after_refusal(FULL, Reservation(estimate, progress(read, min(read, written))), free)
+    assert estimate <= shortage.needed_bytes <= 4 * estimate
