@@ -254,6 +254,7 @@ class LaneBuilder:
             if step < _STEP_RECORDS:
                 break
         duplicates = total.records - records
+        assert duplicates >= 0, f"group {group}: {records} records were written, and {total.records} added"
         size_bytes = self._writer.finish(duplicates)
         self._writer = None
         self._finished.append(path)
@@ -317,6 +318,7 @@ class SortedFileBuilder(LaneBuilder):
     def finish(self) -> list[BuildReport]:
         """Sort, merge and write every file, sync them, and rename them into place; a report for each."""
         reports = self.write(self.totals(), range(len(self._names)))
+        assert sum(report.records + report.duplicates for report in reports) == self.added, "every record has its file"
         with refusals(self._directory):
             self._sorter.close()
         put_in_place(self._directory, self._names, self._files)

@@ -39,6 +39,12 @@ class Shares:
     groups: list[list[int]]  # For each lane, ascending; a contiguous range if they exchange.
     exchange: bool  # Whether the lanes have to put aside what they have, each for all.
 
+    def __post_init__(self) -> None:
+        """Asserts that every group with records is written, and by one lane."""
+        written = [group for share in self.groups for group in share]
+        assert len(set(written)) == len(written), self.groups
+        assert self.totals.groups.keys() <= set(written), self.groups
+
 
 def share_groups(lanes: Sequence[Totals], group_count: int) -> Shares:
     """Share the groups out among the lanes, which have added these."""

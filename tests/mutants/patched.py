@@ -159,10 +159,10 @@ def broken(aims):
             else:
                 found = scenarios[aim]()
         except Exception as error:  # noqa: BLE001  # Whatever it is, it kills nothing but what names it.
-            said[aim] = {"raised": traceback.format_exc(limit=-6)} | {"asserted": asserted(error)}
+            said[aim] = {"raised": traceback.format_exc(limit=-6), "asserted": asserted(error)}
             continue
         said[aim] = found
-        if found.keys() - {"raised"}:
+        if found.keys() - {"raised", "asserted"}:
             break
     return said
 
