@@ -22,6 +22,7 @@ from gossipkv.dataset.source.declared_partitions import Declared
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.remote import RemoteRoot
 from gossipkv.placement.identity import Identity
+from gossipkv.settings.datasets import DatasetSettings
 from gossipkv.storage.sorted_file import SUFFIX
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ class BuildJob:
     directory: str  # Exists and is empty.
     partitions: int
     function: str | None = None  # None: the one that made the files, if that can be told.
-    compression: str = "none"
+    compression: str = DatasetSettings.compression
     format: str | None = None  # None: as the files look.
     reading: Reading = field(default_factory=Reading)
     wanted: tuple[int, ...] | None = None  # The partitions to build; None: all.
-    presharded: str = "probe"  # Whether a file of an unwanted partition may be skipped: probe, declared, never.
+    # Whether a file of an unwanted partition may be skipped: probe, declared, never.
+    presharded: str = DatasetSettings.presharded
     declaration: SourceFile | None = None  # The file in which the source's job says what each file holds,
     declared: Declared | None = None  # and what it says, once it is read.
     remote: RemoteRoot | None = field(default=None, repr=False)  # None: the files are this machine's.
@@ -89,7 +91,7 @@ class BuildJob:
         directory: str,
         *,
         partitions: int | None = None,
-        compression: str = "none",
+        compression: str = DatasetSettings.compression,
         remote: RemoteRoot | None = None,
     ) -> BuildJob:
         """The job that builds a listed version; as many partitions as it has files unless told."""
