@@ -50,7 +50,7 @@ def _now_ms() -> int:
 
 
 def _pauses() -> Iterator[float]:
-    """Before each new attempt at what the system refused, in seconds."""
+    """Pauses before each new attempt at what the system refused, in seconds."""
     pause_s = FIRST_PAUSE_S
     while True:
         yield pause_s
@@ -154,7 +154,7 @@ class Database:
         self._scope.cancel()
 
     async def _work(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """While the system refuses to tell what was active, nothing is served: it might be older."""
+        """Do the work; while the system refuses to tell what was active, nothing is served: it might be older."""
         pauses = _pauses()
         while not await self._open_built():
             task_status.started()
@@ -197,7 +197,7 @@ class Database:
         self.wake()
 
     def reconfigure(self, settings: DatabaseSettings) -> None:
-        """From now on it has these settings; what they may mend is tried again."""
+        """Take these settings from now on; what they may mend is tried again."""
         if replace(settings, hold=None) != replace(self.settings, hold=None):
             for life in self.lives.values():
                 life.tried = None
@@ -307,7 +307,7 @@ class Database:
             raise
 
     async def _open_again(self, life: Life) -> None:
-        """Until the system lets us, or it was built again, or is no longer wanted."""
+        """Try until the system lets us, or it was built again, or is no longer wanted."""
         for pause_s in _pauses():
             await trio.sleep(pause_s)
             if life.open or self.lives.get(life.name) is not life:
@@ -334,7 +334,7 @@ class Database:
     # Looking
 
     async def _look_again(self) -> None:
-        """After a change of the hold, before a build: of versions that were not wanted, old listings may be known."""
+        """Look after a change of the hold, before a build: of versions not wanted so far, old listings may be known."""
         self._look_wanted = False
         await self.look()
         self._looking_again = False
@@ -486,7 +486,7 @@ class Database:
                     life.asked_ms = _now_ms()
 
     def _let_go(self, name: str, event: Event, nursery: trio.Nursery) -> None:
-        """Out of service now; closed and deleted when the last read of it is done."""
+        """Take it out of service now; it is closed and deleted when the last read of it is done."""
         self.lives.pop(name).take(event)
         self._counts.pop(name, None)
         version = self.versions.pop(name, None)

@@ -113,7 +113,7 @@ class Library:
         return self._source if settings.storage_options is None else self._open_source(settings.storage_options)
 
     def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
-        """From now on the databases have these settings; acts upon what is known, and `refresh` upon the rest."""
+        """Give the databases these settings from now on; acts upon what is known, and `refresh` upon the rest."""
         self._named = databases
         for found in self._databases.values():
             found.reconfigure(databases.get(found.name, _NO_SETTINGS))
@@ -137,7 +137,7 @@ class Library:
         return {found.name: list(found.seen) for found in wanted}
 
     async def _scan_quietly(self) -> None:
-        """As `rescan`, but leaves a database alone whose last look is still going on."""
+        """Do as `rescan` does, but leave a database alone whose last look is still going on."""
         async with trio.open_nursery() as nursery:
             await self._scan(nursery, lambda found: not found.looking)
 
@@ -222,11 +222,11 @@ class Library:
         return found is not None and self._shows(found)
 
     def databases(self) -> list[Detail]:
-        """For the method `databases`: a map for each, sorted by name."""
+        """Answer of the method `databases`: a map for each, sorted by name."""
         return [report.summary(found) for found in self._shown()]
 
     def status(self, database: str | None = None) -> dict[str, Detail]:
-        """For the method `status`: by database, by version, by partition."""
+        """Answer of the method `status`: by database, by version, by partition."""
         now_ms = int(trio.current_time() * 1000)
         return {found.name: report.status(found, now_ms) for found in self._shown() if database in {None, found.name}}
 

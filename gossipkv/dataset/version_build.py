@@ -1,4 +1,4 @@
-"""From a version that the source lists to one that is built, published and open.
+"""The way of a version from the source's listing to being built, published and open.
 
 The build itself runs in a child process (`build`); here stands what surrounds it: room on the disk, the directory, the
 second look at the source, the publication.  Whatever ends it before that, nothing is left of it.

@@ -230,7 +230,7 @@ class _Node:
         self._library.close()
 
     async def _look_again(self) -> None:
-        """At the databases' settings, then at the source."""
+        """Look at the databases' settings, then at the source."""
         await self._reloads.run()
         await self._read_keys()
         self._library.refresh()

@@ -1,4 +1,4 @@
-"""From the files of a source to sorted files.
+"""A build: from the files of a source to sorted files.
 
 Read in this order:
 

@@ -55,7 +55,7 @@ class Order:
 
     @classmethod
     def from_line(cls, line: bytes) -> Order:
-        """Back from `to_line`."""
+        """Return what `to_line` was called on."""
         job, *means = json.loads(line)
         return cls(BuildJob.from_json(job), *means)
 
@@ -135,7 +135,7 @@ class _Throttle:
         return self._pace.bytes_per_second
 
     def wait(self, size_bytes: int) -> None:
-        """Until so many bytes more may be used."""
+        """Wait until so many bytes more may be used."""
         self.bytes_per_second()
         seconds = self._pace.take(size_bytes, time.monotonic())
         if seconds > 0:

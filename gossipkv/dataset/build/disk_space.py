@@ -108,7 +108,7 @@ def after_refusal(details: Mapping[str, object], reservation: Reservation, free_
 
 
 def _steps(progress: Progress | None) -> float:
-    """From 0 to 2: 1 when everything is read, 2 when everything is written."""
+    """Steps done, from 0 to 2: 1 when everything is read, 2 when everything is written."""
     if progress is None:
         return 0.0
     read = progress.read_bytes / progress.source_bytes if progress.source_bytes else 1.0

@@ -65,7 +65,7 @@ class Build(Protocol):
         loads: Loads,
         on_progress: Callable[[Progress], None],
     ) -> int:
-        """As `build_in_child`."""
+        """Build, as `build_in_child` does."""
         ...
 
 

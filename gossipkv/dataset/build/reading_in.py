@@ -45,13 +45,13 @@ class Strayed(LocalError):
 
     @property
     def possible(self) -> tuple[str, ...]:
-        """Out of the details, which is all that comes from a lane of a build."""
+        """Return it out of the details, which is all that comes from a lane of a build."""
         return tuple(str(self.details["possible"]).split())
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """By which function records are grouped, and which claims about the files are verified.
+    """Function by which records are grouped, and claims about the files that are verified.
 
     Where it relies on them, the first claim is about that same function, and a key that strays from it ends the
     reading; else the one claim has failed, and its strays are counted.

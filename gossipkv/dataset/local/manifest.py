@@ -201,7 +201,7 @@ def stray_to_json(stray: Stray | None) -> Json:
 
 
 def stray_from_json(row: Json, name: str) -> Stray | None:
-    """Back from `stray_to_json`; `name` is what errors call its place.
+    """Return what `stray_to_json` was called on; `name` is what errors call its place.
 
     Raises:
         Corrupt: it is of another form.

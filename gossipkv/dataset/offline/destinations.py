@@ -272,7 +272,7 @@ class RemoteDestination:
                     self._system.rm_file(self._path(name))
 
     def _rename(self, source: str, target: str) -> None:
-        """By the system's own rename; some refuse to replace what is there."""
+        """Move it by the system's own rename; some refuse to replace what is there."""
         try:
             self._system.mv(source, target)
         except OSError:

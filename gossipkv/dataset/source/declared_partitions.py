@@ -44,7 +44,7 @@ class Declared:
 
     @classmethod
     def of_fields(cls, fields: Mapping[str, object]) -> Declared:
-        """Back from `dataclasses.asdict`, through JSON."""
+        """Return what `dataclasses.asdict` was called on, through JSON."""
         match fields:
             case {"function": str(function), "partitions": int(partitions), "files": dict(files)}:
                 return cls(function, partitions, {str(name): tuple(held) for name, held in files.items()})

@@ -1,4 +1,4 @@
-"""Around each message: whose it is, and whether it arrived whole.
+"""What is around each message: whose it is, and whether it arrived whole.
 
     offset size field
     0      15   as in every packet (`prefix.py`), form 0

@@ -305,5 +305,5 @@ class Agent:
 
 
 def _name(error: OSError) -> str:
-    """Of a reason, for a counter."""
+    """Name of a reason, for a counter."""
     return errno.errorcode.get(error.errno or 0, "unknown").lower()

@@ -89,7 +89,7 @@ cdef class Assigner:
         return [self.first[claim] for claim in range(self.claim_count)]
 
     def strays(self):
-        """For each claim, how many keys have strayed from it so far."""
+        """How many keys have strayed from each claim so far."""
         return [self.misses[claim] for claim in range(self.claim_count)]
 
     def drop_unwanted(self, Batch batch not None):
