@@ -171,6 +171,23 @@ def test_a_pinned_node_that_goes_over_is_caught() -> None:
         node.core._joining._take(b"another!")
 
 
+def test_a_packet_beyond_its_size_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be cut on its way, or never arrive."""
+    node = Link().cluster(2)[0]
+    node.core._rumours.add(b"subject", b"news")
+    monkeypatch.setattr(Rumours, "take", lambda self, room, limit: [bytes(room + 1)])
+    with pytest.raises(AssertionError):
+        node.core._spreading.laden(messages.gossip(node.core.members.own.id))
+
+
+def test_a_change_that_is_not_in_the_table_is_caught() -> None:
+    """Tree and exchange would go by what membership does not know."""
+    node = Link().cluster(2)[0]
+    (peer,) = node.core.members.peers.values()
+    with pytest.raises(AssertionError):
+        node.core.on_changed(peer.member._replace(incarnation=9), ALIVE, now_ms=0)
+
+
 # What peers say
 
 EPOCHS = (0, 1, 1, 2, 2, 3, MAX_EPOCH - 1, MAX_EPOCH)
