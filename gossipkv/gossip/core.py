@@ -199,6 +199,7 @@ class Gossip:
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
         """A member is known in another way, or for the first time."""
+        assert self.members.get(member.id) is member, member
         self.tree.on_member(member)
         self._exchange.touch(member.id, now_ms=now_ms)
         if member.state in REACHABLE:

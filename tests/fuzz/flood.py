@@ -26,6 +26,7 @@ from gossipkv.gossip.tree.limits import TreeLimits
 from tests.fuzz.datagrams import NOISE, SHARES, Stranger, member_id
 from tests.oracle import packets as oracle
 from tests.unit.gossip.links import CLUSTER_ID, Link, Node, all_alive
+from tests.unit.gossip.membership.recounted import recount_core
 
 SECRET = bytes(range(32))
 NAMES = [f"n{place}" for place in range(4)]
@@ -206,6 +207,8 @@ def forged(link: Flooded, count: int) -> dict[str, object]:
             link.stranger.epochs = [node.core.members.own.epoch for node in link.cluster_nodes]
         node = send(link, "forged")
         assert len(node.core.members) <= LIMITS.max_members
+        if number % 100 == 0:
+            recount_core(node.core)
     begin_ms = link.now_ms
     assert all(node.stopped is None for node in link.cluster_nodes)
     assert link.run(1_200_000, link.agree), [node.states() for node in link.cluster_nodes]

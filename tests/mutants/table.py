@@ -72,7 +72,7 @@ MUTANTS = (
             ),
         ),
         ("partitioned", "lossy"),
-        "healed_in_time",
+        "assertion of Members.put_own",
     ),
     Mutant(
         "who was deaf judges at once",
@@ -108,7 +108,7 @@ MUTANTS = (
             ),
         ),
         ("restarts", "corrupted", "remembered"),
-        "ranks_never_fall",
+        "assertion of Members.put",
     ),
     Mutant(
         "a late verdict is believed",
@@ -120,7 +120,7 @@ MUTANTS = (
             ),
         ),
         ("partitioned", "lossy", "3", "5", "8"),
-        "ranks_never_fall",
+        "assertion of Members.put",
     ),
     Mutant(
         "the dead are forgotten at once",
@@ -138,6 +138,54 @@ MUTANTS = (
         ),
         ("remembered",),
         "the_dead_are_remembered",
+    ),
+    Mutant(
+        "a suspicion outlives its refutation",
+        (
+            Edit(
+                f"{GOSSIP}.membership.beliefs:Beliefs._become",
+                "self._suspicions.pop(member.id, None)",
+                "pass",
+            ),
+        ),
+        ("partitioned", "lossy"),
+        "assertion of Beliefs._become",
+    ),
+    Mutant(
+        "the dead are drawn as the living are",
+        (
+            Edit(
+                f"{GOSSIP}.membership.members:Members.put",
+                "self._lose(peer)",
+                "pass",
+            ),
+        ),
+        ("crashes",),
+        "assertion of Members._assert_counted",
+    ),
+    Mutant(
+        "who comes back is probed twice in a round",
+        (
+            Edit(
+                f"{GOSSIP}.membership.detector:Detector.newcomer",
+                "if not peer.awaits_probe:",
+                "if True:",
+            ),
+        ),
+        ("restarts",),
+        "assertion of Detector._next",
+    ),
+    Mutant(
+        "the last timer that was set counts as the next",
+        (
+            Edit(
+                f"{GOSSIP}.membership.timers:Timers.at",
+                "self.next_ms = min(self.next_ms, at_ms)",
+                "self.next_ms = at_ms",
+            ),
+        ),
+        ("at_rest",),
+        "assertion of Timers.run",
     ),
     Mutant(
         "no indirect probes",

@@ -111,6 +111,7 @@ class Beliefs:
             self._outbox.counters["members_full"] += 1
             return
         self._become(record._replace(state=state), NOBODY, now_ms)
+        assert len(self._members) <= self._members.most, len(self._members)
 
     def _make_room(self, now_ms: int) -> bool:
         oldest = min(self._members.unreachable(), key=lambda peer: (peer.since_ms, peer.member.id), default=None)
@@ -137,6 +138,7 @@ class Beliefs:
             self._suspect(member, accuser, now_ms)
         elif member.state in GONE:
             self._remember(now_ms)
+        assert (member.id in self._suspicions) is (member.state is SUSPECT), member
         if member.state in REACHABLE or before in REACHABLE:
             self._tell(member, accuser, whole=before is None or member.state is ALIVE)
         self._listener.on_changed(member, before, now_ms=now_ms)
@@ -156,7 +158,8 @@ class Beliefs:
 
     def _confirm(self, known: Member, accuser: bytes, now_ms: int) -> None:
         suspicion = self._suspicions.get(known.id)
-        if suspicion is not None and suspicion.confirm(accuser):
+        assert suspicion is not None, known  # Whoever is suspect has until its deadline.
+        if suspicion.confirm(accuser):
             self._timers.at(max(now_ms, suspicion.deadline_ms), partial(self._expire, known.id, suspicion))
             self._tell(known, accuser, whole=False)
 
@@ -183,6 +186,7 @@ class Beliefs:
             self._timers.at(self._grace_until_ms, partial(self._expire, id_, suspicion))
             return
         known = self._members.peers[id_].member
+        assert known.state is SUSPECT, known
         self._turn(known, known, Said.EXPIRED, self._members.own.id, now_ms)
         self._outbox.counters["verdicts"] += 1
         if now_ms - self._members.heard_ms > self._silence_ms:
@@ -212,6 +216,7 @@ class Beliefs:
     def _forget(self, member: Member, now_ms: int) -> None:
         if (member.state, Said.FORGOTTEN) not in NEXT:
             return
+        assert member.id not in self._suspicions, member
         self._members.forget(member.id)
         self._rumours.remove(member.id)
         self._listener.on_forgotten(member, now_ms=now_ms)

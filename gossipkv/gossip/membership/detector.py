@@ -13,6 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from gossipkv.gossip.member import REACHABLE
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import Malformed
@@ -170,15 +171,19 @@ class Detector:
         else:
             self._give_up(now_ms)
             self._probe(now_ms)
+        assert (self._target is None) is (self.due_ms == NEVER), self.due_ms  # Else a probe would never end.
 
     def _probe(self, now_ms: int) -> None:
         peer = self._next()
         if peer is None:
             self.due_ms = NEVER
             return
+        member = peer.member
+        assert member.state in REACHABLE, member
+        assert self._members.peers.get(member.id) is peer, member
         self._target, self._asked, self._period_ms = peer, -1, now_ms
         self._sequence = self._draw()
-        self._probed = member = peer.member
+        self._probed = member
         self._outbox.send(member.address, self.ping(self._sequence, member.id))
         self.due_ms = now_ms + self._profile.probe_timeout_ms
 
@@ -196,6 +201,7 @@ class Detector:
             while self._place < len(self._ring):
                 peer = self._ring[self._place]
                 self._place += 1
+                assert peer.awaits_probe, peer.member  # Once in a round.
                 peer.awaits_probe = False
                 if peer.reachable:
                     return peer
@@ -252,6 +258,7 @@ class Detector:
         target = self._target
         assert target is not None
         self._target = None
+        assert 0 <= self._nacks <= self._asked, (self._nacks, self._asked)
         self._awareness.worse(self._asked - self._nacks if self._asked else 1)
         before, known = self._probed, target.member
         if before._replace(state=known.state) == known:

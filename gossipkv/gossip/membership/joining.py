@@ -198,6 +198,7 @@ class Joining:
         self._ask(address, seed, now_ms)
 
     def _ask(self, address: Address, seed: Seed, now_ms: int) -> None:
+        assert not seed.asking, address  # One question at a time.
         seed.asking = True
         flags = flags_of(self.as_asker(seed))
         if self._identity.announced:
@@ -232,6 +233,7 @@ class Joining:
         return Side(self._outbox.envelope.cluster_id, self.lone(asked=True), self._pinned)
 
     def _answered(self, address: Address, seed: Seed, reply: bytes | None, now_ms: int) -> None:
+        assert seed.asking, address
         seed.asking = False
         again_ms = self._profile.reconnect_interval_ms
         try:
@@ -336,6 +338,8 @@ class Joining:
     def _take(self, cluster_id: bytes, seed: Seed | None = None, address: Address = NOWHERE) -> None:
         if self._taking != NO_CLUSTER or cluster_id == NO_CLUSTER:
             return
+        mine = self._outbox.envelope.cluster_id
+        assert mine == NO_CLUSTER or not self._pinned, (mine, cluster_id)
         self._taking = cluster_id
 
         def kept(now_ms: int) -> None:

@@ -38,6 +38,7 @@ class Awareness:
 
     def worse(self, by: int) -> None:
         """Take in that something speaks against this node."""
+        assert by >= 0, by
         self.score = min(self._last, self.score + by)
 
     def better(self) -> None:

@@ -77,7 +77,8 @@ class Members:
         return [member for member in self.list() if member.state is ALIVE]
 
     def put_own(self, own: Member) -> None:
-        """Know this node from now on like this."""
+        """Know this node from now on like this; only it raises its rank, and it never lowers it."""
+        assert own.rank > self.own.rank, (own.rank, self.own.rank)
         self.own = own
 
     def hear(self, peer: Peer | None, now_ms: int) -> None:
@@ -88,12 +89,14 @@ class Members:
 
     def put(self, member: Member, now_ms: int) -> State | None:
         """Know a peer from now on like this; returns its state before."""
+        assert member.id != self.own.id, member
         peer = self.peers.get(member.id)
         before = None
         if peer is None:
             peer = self.peers[member.id] = Peer(member, now_ms)
         else:
             before = peer.member.state
+            assert member.rank >= peer.member.rank, (member, peer.member)
             if member.rank != peer.member.rank:
                 peer.since_ms = now_ms
             if member.epoch != peer.member.epoch:
@@ -109,17 +112,26 @@ class Members:
         elif not reachable:
             self._lose(peer)
             self._gone[member.id] = peer
+        self._assert_counted()
         return before
 
     def forget(self, id_: bytes) -> None:
         """Know it no longer."""
         self._lose(self.peers.pop(id_))
         self._gone.pop(id_, None)
+        self._assert_counted()
+
+    def _assert_counted(self) -> None:
+        """Hold that every peer is either reachable, and has a place, or gone."""
+        counts = len(self.peers), len(self._reachable), len(self._gone)
+        assert counts[0] == counts[1] + counts[2], counts
+        assert len(self._places) == counts[1], (len(self._places), counts)
 
     def _lose(self, peer: Peer) -> None:
         if peer.reachable:
             peer.reachable = False
             place = self._places.pop(peer.member.id)
+            assert self._reachable[place] is peer, (peer.member, self._reachable[place].member)
             last = self._reachable.pop()
             if last is not peer:
                 self._reachable[place] = last

@@ -56,6 +56,7 @@ class Outbox:
 
     def store(self, then: Done, *, epoch: int | None = None, cluster_id: bytes | None = None) -> None:
         """Keep these beside what was to be kept before; `then` is called once they are safe."""
+        assert epoch is None or epoch > self._epoch, (epoch, self._epoch)  # Nobody lives through one twice.
         self._epoch = self._epoch if epoch is None else epoch
         self._cluster_id = self._cluster_id if cluster_id is None else cluster_id
         self._token += 1

@@ -85,6 +85,7 @@ class Rumours:
         if told >= limit:
             del self._told[subject]
             self.size -= len(part)
+            assert bool(self.size) is bool(self._told), (self.size, len(self._told))
             return
         while len(self._waiting) <= told:
             self._waiting.append({})
@@ -136,7 +137,9 @@ class Spreading:
         limit = self._profile.retransmits(self._members.reachable)
         parts = first.take(max(room // 2, room - second.size), limit)
         parts += second.take(room - sum(map(len, parts)), limit)
-        return message + b"".join(parts)
+        laden = message + b"".join(parts)
+        assert len(laden) <= self._room, (len(laden), self._room)
+        return laden
 
     def laden_for(self, peer: Peer, message: bytes) -> bytes:
         """Return a message to a peer likewise; one that is not alive here must hear that first."""

@@ -38,6 +38,7 @@ class Timers:
         heap = self._heap
         again = []
         try:
+            assert self.next_ms == (heap[0][0] if heap else NEVER), self.next_ms  # Else a timer was overslept.
             while heap and heap[0][0] <= now_ms:
                 timer = heapq.heappop(heap)
                 if timer[1] > last:

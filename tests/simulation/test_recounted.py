@@ -1,0 +1,29 @@
+"""What membership counts by increments is counted anew, whole tables at a time, while faults strike."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.testing.checkers import Checkers
+from gossipkv.testing.history import core_of
+from gossipkv.testing.swarm import SwarmPlan, run
+from tests.unit.gossip.membership.recounted import recount_core
+
+SEEDS = range(20)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_is_as_counted_anew(seed, monkeypatch):
+    """At every look, which is several times a second and after each change of a membership."""
+    look, recounted = Checkers.look, []
+
+    def look_and_recount(self, machine):
+        look(self, machine)
+        core = core_of(machine)
+        if core is not None:
+            recount_core(core)
+            recounted.append(machine.name)
+
+    monkeypatch.setattr(Checkers, "look", look_and_recount)
+    assert run(SwarmPlan(seed)).is_right
+    assert len(recounted) > 100
