@@ -169,16 +169,18 @@ cdef class Scan:
 
     cpdef close(self):
         """Let go of the file; the walk ends."""
-        if self.file is not None:
-            self.file.pins -= 1
+        cdef RecordReader file = self.file
+        if file is not None:
             self.file = None
+            assert file.pins > 0, f"{file.name}: a scan holds a pin of its own"
+            file.pins -= 1
 
     def __iter__(self):
         return self
 
     def __next__(self):
         cdef Record record
-        cdef uint64_t position
+        cdef uint64_t position, before = self.walk.end
         cdef object key, value, pair
         cdef int result = WALK_ENDED
         if self.file is None:
@@ -190,6 +192,7 @@ cdef class Scan:
             raise StopIteration
         if result < 0:
             self.fail()
+        assert self.walk.end < before if self.walk.reverse else position < self.walk.at, "each step of a walk leads on"
         self.left -= self.left > 0
         key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
         value = PyBytes_FromStringAndSize(<const char*> record.value.data, record.value.size)
