@@ -169,11 +169,10 @@ cdef class Scan:
 
     cpdef close(self):
         """Let go of the file; the walk ends."""
-        cdef RecordReader file = self.file
-        if file is not None:
+        if self.file is not None:
+            assert self.file.pins > 0, f"{self.file.name}: a scan holds a pin of its own"
+            self.file.pins -= 1
             self.file = None
-            assert file.pins > 0, f"{file.name}: a scan holds a pin of its own"
-            file.pins -= 1
 
     def __iter__(self):
         return self

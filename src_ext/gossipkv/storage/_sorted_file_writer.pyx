@@ -153,6 +153,7 @@ cdef class SortedFileWriter:
         self.position = self.block_count * PAGE_SIZE + self.block_used
         self.anchor(key, key_size)
         self.index.add(hash64_of(key, key_size, self.seed), <uint32_t> (self.position // 8 + 1))
+        assert self.block_used + size <= self.block_capacity, (self.block_used, size, self.block_capacity)
         write_record(self.block + self.block_used, key, key_size, value, value_size, size)
         self.block_used += size
         self.position += size

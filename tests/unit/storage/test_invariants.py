@@ -152,3 +152,5 @@ def test_a_pin_that_another_took_back_is_noticed() -> None:
         file.unpin()
         with pytest.raises(AssertionError, match="a scan holds a pin of its own"):
             scan.close()
+        file.pin()
+        scan.close()
