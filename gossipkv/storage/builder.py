@@ -254,7 +254,7 @@ class LaneBuilder:
             if step < _STEP_RECORDS:
                 break
         duplicates = total.records - records
-        assert duplicates >= 0, f"group {group}: {records} records were written, and {total.records} added"
+        assert 0 <= duplicates < max(1, total.records), (group, total.records, records)  # Each key comes out once.
         size_bytes = self._writer.finish(duplicates)
         self._writer = None
         self._finished.append(path)

@@ -63,6 +63,7 @@ cdef class Request:
             self.finish(None, error)
 
     cdef int finish(self, object result, object error) except -1:
+        assert not self.is_done, "a request becomes done once"
         self.is_done = True
         self.session = None
         self.result = result
@@ -190,6 +191,7 @@ cdef class Deadlines:
     cdef int drop(self, Request request) except -1:
         """Take `request` out; the last takes its place and goes where it belongs."""
         cdef Py_ssize_t place = request.place
+        assert self.heap[place] is request, "a request knows its place in the heap"
         last = <Request>self.heap.pop()
         request.deadlines = None
         request.place = -1
@@ -223,4 +225,5 @@ cdef class Deadlines:
             place = child
         self.heap[place] = request
         request.place = place
+        assert place == 0 or (<Request>self.heap[(place - 1) >> 1]).due <= request.due, "none is due before its parent"
         return 0

@@ -217,7 +217,7 @@ cdef class Session:
         request.message_id = self.next_id
         write_request(&self.output, request)
         size = buffer_size(&self.output) - before
-        assert size <= request.size_bytes
+        assert size <= request.size_bytes and self.output.end <= self.output.capacity, (size, request.size_bytes)
         self.requests[self.next_id] = request
         self.next_id += 1
         request.begin = self.queued_bytes
@@ -235,6 +235,7 @@ cdef class Session:
     def sent(self, Py_ssize_t count):
         """So many more bytes were given to the network."""
         self.sent_bytes += count
+        assert self.sent_bytes + buffer_size(&self.output) <= self.queued_bytes, "no byte is sent before it is taken"
 
     def has_begun(self, Request request not None):
         """Whether a byte of a request in flight here was given to the network."""
@@ -248,6 +249,7 @@ cdef class Session:
         """Take a request out, open as it is; its id stays, and a late answer is dropped."""
         if request.session is not self:
             raise ValueError("the request is not in flight here")
+        assert self.requests[request.message_id] is request, "who is in flight here is in the table"
         request.session = None
         self.requests[request.message_id] = None
         self.abandoned += 1
@@ -270,6 +272,7 @@ cdef class Session:
             self.take(<const uint8_t*>view.buf, view.len, done)
         finally:
             PyBuffer_Release(&view)
+        assert 0 <= self.abandoned <= len(self.requests), (self.abandoned, len(self.requests))
         return done
 
     cdef int take(self, const uint8_t* data, Py_ssize_t size, list done) except -1:
@@ -301,6 +304,7 @@ cdef class Session:
             if result < 0:
                 self.failure = refusal(result, self.offset + self.state.position, self.limits)
                 break
+            assert self.state.position <= size - taken, "a whole answer is here"
             try:
                 self.answer(data + taken, self.state.position, done)
             except ProtocolError as error:

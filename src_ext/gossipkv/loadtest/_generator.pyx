@@ -259,6 +259,7 @@ cdef class Generator:
         cdef bint more
         with nogil:
             more = self.run_until(real_now() + budget_ms * 1000000)
+        assert self.is_accounted(), "a request that was sent is answered, refused, lost or in flight"
         return more
 
     def step_at(self, int64_t now_ns):
@@ -266,6 +267,7 @@ cdef class Generator:
         self.told_ns = now_ns
         with nogil:
             self.turn(0)
+        assert self.is_accounted(), "a request that was sent is answered, refused, lost or in flight"
         return not self.is_done()
 
     def close(self, *, bint reset=False):
@@ -309,6 +311,17 @@ cdef class Generator:
 
     cdef bint is_done(self) noexcept nogil:
         return self.alive == 0 or (self.waiting == 0 and not self.may_send(self.now()))
+
+    cdef bint is_accounted(self) noexcept:
+        """Whether nothing goes by uncounted.  For an assertion alone."""
+        cdef uint64_t in_flight = 0
+        cdef uint32_t i
+        for i in range(self.link_count):
+            in_flight += self.links[i].window.in_flight
+        return (
+            in_flight == <uint64_t>self.waiting
+            and self.tally.sent == self.tally.answered + self.tally.refused + self.tally.lost + in_flight
+        )
 
     cdef inline bint may_send(self, int64_t now) noexcept nogil:
         return self.tally.sent < self.limit and now < self.end_ns

@@ -146,7 +146,7 @@ cdef class IndexBuilder:
         """
         cdef Run run
         cdef Py_ssize_t i
-        cdef uint64_t total = 0, slices, number
+        cdef uint64_t total = 0, drained = 0, slices, number
         for run in runs:
             total += run.total
         slices = 2 * total // <uint64_t> self.limit + 1
@@ -154,12 +154,14 @@ cdef class IndexBuilder:
             for run in runs:
                 self.gather(run, <uint64_t> 0xFFFFFFFF if number == slices else (number << 32) // slices)
             self.sort()
+            drained += <uint64_t> self.used
             if scratch is not None:
                 self.write_run(scratch)
             else:
                 for i in range(self.used):
                     buckets.put(self.items[i])
                 self.used = 0
+        assert drained == total, "a merge yields as many entries as its runs have"
         return 0
 
     cdef int gather(self, Run run, uint64_t last) except -1:
@@ -208,6 +210,7 @@ cdef class BucketWriter:
 
     cdef int put(self, Item item) except -1:
         cdef uint64_t home = bucket_of(item.word, self.home_count)
+        assert home >= self.at, "entries come in the order of their homes"
         while self.at < home:
             self.emit()
         if self.at_home < BUCKET_SLOTS:
@@ -238,6 +241,7 @@ cdef class BucketWriter:
             store32(bucket + BUCKET_POSITIONS_AT + 4 * slot, <uint32_t> (place >> 16))
         self.head = (self.head + taken) % MAX_CARRIED
         self.waiting -= taken
+        assert 0 <= self.waiting <= MAX_CARRIED, self.waiting
         self.at_home = 0
         for slot in range(self.waiting):
             carried |= carried_bit(self.carried[(self.head + slot) % MAX_CARRIED])

@@ -49,6 +49,7 @@ cdef class PageWriter:
         """Where `size` <= PAGE_SIZE bytes may be put at once; `used` is the caller's to move."""
         if self.used >= WRITE_SIZE:
             self.write(WRITE_SIZE)
+        assert self.used + size <= BUFFER_SIZE, (self.used, size)
         return self.buffer + self.used
 
     cdef int append(self, const uint8_t* data, uint64_t size) except -1:
@@ -72,12 +73,13 @@ cdef class PageWriter:
         return 0
 
     cdef int append_spool(self, Spool spool) except -1:
-        cdef uint64_t cursor = 0
+        cdef uint64_t cursor = 0, begun = self.position()
         cdef bytes part
         spool.rewind(&cursor)
         while True:
             part = spool.next_part(&cursor)
             if part is None:
+                assert self.position() - begun == spool.size, "all that was put aside comes back"
                 return 0
             self.append(<const uint8_t*> PyBytes_AS_STRING(part), <uint64_t> len(part))
 
@@ -90,12 +92,15 @@ cdef class PageWriter:
     cdef int write(self, uint32_t size) except -1:
         cdef uint32_t start = 0, length
         cdef uint32_t crc
+        assert size <= self.used <= BUFFER_SIZE, (size, self.used)
         if self.paged:
+            assert self.flushed % PAGE_SIZE == 0, "pages lie end to end"
             while start < size:
                 length = min(<uint32_t> PAGE_SIZE, size - start)
                 crc = crc32c_of(self.buffer + start, length, <uint32_t> ((self.flushed + start) // PAGE_SIZE))
                 self.checksums.append(<uint8_t*> &crc, 4)
                 start += length
+            assert self.checksums.size == 4 * ((self.flushed + size + PAGE_SIZE - 1) // PAGE_SIZE), "one a page"
         self.files.pwrite(
             self.descriptor, PyMemoryView_FromMemory(<char*> self.buffer, size, PyBUF_READ), self.flushed
         )

@@ -186,6 +186,7 @@ cdef class RecordSorter(OrderedRecords):
                 raise MemoryError
             self.items = <Item*> grown
             self.item_capacity = <Py_ssize_t> wanted
+        assert self.used + size <= self.capacity and self.count < self.item_capacity, (self.used, size, self.capacity)
         return 0
 
     # -- sorting in memory -----------------------------------------------------------------------------------------
@@ -293,6 +294,10 @@ cdef class RecordSorter(OrderedRecords):
                     and memcmp(at + RECORD_HEADER_SIZE, after + RECORD_HEADER_SIZE, load32(at + 4)) == 0
                 ):
                     continue
+                assert load32(at) < load32(after) or (
+                    load32(at) == load32(after)
+                    and self.compare(<uint64_t> (at - self.arena), <uint64_t> (after - self.arena)) < 0
+                ), "records leave memory in the order of groups and keys"
             set_entry(entry, at)
             return 1
         return 0

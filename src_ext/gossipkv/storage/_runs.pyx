@@ -102,6 +102,7 @@ cdef class OrderedRecords:
                 memcpy(part + used + RECORD_HEADER_SIZE, entry.key, entry.key_size)
                 memcpy(part + used + RECORD_HEADER_SIZE + entry.key_size, entry.value, entry.value_size)
                 used += size
+                assert used <= capacity, "a part has whole records"
             if used:
                 scratch.write_part(part, used)
             if scratch.named:
@@ -158,6 +159,7 @@ cdef class RunReader:
                 self.end = self.at + len(self.part)
             set_entry(&self.entry, self.at)
             self.at = self.entry.value + self.entry.value_size
+            assert self.at <= self.end, "a part has whole records"
             if self.entry.group >= self.end_group:
                 self.part = None
                 self.at = self.end = NULL
@@ -335,6 +337,10 @@ cdef class Runs(OrderedRecords):
                 and memcmp(found.key, self.last_key, found.key_size) == 0
             ):
                 continue
+            assert not self.has_last or self.last_group < found.group or (
+                self.last_group == found.group
+                and compare_keys(self.last_key, self.last_size, found.key, found.key_size) < 0
+            ), "a merge yields records in the order of groups and keys"
             self.has_last = True
             self.last_group = found.group
             self.last_size = found.key_size

@@ -170,6 +170,7 @@ cdef class Scan:
     cpdef close(self):
         """Let go of the file; the walk ends."""
         if self.file is not None:
+            assert self.file.pins > 0, f"{self.file.name}: a scan holds a pin of its own"
             self.file.pins -= 1
             self.file = None
 
@@ -178,7 +179,7 @@ cdef class Scan:
 
     def __next__(self):
         cdef Record record
-        cdef uint64_t position
+        cdef uint64_t position, before = self.walk.end
         cdef object key, value, pair
         cdef int result = WALK_ENDED
         if self.file is None:
@@ -190,6 +191,7 @@ cdef class Scan:
             raise StopIteration
         if result < 0:
             self.fail()
+        assert self.walk.end < before if self.walk.reverse else position < self.walk.at, "each step of a walk leads on"
         self.left -= self.left > 0
         key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
         value = PyBytes_FromStringAndSize(<const char*> record.value.data, record.value.size)

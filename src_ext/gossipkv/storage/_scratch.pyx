@@ -139,6 +139,7 @@ cdef class Spool:
                     raise MemoryError
                 self.buffer = grown
                 self.capacity = capacity
+        assert self.used + size <= self.capacity, (self.used, size, self.capacity)
         memcpy(self.buffer + self.used, data, size)
         self.used += size
         self.size += size

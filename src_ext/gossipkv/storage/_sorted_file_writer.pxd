@@ -21,10 +21,13 @@ cdef class SortedFileWriter:
     cdef uint8_t* packed
     cdef uint64_t block_used, block_capacity, packed_capacity, block_count
 
+    cdef bytes last_key         # In the debug build.
+
     cdef int begin(self) except -1
     cdef int append(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
     ) except -1
+    cdef bint follows(self, const uint8_t* key, Py_ssize_t key_size) except -1
     cdef int append_raw(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
     ) except -1

@@ -103,6 +103,7 @@ cdef class SortedFileWriter:
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
     ) except -1:
         cdef uint64_t size = record_size(key_size, value_size)
+        assert self.follows(key, key_size), f"{self.path}: keys ascend, and begin with {self.common_prefix!r}"
         if self.position + size > MAX_POSITION:
             raise LimitExceeded(
                 f"{self.path}: a sorted file holds at most 32 GiB of records; split the data into more partitions",
@@ -116,6 +117,11 @@ cdef class SortedFileWriter:
         self.key_bytes += <uint64_t> key_size
         self.value_bytes += <uint64_t> value_size
         return 0
+
+    cdef bint follows(self, const uint8_t* key, Py_ssize_t key_size) except -1:
+        """Whether the key may come after the last one, which it becomes.  For an assertion alone."""
+        last, self.last_key = self.last_key, (<const char*> key)[:key_size]
+        return (last is None or last < self.last_key) and self.last_key.startswith(self.common_prefix)
 
     cdef int append_raw(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
@@ -134,6 +140,7 @@ cdef class SortedFileWriter:
             self.out.append(value, <uint64_t> value_size)
             self.out.pad(8)
         self.position += size
+        assert self.out.position() == HEADER_SIZE + self.position, "records lie end to end"
         return 0
 
     cdef int append_to_block(
@@ -146,6 +153,7 @@ cdef class SortedFileWriter:
         self.position = self.block_count * PAGE_SIZE + self.block_used
         self.anchor(key, key_size)
         self.index.add(hash64_of(key, key_size, self.seed), <uint32_t> (self.position // 8 + 1))
+        assert self.block_used + size <= self.block_capacity, (self.block_used, size, self.block_capacity)
         write_record(self.block + self.block_used, key, key_size, value, value_size, size)
         self.block_used += size
         self.position += size
@@ -201,6 +209,7 @@ cdef class SortedFileWriter:
             self.blocks.append(<uint8_t*> &end, 8)
             spanned -= 1
         self.block_used = 0
+        assert self.blocks.size == 8 * self.block_count, "the block table has an entry for each 4 KiB of positions"
         return 0
 
     # -- the end ---------------------------------------------------------------------------------------------------
@@ -211,11 +220,14 @@ cdef class SortedFileWriter:
         cdef uint64_t end
         cdef PageWriter out = self.out
         cdef uint32_t crc
+        assert self.descriptor >= 0, f"{self.path}: a file is finished once"
         if self.compression == COMPRESSION_LZ4:
             if self.block_used:
                 self.end_block()
             end = out.position()
             self.blocks.append(<uint8_t*> &end, 8)
+        assert self.index.count == self.count, "the index has an entry for each record"
+        assert self.anchor_words.size == 2 * self.anchor_positions.size, "an anchor has a word and a position"
         fields[2] = self.count
         fields[3] = self.position
         fields[4] = out.position()
@@ -241,6 +253,9 @@ cdef class SortedFileWriter:
         out.end_pages()
         crc = self.write_checksums()
         fields[0] = out.position() + FOOTER_SIZE
+        assert (
+            HEADER_SIZE <= fields[4] <= fields[5] <= fields[9] <= fields[11] <= fields[13] <= fields[1] < fields[0]
+        ), "the regions lie in the order in which the footer names them"
         self.write_footer(fields, crc)
         out.flush()
         self.files.sync(self.descriptor)

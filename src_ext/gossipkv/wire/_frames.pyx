@@ -99,6 +99,7 @@ cdef class FrameReader:
         if result < 0:
             self.failure = refusal(result, self.offset + self.state.position, self.limits)
             raise self.failure
+        assert self.state.depth == 0 and self.state.position <= size, "a value is whole"
         frame = PyBytes_FromStringAndSize(data, self.state.position)
         self.start += self.state.position
         self.offset += self.state.position

@@ -11,12 +11,15 @@ from structlog.testing import capture_logs
 from gossipkv.node import pump
 from gossipkv.node._driver import Driver
 from gossipkv.wire import rpc
+from tests.unit.debug_build import ONLY_DEBUG_BUILD
 from tests.unit.node.driven import Peer, make_core
 from tests.unit.node.test_pump import PATIENCE_S, exchange, serving
 from tests.unit.node.test_serving import Asked, Served
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = ONLY_DEBUG_BUILD
 
 PING = rpc.request(1, "ping", [])
 PONG = rpc.response(1, "pong")
@@ -28,12 +31,6 @@ BREAKS = {
     "state": "a connection goes from open over finishing to lingering",
     "slots": "a slot is free or has a connection",
 }
-
-
-@pytest.fixture(autouse=True)
-def _debug_build() -> None:
-    if not Driver(make_core()).checks:
-        pytest.skip("only the debug build checks invariants")
 
 
 @pytest.mark.parametrize("which", BREAKS)

@@ -1,0 +1,10 @@
+"""Whether the extensions are those of the debug build, which alone check their invariants."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.node._driver import Driver
+from tests.unit.node.driven import make_core
+
+ONLY_DEBUG_BUILD = pytest.mark.skipif(not Driver(make_core()).checks, reason="only the debug build checks invariants")
