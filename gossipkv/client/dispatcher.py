@@ -98,7 +98,6 @@ class Dispatcher:
         if self._is_closed:
             raise Unavailable("the client is closed")
         assert request.session is None, "a request is submitted once"
-        assert request not in self._line, "a request is submitted once"
         self._deadlines.add(request, due)
         if due < self.alarm:
             self.alarm = due
@@ -226,7 +225,6 @@ class Dispatcher:
     def _admit(self, link: Link) -> None:
         while self._line and not link.session.is_full:
             request, _ = self._line.popitem(last=False)
-            assert request.session is None, "what is in the line is on no link"
             link.send(request)
 
     def _move_to_front(self, requests: list[Request[object]]) -> None:
