@@ -155,8 +155,8 @@ def test_a_drain_answers_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """A peer that never ends does not keep a node that is told twice."""
-    with NodeProcess(tmp_path, "--drain-timeout", "1h") as node:
+    """A peer that never ends does not keep a node that is told twice; without that, nothing ends it for an hour."""
+    with NodeProcess(tmp_path, "--drain-timeout", "1h", "--output-timeout", "1h") as node:
         node.add("geo", "1", b"paris\t" + b"x" * 1_000_000 + b"\n")
         node.ready()
         node.until_active("geo", "1")

@@ -1,6 +1,7 @@
 """Taking over sorted files: what fits is copied and checked, and everything else is told apart."""
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -239,6 +240,17 @@ def test_a_file_that_is_valid_and_out_of_order_is_damaged(place):
     data[64:72], data[72:80] = data[72:80], data[64:72]
     place.path(0).write_bytes(oracle.seal(bytes(data[: footer.body_bytes]), footer))
     with pytest.raises(Corrupt, match="damaged at byte 72: keys do not ascend: 'a' is not above"):
+        place.adopt()
+
+
+def test_a_file_that_counts_its_records_wrong_is_damaged(place):
+    """Its checksums hold; what is told of it would not."""
+    data = oracle.write([(b"a", b"1"), (b"b", b"2")], metadata=json.dumps(
+        {"function": "sequins", "partition": 0, "partitions": 1}).encode())  # fmt: skip
+    footer = oracle.File(data).footer
+    lie = dataclasses.replace(footer, records=3)
+    place.path(0).write_bytes(oracle.seal(data[: footer.body_bytes], lie))
+    with pytest.raises(Corrupt, match="another number of records than the footer says"):
         place.adopt()
 
 

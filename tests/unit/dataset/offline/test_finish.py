@@ -52,6 +52,8 @@ def test_a_whole_version_is_declared(tmp_path):
     )
     renames = [line.rpartition("/")[2] for line in files.trace if line.startswith("rename")]
     assert renames == ["_PARTITIONS.json", "_SUCCESS"]
+    kinds = [line.split()[0] for line in files.trace]
+    assert [kind for kind in kinds if kind in {"sync", "rename"}] == ["sync", "rename"] * 2
     assert files.trace[-1] == f"sync_directory {tmp_path}"
     assert finish_version(tmp_path, 3, function="text") == report
 

@@ -123,6 +123,8 @@ def test_links_are_followed_below_the_root_only(tmp_path):
     (root / "db" / "v3").symlink_to(tmp_path / "outside")
     (root / "db" / "v4").symlink_to(tmp_path / "nowhere")
     (root / "db" / "v5").symlink_to(root / "db" / "v5")
+    put(tmp_path / "root-beside" / "part-0", b"beside\t1\n")
+    (root / "db" / "v6").symlink_to(tmp_path / "root-beside")
     (root / "other").symlink_to(tmp_path)
     source = Source(root, FILES)
     assert source.databases().names == ("db",)
@@ -132,6 +134,7 @@ def test_links_are_followed_below_the_root_only(tmp_path):
         f"a link that leads out of the source, to {tmp_path / 'outside'}",
         "a link that leads nowhere",
         "a link that leads nowhere",
+        f"a link that leads out of the source, to {tmp_path / 'root-beside'}",
     ]
     assert read(source.version("db", "v2").files[0]) == b"inside\t1\n"
 
