@@ -5,7 +5,7 @@ Every byte goes through the same C functions as under epoll; only `recv`, `send`
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
@@ -17,9 +17,6 @@ from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._requests cimport Core
 from gossipkv.node._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
-
-
-cdef const uint8_t[::1] NOWHERE = b"\0\0\0\0"
 
 
 @cython.final
@@ -60,17 +57,19 @@ cdef class Driver:
             raise KeyError(f"no connection {handle:#x}")
         return connection
 
-    def open(self, int64_t now_ms, const uint8_t[::1] address=NOWHERE):
+    def open(self, int64_t now_ms, bytes address not None=b"\0\0\0\0"):
         """A new connection's handle, or None: there are as many as allowed; `address` has 4 or 16 bytes."""
         self.connections.set_time(now_ms * 1000000)
-        if address.shape[0] not in {4, 16}:
-            raise ValueError(f"an address has 4 or 16 bytes, not {address.shape[0]}")
-        cdef Connection* connection = self.connections.begin(-1, address_number(&address[0], <int>address.shape[0]))
+        if len(address) not in {4, 16}:
+            raise ValueError(f"an address has 4 or 16 bytes, not {len(address)}")
+        cdef Connection* connection = self.connections.begin(
+            -1, address_number(<const uint8_t*>PyBytes_AS_STRING(address), <int>PyBytes_GET_SIZE(address))
+        )
         if connection == NULL:
             return None
         return connection.handle
 
-    def feed(self, uint64_t handle, const uint8_t[::1] data, int64_t now_ms):
+    def feed(self, uint64_t handle, bytes data not None, int64_t now_ms):
         """Bytes arrived; the hand-offs they led to.  Answers wait for `take_output`.
 
         Requires: `wants_input`, as a transport that is told to stop reading has nothing to feed.
@@ -79,8 +78,8 @@ cdef class Driver:
         if not self.connections.wants_read(connection):
             raise ValueError("the connection does not read now")
         self.connections.set_time(now_ms * 1000000)
-        if data.shape[0] > 0:
-            self.core.receive(connection, &data[0], data.shape[0])
+        if data:
+            self.core.receive(connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             self.connections.hold_output(connection, 0)
             self.connections.sent(connection, 0)
             self.core.count_answered(connection)
@@ -125,7 +124,7 @@ cdef class Driver:
         self.raise_broken()
         return result
 
-    def receive(self, uint64_t handle, const uint8_t[::1] data, int64_t now_ms):
+    def receive(self, uint64_t handle, bytes data not None, int64_t now_ms):
         """`feed` and then `take_output` of everything: answers and hand-offs."""
         hand_offs = self.feed(handle, data, now_ms)
         return self.take_output(handle, self.connections.max_held, now_ms), hand_offs
@@ -134,16 +133,17 @@ cdef class Driver:
         """The peer sends no more; what it has asked is still answered."""
         self.connections.finish(self.live(handle), CLOSED_BY_PEER)
 
-    def reply(self, uint64_t handle, uint32_t msgid, const uint8_t[::1] frame):
+    def reply(self, uint64_t handle, uint32_t msgid, bytes frame not None):
         """Answer a hand-off with a whole frame; False when nobody waits for it any more."""
         self.core.check_thread()
         cdef Connection* connection = self.core.claim(handle, msgid)
         if connection == NULL:
             return False
-        if frame.shape[0] > self.core.frame_limits.max_size:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(frame)
+        if size > self.core.frame_limits.max_size:
             self.counts[REPLIES_TOO_LARGE] += 1
-            refuse_answer(&self.connections.out, msgid, self.core.frame_limits.max_size, frame.shape[0])
-        elif buffer_append(&self.connections.out, &frame[0], frame.shape[0]) < 0:
+            refuse_answer(&self.connections.out, msgid, self.core.frame_limits.max_size, size)
+        elif buffer_append(&self.connections.out, <const uint8_t*>PyBytes_AS_STRING(frame), size) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
         self.core.deliver(connection)
         self.raise_broken()

@@ -1,5 +1,6 @@
 """CRC-32C, the checksum of every page: fast where the processor has the instruction, the same everywhere."""
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t, uint32_t
 
 
@@ -24,11 +25,20 @@ cdef uint32_t crc32c_of(const uint8_t* data, Py_ssize_t size, uint32_t seed) noe
     return ~chosen(~seed, data, <size_t> size)
 
 
-def crc32c(const unsigned char[::1] data not None, uint32_t seed=0):
+def crc32c(data, uint32_t seed=0):
     """CRC-32C of a buffer, continued from `seed`."""
-    return crc32c_of(&data[0] if data.shape[0] else NULL, data.shape[0], seed)
+    return crc32c_by(chosen, data, seed)
 
 
-def crc32c_scalar(const unsigned char[::1] data not None, uint32_t seed=0):
+def crc32c_scalar(data, uint32_t seed=0):
     """The table-driven form that processors without the instruction use; the same numbers."""
-    return <uint32_t> ~gkv_crc32c_scalar(~seed, &data[0] if data.shape[0] else NULL, <size_t> data.shape[0])
+    return crc32c_by(gkv_crc32c_scalar, data, seed)
+
+
+cdef object crc32c_by(gkv_crc32c_function function, object data, uint32_t seed):
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return <uint32_t> ~function(~seed, <const uint8_t*> view.buf, <size_t> view.len)
+    finally:
+        PyBuffer_Release(&view)

@@ -1,5 +1,6 @@
 """A stable radix sort of (word, place) items: a byte a pass from the least, passes in which all agree left out."""
 
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
 
@@ -58,8 +59,7 @@ def sort_words(list words not None, int first_byte=0):
     """The places of `words` in stable order of their bytes from `first_byte` up: the way in for tests."""
     cdef Py_ssize_t count = len(words), i
     cdef bytearray memory = bytearray(2 * max(1, count) * sizeof(Item))
-    cdef unsigned char[::1] view = memory
-    cdef Item* items = <Item*> &view[0]
+    cdef Item* items = <Item*> PyByteArray_AS_STRING(memory)
     if not 0 <= first_byte <= 7:
         raise ValueError(f"first_byte must be 0 to 7, got {first_byte}")
     for i in range(count):

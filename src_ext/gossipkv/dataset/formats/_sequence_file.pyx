@@ -14,6 +14,7 @@ All numbers here are 32 bits wide, so that more than 4 bytes never follow one th
 """
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -151,13 +152,8 @@ cdef inline Fault open_value(Region* field, const Shape* shape, Trouble* trouble
     return open_field(field, shape.value_is_text, VALUE_LENGTH, shape.max_value_size, LONG_VALUE, trouble)
 
 
-cdef inline Region region_of(const uint8_t[::1] buffer) noexcept:
-    cdef Region region
-    region.at = region.end = NULL
-    if buffer.shape[0]:
-        region.at = &buffer[0]
-        region.end = region.at + buffer.shape[0]
-    return region
+cdef inline Region region_of(const Py_buffer* view) noexcept nogil:
+    return Region(<const uint8_t*> view.buf, <const uint8_t*> view.buf + view.len)
 
 
 cdef Py_ssize_t content_of(found, Region* region) except -1:
@@ -179,17 +175,19 @@ cdef object explain(const Trouble* trouble):
     return REASONS[trouble.fault].format(got=trouble.got, room=trouble.room)
 
 
-def sum_of_lengths(const uint8_t[::1] lengths not None, Py_ssize_t count, str name not None, uint64_t offset):
+def sum_of_lengths(lengths, Py_ssize_t count, str name not None, uint64_t offset):
     """What `count` lengths of a block's buffer add up to.
 
     Raises:
         SourceError: there are fewer or more of them, or one is negative.
     """
-    cdef Region region = region_of(lengths)
+    cdef Py_buffer view
     cdef Trouble trouble = Trouble(FINE, 0, 0)
     cdef int64_t total = 0
+    PyObject_GetBuffer(lengths, &view, PyBUF_SIMPLE)
     with nogil:
-        add_lengths(region, count, &total, &trouble)
+        add_lengths(region_of(&view), count, &total, &trouble)
+    PyBuffer_Release(&view)
     if trouble.fault != FINE:
         raise refusal(name, offset, f"the block that begins here: {explain(&trouble)}")
     return total
@@ -218,7 +216,8 @@ cdef class Block:
     Lifetime: batches point into the buffers, and hold this object.
     """
 
-    cdef const uint8_t[::1] key_lengths_buffer, keys_buffer, value_lengths_buffer, values_buffer
+    cdef Py_buffer views[4]
+    cdef int view_count
     cdef Region key_lengths, keys, value_lengths, values
     cdef Shape shape
     cdef str name
@@ -230,15 +229,25 @@ cdef class Block:
         self, buffers not None, Py_ssize_t count, bint key_is_text, bint value_is_text, Py_ssize_t max_value_bytes,
         str name not None, uint64_t offset,
     ):
-        self.key_lengths_buffer, self.keys_buffer, self.value_lengths_buffer, self.values_buffer = buffers
-        self.key_lengths = region_of(self.key_lengths_buffer)
-        self.keys = region_of(self.keys_buffer)
-        self.value_lengths = region_of(self.value_lengths_buffer)
-        self.values = region_of(self.values_buffer)
+        key_lengths, keys, value_lengths, values = buffers
+        self.key_lengths = self.view(key_lengths)
+        self.keys = self.view(keys)
+        self.value_lengths = self.view(value_lengths)
+        self.values = self.view(values)
         self.shape = Shape(key_is_text, value_is_text, max_value_bytes)
         self.name = name
         self.offset = offset
         self.count = count
+
+    def __dealloc__(self):
+        while self.view_count > 0:
+            self.view_count -= 1
+            PyBuffer_Release(&self.views[self.view_count])
+
+    cdef Region view(self, object buffer) except *:
+        PyObject_GetBuffer(buffer, &self.views[self.view_count], PyBUF_SIMPLE)
+        self.view_count += 1
+        return region_of(&self.views[self.view_count - 1])
 
     def fill(self, Batch batch not None):
         """Put in as many records as there are and as fit; whether there were any.
