@@ -61,7 +61,7 @@ class World:
 
 async def until(condition):
     """Waits until it holds; a test that hangs here has failed."""
-    with trio.fail_after(300):
+    with trio.fail_after(200):
         while not condition():
             await trio.sleep(0.01)
 
