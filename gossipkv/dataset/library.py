@@ -54,6 +54,7 @@ class Library:
     ) -> None:
         self._settings = settings
         self._files = store.files
+        self._on_change = on_change
         self._source = self._open_source(settings.storage_options)
         self._log = structlog.get_logger("gossipkv.dataset")
         self._store = store
@@ -66,7 +67,7 @@ class Library:
             build=build_in_child if build is None else build,
             threads=threads,
             requests=requests,
-            on_change=on_change,
+            on_change=self._changed,
             log=self._log,
         )
         self._databases: dict[str, Database] = {}
@@ -92,9 +93,11 @@ class Library:
             async with trio.open_nursery() as opening:
                 for name in built:
                     opening.start_soon(self._start, name)
+            scanned = trio.Event()
+            nursery.start_soon(self._scan_first, scanned)
             with trio.move_on_after(FIRST_SCAN_S) as limit:
-                await self.rescan()
-            if limit.cancelled_caught:
+                await scanned.wait()
+            if limit.cancelled_caught:  # It goes on: a look that is slow is not begun anew.
                 source = None if self._source is None else self._source.root
                 self._log.warning("source_slow", waited_s=FIRST_SCAN_S, source=source)
             task_status.started()
@@ -135,6 +138,10 @@ class Library:
             await self._scan(nursery, lambda found: database in {None, found.name})
         wanted = [found for found in self._to_look_at() if database in {None, found.name}]
         return {found.name: list(found.seen) for found in wanted}
+
+    async def _scan_first(self, scanned: trio.Event) -> None:
+        await self.rescan()
+        scanned.set()
 
     async def _scan_quietly(self) -> None:
         """Do as `rescan` does, but leave a database alone whose last look is still going on."""
@@ -195,6 +202,11 @@ class Library:
         with trio.move_on_after(period_ms / 1000 if period_ms else float("inf")):
             await self._wake.wait()
         self._wake = trio.Event()
+
+    def _changed(self) -> None:
+        if any(database.serving is not None for database in self._databases.values()):
+            self._shared.loads.reads_begin.set()
+        self._on_change()
 
     # What is served
 

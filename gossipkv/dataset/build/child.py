@@ -28,7 +28,6 @@ from gossipkv.dataset.source.remote import RemoteFiles
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError
 from gossipkv.processes import leash
-from gossipkv.processes.niceness import give_way
 from gossipkv.processes.peak_memory import peak_bytes
 from gossipkv.processes.talk import Lines, say
 
@@ -161,7 +160,6 @@ def main() -> int:
     orders = _ParentLines()
     order = Order.from_line(orders.first())
     leash.wear(order.leash)
-    give_way(os.getpid())
     try:
         lanes_bytes = _build(order, orders)
     except GossipKVError as error:

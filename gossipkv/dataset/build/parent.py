@@ -90,6 +90,7 @@ class Loads:
         self._limiter = trio.CapacityLimiter(max_parallel)
         self._bytes_per_second = bytes_per_second
         self.disk_space = Reservations()
+        self.reads_begin = trio.Event()  # Set once something is served here: from then on builds give way to reads.
         self._running = 0
         self._changed = trio.Event()
 
@@ -134,13 +135,14 @@ async def build_in_child(
     with leash.held() as (worn, started):
         process = await _start(worn)
         started()
-        with contextlib.suppress(ProcessLookupError):  # It has ended already, which is heard below.
-            give_way(process.pid)
+        if loads.reads_begin.is_set():  # At once: to start an interpreter is half of the work of a small build.
+            _give_way(process)
         try:
             async with trio.open_nursery() as nursery:
                 errors: list[bytes] = []
                 order = Order(job, memory_bytes, loads.share_bytes_per_second(), worn, most_lanes)
                 nursery.start_soon(_instruct, process, order, loads)
+                nursery.start_soon(_give_way_to_reads, process, loads)
                 nursery.start_soon(_collect_errors, process, errors)
                 outcome = await _listen(process, on_progress)
                 await process.wait()
@@ -152,6 +154,16 @@ async def build_in_child(
             return peak_bytes
         case _:
             raise _failure(process, outcome, b"".join(errors))
+
+
+async def _give_way_to_reads(process: trio.Process, loads: Loads) -> None:
+    await loads.reads_begin.wait()
+    _give_way(process)
+
+
+def _give_way(process: trio.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):  # It has ended already, which is heard elsewhere.
+        give_way(process.pid)
 
 
 async def _start(worn: int) -> trio.Process:

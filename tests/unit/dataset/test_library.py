@@ -15,6 +15,7 @@ from gossipkv.dataset import library as library_module
 from gossipkv.dataset import version_build
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.processes.niceness import NICENESS
 from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.testing.faulty_files import FaultyFiles
 from tests.unit.dataset.sources import lines
@@ -361,6 +362,31 @@ def children():
         for pid in (task / "children").read_text().split()
         if "gossipkv.dataset.build.child" in Path(f"/proc/{pid}/cmdline").read_text()
     ]
+
+
+def niceness(process):
+    """Of a process."""
+    return os.getpriority(os.PRIO_PROCESS, process)
+
+
+async def test_builds_give_way_once_something_is_served(world):
+    """Until then the machine is theirs: a small build beside busy neighbours is soon done; reads come first after."""
+    world.put("v1", database="slow")
+    async with world.node() as library:
+        await until(children)
+        (slow,) = children()
+        os.kill(slow, signal.SIGSTOP)
+        assert niceness(slow) == os.nice(0)
+        world.put("v1", database="quick")
+        await library.rescan()
+        await active(library, "v1", "quick")
+        await until(lambda: niceness(slow) == max(NICENESS, os.nice(0)))
+        world.put("v2", database="quick")
+        await library.rescan()
+        await until(lambda: len(children()) > 1)
+        assert {niceness(child) for child in children()} == {max(NICENESS, os.nice(0))}
+        os.kill(slow, signal.SIGCONT)
+        await active(library, "v1", "slow")
 
 
 async def test_a_killed_child_is_started_again(world):
