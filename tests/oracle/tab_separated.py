@@ -4,7 +4,7 @@
 def records(data: bytes) -> list[tuple[bytes, bytes]]:
     """The records, or ValueError with the number of the first line that is none."""
     found = []
-    for number, line in enumerate(data.split(b"\n"), 1):
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if line and b"\t" not in line:
             raise ValueError(number)
         found += [(line[: line.index(b"\t")], line[line.index(b"\t") + 1 :])] if line else []

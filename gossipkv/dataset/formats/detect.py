@@ -4,16 +4,20 @@ r"""Which format a file has, by its first bytes, then by its name; all files of 
     GKVSORT\n                                 sorted
     SEQ, then a byte up to 8                  sequence
     PAR1, then a control character            parquet
+    Avro's, ORC's, Arrow's and the like       none of ours: refused by name
     ends in .seq .parquet .json(l) .tsv …     what it says, a compression's extension (`.json.gz`) aside
     { then " or }, with space between         json
-    anything else                             tsv
+    UTF-8 without NUL                         tsv
+    anything else                             none: only a setting can say that such bytes are tsv
 
 Magic numbers count before names, since they are what a reader needs; each is taken together with the byte after it,
 which no line of text has there: a key of tab-separated text may begin with SEQ.  An empty file of text says nothing.
+Nothing is taken for text for want of a better idea: bytes of something else would be served as records.
 """
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from importlib import import_module
@@ -21,6 +25,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.dataset.formats import text
+from gossipkv.dataset.formats.excerpt import excerpt
+from gossipkv.dataset.formats.reading import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -36,6 +42,15 @@ _MAGIC = (
     (re.compile(rb"SEQ[\0-\x08]"), "sequence"),
     (re.compile(rb"PAR[1E][\0-\x08\x0b-\x1f]"), "parquet"),
 )
+_FOREIGN = (
+    (re.compile(rb"Obj\x01"), "an Avro file"),
+    (re.compile(rb"ARROW1\0\0|\xff{4}[^\0]"), "Arrow's"),
+    (re.compile(rb"FEA1"), "a Feather file"),
+    (re.compile(rb"RCF\x01"), "an RCFile"),
+    (re.compile(rb"SQLite format 3\0"), "an SQLite database"),
+    (re.compile(rb"\x89HDF\r\n\x1a\n"), "HDF5"),
+)
+_ORC = re.compile(rb"ORC")  # The footer says it again.
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*["}]')
 _EXTENSIONS = {
     ".seq": "sequence", ".sequence": "sequence", ".parquet": "parquet", ".json": "json", ".jsonl": "json",
@@ -58,12 +73,18 @@ def detect_file(reader: Readable, options: Reading) -> str | None:
     """The format of a file; None when it says nothing, as an empty one does.
 
     Raises:
-        SourceError: it is compressed, and damaged where it begins.
+        SourceError: it is of no format that is read here, or it is compressed, and damaged where it begins.
     """
     head = reader.read_at(0, min(HEAD_BYTES, reader.size_bytes))
-    if text.compression(reader.name) is not None and _magic(head) is None:
-        head = b"".join(itertools.islice(text.chunks(reader, options), 1))[:HEAD_BYTES]
-    return _told(reader.name, head)
+    found = _magic(head)
+    if found is not None:
+        return found
+    _refuse_foreign(reader, head)
+    whole = len(head) == reader.size_bytes
+    if text.compression(reader) is not None:
+        head = b"".join(itertools.islice(text.chunks(reader, options), 1))[: HEAD_BYTES + 1]
+        head, whole = head[:HEAD_BYTES], len(head) <= HEAD_BYTES
+    return _told(reader.name, head, whole=whole)
 
 
 def batches(form: str, reader: Readable, options: Reading) -> Generator[Batch]:
@@ -87,16 +108,38 @@ def _magic(head: bytes) -> str | None:
     return next((found for magic, found in _MAGIC if magic.match(head)), None)
 
 
-def _told(name: str, head: bytes) -> str | None:
-    """The format, if the file says anything about it."""
-    found = _magic(head)
+def _refuse_foreign(reader: Readable, head: bytes) -> None:
+    found = next((what for magic, what in _FOREIGN if magic.match(head)), None)
+    if _ORC.match(head) and reader.read_at(max(0, reader.size_bytes - 4), min(4, reader.size_bytes))[:3] == b"ORC":
+        found = "an ORC file"
     if found is not None:
-        return found
+        raise refusal(
+            reader.name, 0, f"{found}, which is not read here: write SequenceFiles, Parquet, JSON lines or TSV"
+        )
+
+
+def _is_text(head: bytes, *, whole: bool) -> bool:
+    """Whether it is UTF-8 without NUL; unless it is the whole, its last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=whole)
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in head
+
+
+def _told(name: str, head: bytes, *, whole: bool) -> str | None:
+    """The format, if the file says anything about it; `head` is its text, or the beginning of that."""
     path = PurePosixPath(name.lower())
-    if text.compression(name) is not None:
+    if text.extension(name) is not None:
         path = path.with_suffix("")
     if path.suffix in _EXTENSIONS:
         return _EXTENSIONS[path.suffix]
     if _JSON.match(head):
         return "json"
+    if not _is_text(head, whole=whole):
+        raise refusal(
+            name, 0,
+            f"of no known format, and not UTF-8 text: it begins {excerpt(head)}; if it is lines of key, TAB, value as "
+            'bytes, say format = "tsv" in the settings of the database',
+        )  # fmt: skip
     return "tsv" if head.strip() else None

@@ -9,6 +9,7 @@ Nothing is decoded, quoted or escaped: what stands between the separators is wha
 * The last line may lack its LF.
 * A CR before the LF belongs to the value, as every other byte does.  (Text mode readers would drop it; a store of
   bytes that drops one is not one.  `sed 's/\r$//'` is the way for files from Windows.)
+* A byte order mark at the beginning of the file is no part of the first key.
 * An empty line is skipped: no record can look like it, and it ends many a file.
 * Every other line without a TAB is an error, and so is a key or value over its limit.
 """

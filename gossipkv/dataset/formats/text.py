@@ -1,4 +1,4 @@
-"""The text of a file, compressed as its name says, the way Hadoop's text input reads it.
+"""The text of a file, compressed as its first bytes or its name say; what Hadoop's text input reads is among that.
 
     .gz       gzip members; zeros after the last are padding
     .deflate  zlib streams
@@ -20,11 +20,12 @@ for blocks, decompresses frames only whole.
 from __future__ import annotations
 
 import bz2
+import re
 import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import cramjam
 from lz4.frame import LZ4FrameDecompressor
@@ -50,6 +51,18 @@ FIRST_PIECE_BYTES = 4 << 10
 LAST_PIECE_BYTES = 64 << 10
 
 LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
+# First bytes that no text has, each with what must follow it; they count before the name, which a job may leave out.
+_MAGIC: Final = (
+    (re.compile(rb"\x1f\x8b\x08[\0-\x1f]", re.DOTALL), ".gz"),
+    (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), ".bz2"),
+    (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), ".zst"),  # A frame, or one to be skipped.
+    (re.compile(rb"\x04\x22\x4d\x18"), ".lz4"),
+    (re.compile(rb"\xfd7zXZ\0"), ".xz"),
+    (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), ".zip"),
+    (re.compile(rb"7z\xbc\xaf\x27\x1c"), ".7z"),
+    (re.compile(rb"\x89LZO\0\r\n\x1a\n"), ".lzo"),
+)
+_LONGEST_MAGIC: Final = 10
 SNAPPY_FRAME_MAGIC = b"\xff\x06\0\0sNaPpY"
 WORD_BYTES = 4
 
@@ -63,7 +76,7 @@ def chunks(reader: Readable, options: Reading) -> Iterator[bytes]:
     Raises:
         SourceError: it is damaged; the offset is that of the piece of the compressed file.
     """
-    suffix = compression(reader.name)
+    suffix = compression(reader)
     if suffix is None:
         return reader.chunks()
     if suffix in OTHER_COMPRESSIONS:
@@ -73,8 +86,14 @@ def chunks(reader: Readable, options: Reading) -> Iterator[bytes]:
     return _streams(reader, _STREAMS[suffix](options))
 
 
-def compression(name: str) -> str | None:
-    """The part of a name that says how the file is compressed, such as `.gz`."""
+def compression(reader: Readable) -> str | None:
+    """How a file is compressed, as the extension that says so, such as `.gz`."""
+    head = reader.read_at(0, min(_LONGEST_MAGIC, reader.size_bytes))
+    return next((suffix for magic, suffix in _MAGIC if magic.match(head)), None) or extension(reader.name)
+
+
+def extension(name: str) -> str | None:
+    """The part of a name that says how the file is compressed."""
     suffix = PurePosixPath(name).suffix.lower()
     return suffix if suffix in _KNOWN else None
 

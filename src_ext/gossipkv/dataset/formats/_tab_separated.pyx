@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.stdint cimport uint8_t
-from libc.string cimport memchr
+from libc.string cimport memchr, memcmp
 
 from gossipkv.dataset.formats._lines cimport BATCH_FULL, MAX_KEY_BYTES, TAKEN, WRONG_LINE, Lines, Taken
 from gossipkv.storage._batch cimport Batch
@@ -23,6 +23,9 @@ cdef class TabSeparatedLines(Lines):
     cdef Taken take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
         cdef const uint8_t* tab
         cdef Py_ssize_t key_size, value_size
+        if self.offset == 0 and size >= 3 and memcmp(line, b"\xef\xbb\xbf", 3) == 0:  # A byte order mark.
+            line += 3
+            size -= 3
         if size == 0:
             return TAKEN
         tab = <const uint8_t*> memchr(line, TAB, <size_t> size)

@@ -1,15 +1,19 @@
 """Formats by magic number, by name, by the first line."""
 
 import gzip
+import lzma
 import sys
+import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import detect
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import FORMATS
-from tests.unit.dataset.formats.compressed import COMPRESS
+from tests.unit.dataset.formats.compressed import COMPRESS, snappy
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
 
 JSON = b'{"key":"a","value":1}\n'
@@ -54,6 +58,58 @@ def test_compressed_text_is_looked_into(suffix):
         assert detect.detect_file(reader, Reading()) == expected
     with pytest.raises(SourceError, match=r"part-0\.gz: byte 0: damaged gzip data"):
         detect.detect_file(CutReader(b"no", name="part-0.gz"), Reading())
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst", "-frame.lz4"])
+def test_a_compression_is_known_without_its_extension(suffix):
+    """By its first bytes, whatever the name says; what is in it is what is read."""
+    for name in ("part-0", "part-0.tsv", "part-0.gz"):
+        for data, form in ((JSON, "json"), (b"a\tb\n", "tsv")):
+            reader = CutReader(COMPRESS[suffix](data), name=name)
+            assert detect.detect_file(reader, Reading()) == ("tsv" if name.endswith("tsv") else form)
+            assert everything(detect.batches(form, reader, Reading()))[0] in ([(b"a", b"1")], [(b"a", b"b")])
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (lzma.compress(b"a\tb\n"), "xz is not among"),
+        (b"PK\x03\x04\x14\0\0\0\x08\0", "zip is not among"),
+        (b"Obj\x01\x04\x14avro.codec\x08null", "an Avro file"),
+        (b"ORC\n\x03\0\0ORC\x17", "an ORC file"),
+        (b"ARROW1\0\0\xff\xff\xff\xff", "Arrow's"),
+        (b"\xff\xff\xff\xff\x38\0\0\0", "Arrow's"),
+        (snappy(b"a\tb\n"), "of no known format"),
+        (zlib.compress(b"a\tb\n"), "of no known format"),
+        (b"a\tb\0\n", "of no known format, and not UTF-8 text: it begins 'a.tb"),
+        (b"caf\xe9\tb\n", "of no known format"),
+        (gzip.compress(b"\x80\tb\n"), 'say format = "tsv"'),
+        (b"a\xc3", "of no known format"),
+    ],
+)
+def test_what_is_no_text_is_not_taken_for_text(data, what):
+    """It is refused by name where it has one; a setting may say that it is lines of bytes."""
+    reader = CutReader(data, name="part-0")
+    with pytest.raises(SourceError, match=f"^part-0: byte 0: .*{what}"):
+        detect.detect_file(reader, Reading())
+
+
+@pytest.mark.parametrize("text", ["é".encode() * 3000, b"x" + "é".encode() * 3000, b"ORC\t1\n", b"Obj\t1\n"])
+def test_text_is_told_by_its_beginning(text):
+    """A character that the look cuts in two is none that is wrong; words that begin as another format does are text."""
+    assert detect.detect_file(CutReader(text, name="part-0"), Reading()) == "tsv"
+
+
+@given(data=st.binary(min_size=1, max_size=200), suffix=st.sampled_from(["-frame.lz4", ".bz2", ".gz", ".zst"]))
+def test_no_compressed_bytes_are_served_as_records(data, suffix):
+    """Small files without an extension: what is read is what was compressed, or it is refused."""
+    reader = CutReader(COMPRESS[suffix](data), name="part-0")
+    try:
+        form = detect.detect_file(reader, Reading())
+        found = None if form is None else everything(detect.batches(form, reader, Reading()))
+    except SourceError:
+        return
+    assert found is None or found == everything(detect.batches(form, CutReader(data, name="part-0"), Reading()))
 
 
 def test_a_file_that_says_nothing_is_of_any_format():

@@ -58,6 +58,18 @@ def test_the_choices_of_the_format():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("sizes", [(1,), (2, 3), (1 << 18,)])
+def test_a_byte_order_mark_is_no_part_of_the_first_key(sizes):
+    """Wherever chunks are cut; elsewhere these bytes are what they are."""
+    mark = b"\xef\xbb\xbf"
+    data = mark + b"a\t1\n" + mark + b"b\t" + mark + b"\n"
+    found, offsets = everything(batches(CutReader(data, sizes, "x"), Reading()))
+    assert found == [(b"a", b"1"), (mark + b"b", mark)]
+    assert offsets == [0, 7]
+    for alone in (mark, mark + b"\n"):
+        assert everything(batches(CutReader(alone, sizes, "x"), Reading())) == ([], [])
+
+
 def test_no_chunks_are_no_records():
     """An empty file is a file."""
     assert records(b"") == []
