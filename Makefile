@@ -11,7 +11,7 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 
 .DEFAULT_GOAL := help
 .PHONY: help build debug test fuzz lint lint-rules lint-format lint-cython format types types-python types-stubs \
-        tidy bench cover demo dist ci clean
+        tidy bench cover demo dist ci clean nightly
 
 help:  ## List these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test: build  ## Run every test; ARGS="-k name" chooses
 
 fuzz: build  ## Run the properties and fuzz tests with fresh random input, ten times more of it
 	$(BIN)/python -m pytest --hypothesis-profile=explore tests/unit tests/fuzz $(ARGS)
+
+nightly: build  ## More seeds, each run twice, and `make fuzz`: what takes too long for each change
+	SIMULATED_SEEDS=1000 $(BIN)/python -m pytest -n 2 tests/simulation/test_seeds.py
+	$(MAKE) fuzz
 
 lint: lint-rules lint-format lint-cython  ## Ruff, its formatter, cython-lint
 lint-rules: $(TOOLS)
