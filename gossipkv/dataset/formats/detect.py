@@ -81,7 +81,7 @@ def detect_file(reader: Readable, options: Reading) -> str | None:
         return found
     _refuse_foreign(reader, head)
     whole = len(head) == reader.size_bytes
-    if text.compression(reader) is not None:
+    if text.compression(reader.name, head) is not None:
         head = b"".join(itertools.islice(text.chunks(reader, options), 1))[: HEAD_BYTES + 1]
         head, whole = head[:HEAD_BYTES], len(head) <= HEAD_BYTES
     return _told(reader.name, head, whole=whole)

@@ -20,6 +20,7 @@ for blocks, decompresses frames only whole.
 from __future__ import annotations
 
 import bz2
+import itertools
 import re
 import sys
 import zlib
@@ -39,7 +40,7 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gossipkv.dataset.formats.codecs import Stream
     from gossipkv.dataset.formats.reading import Readable, Reading
@@ -56,7 +57,7 @@ _MAGIC: Final = (
     (re.compile(rb"\x1f\x8b\x08[\0-\x1f]", re.DOTALL), ".gz"),
     (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), ".bz2"),
     (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), ".zst"),  # A frame, or one to be skipped.
-    (re.compile(rb"\x04\x22\x4d\x18"), ".lz4"),
+    (re.compile(re.escape(LZ4_FRAME_MAGIC)), ".lz4"),
     (re.compile(rb"\xfd7zXZ\0"), ".xz"),
     (re.compile(rb"PK(?:\x03\x04|\x05\x06)"), ".zip"),
     (re.compile(rb"7z\xbc\xaf\x27\x1c"), ".7z"),
@@ -76,20 +77,28 @@ def chunks(reader: Readable, options: Reading) -> Iterator[bytes]:
     Raises:
         SourceError: it is damaged; the offset is that of the piece of the compressed file.
     """
-    suffix = compression(reader)
+    stored = reader.chunks()
+    first = b""
+    while len(first) < _LONGEST_MAGIC and (more := next(stored, b"")):
+        first += more
+    stored = itertools.chain([first], stored)
+    suffix = compression(reader.name, first)
     if suffix is None:
-        return reader.chunks()
-    if suffix in OTHER_COMPRESSIONS:
+        yield from stored
+    elif suffix in OTHER_COMPRESSIONS:
         raise refusal(reader.name, 0, f"{suffix} is not among {', '.join(COMPRESSIONS)}: compress it as one of these")
-    if suffix in _BLOCKS and reader.read_at(0, min(WORD_BYTES, reader.size_bytes)) != LZ4_FRAME_MAGIC:
-        return _blocks(reader, options, *_BLOCKS[suffix])
-    return _streams(reader, _STREAMS[suffix](options))
+    elif suffix in _BLOCKS and not first.startswith(LZ4_FRAME_MAGIC):
+        if first.startswith(SNAPPY_FRAME_MAGIC):
+            reason = "snappy in its own framing; Hadoop, and so this, reads Hadoop's: compress it as .zst or .gz"
+            raise refusal(reader.name, 0, reason)
+        yield from _blocks(_Feed(reader, stored), options, *_BLOCKS[suffix])
+    else:
+        yield from _streams(reader.name, stored, _STREAMS[suffix](options))
 
 
-def compression(reader: Readable) -> str | None:
-    """How a file is compressed, as the extension that says so, such as `.gz`."""
-    head = reader.read_at(0, min(_LONGEST_MAGIC, reader.size_bytes))
-    return next((suffix for magic, suffix in _MAGIC if magic.match(head)), None) or extension(reader.name)
+def compression(name: str, head: bytes) -> str | None:
+    """How a file of this name that begins so is compressed, as the extension that says it, such as `.gz`."""
+    return next((suffix for magic, suffix in _MAGIC if magic.match(head)), None) or extension(name)
 
 
 def extension(name: str) -> str | None:
@@ -124,10 +133,10 @@ _STREAMS: dict[str, Callable[[Reading], _Kind]] = {
 }
 
 
-def _streams(reader: Readable, kind: _Kind) -> Iterator[bytes]:
+def _streams(name: str, stored: Iterable[bytes], kind: _Kind) -> Iterator[bytes]:
     stream: Stream | None = None
     before = 0
-    for chunk in reader.chunks():
+    for chunk in stored:
         view = memoryview(chunk)
         at = 0
         while at < len(view):
@@ -141,13 +150,13 @@ def _streams(reader: Readable, kind: _Kind) -> Iterator[bytes]:
             place = before + at
             at += len(fed)
             piece = min(2 * piece, LAST_PIECE_BYTES)
-            yield from _made(stream, kind, fed, (reader.name, place))
+            yield from _made(stream, kind, fed, (name, place))
             if stream.eof:
                 at -= len(stream.unused_data or b"")
                 stream = None
         before += len(chunk)
     if stream is not None:
-        raise refusal(reader.name, before, f"the {kind.name} data are cut short: their end is missing")
+        raise refusal(name, before, f"the {kind.name} data are cut short: their end is missing")
 
 
 def _made(stream: Stream, kind: _Kind, fed: bytes | memoryview, place: tuple[str, int]) -> Iterator[bytes]:
@@ -179,10 +188,10 @@ _KNOWN = {*COMPRESSIONS, *OTHER_COMPRESSIONS}
 class _Feed:
     """A file's bytes in the sizes that are asked for."""
 
-    def __init__(self, reader: Readable) -> None:
-        self._name = reader.name
+    def __init__(self, reader: Readable, stored: Iterator[bytes]) -> None:
+        self.name = reader.name
         self._left = reader.size_bytes
-        self._chunks = reader.chunks()
+        self._chunks = stored
         self._have = bytearray()
         self._at = 0
         self.offset = 0
@@ -194,7 +203,7 @@ class _Feed:
         """Exactly so many; nothing is read for a size that the file cannot have."""
         if size > self._left:
             reason = f"cut short: {size:,} bytes should be here, and {self._left:,} are"
-            raise refusal(self._name, self.offset, reason)
+            raise refusal(self.name, self.offset, reason)
         while len(self._have) - self._at < size:
             del self._have[: self._at]
             self._at = 0
@@ -210,12 +219,8 @@ class _Feed:
 
 
 def _blocks(
-    reader: Readable, options: Reading, name: str, decompress_into: Callable[[bytes, memoryview], int]
+    feed: _Feed, options: Reading, name: str, decompress_into: Callable[[bytes, memoryview], int]
 ) -> Iterator[bytes]:
-    if reader.read_at(0, min(len(SNAPPY_FRAME_MAGIC), reader.size_bytes)) == SNAPPY_FRAME_MAGIC:
-        reason = "snappy in its own framing; Hadoop, and so this, reads Hadoop's: compress it as .zst or .gz"
-        raise refusal(reader.name, 0, reason)
-    feed = _Feed(reader)
     room = bytearray()
     limit = options.max_block_bytes
     while not feed.ended():
@@ -223,20 +228,20 @@ def _blocks(
         left = feed.word()
         if left > limit:
             reason = f"a {name} block that becomes {left:,} bytes; the limit is {limit:,}: not written by Hadoop?"
-            raise refusal(reader.name, start, reason)
+            raise refusal(feed.name, start, reason)
         if left > len(room):
             room = bytearray(left)
         while left:
             place = feed.offset
             size = feed.word()
             if size > limit:
-                raise refusal(reader.name, place, f"a {name} chunk of {size:,} bytes; the limit is {limit:,}")
+                raise refusal(feed.name, place, f"a {name} chunk of {size:,} bytes; the limit is {limit:,}")
             chunk = feed.take(size)
             try:
                 made = decompress_into(chunk, memoryview(room)[:left])
             except (cramjam.DecompressionError, ValueError) as error:
-                raise refusal(reader.name, place, f"damaged {name} data: {error}") from error
+                raise refusal(feed.name, place, f"damaged {name} data: {error}") from error
             if made == 0:
-                raise refusal(reader.name, place, f"an empty {name} chunk")
+                raise refusal(feed.name, place, f"an empty {name} chunk")
             left -= made
             yield bytes(memoryview(room)[:made])

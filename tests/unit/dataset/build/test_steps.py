@@ -266,7 +266,7 @@ def test_only_the_wanted_partitions_are_built(job):
 
 def test_a_function_over_text_refuses_a_key_that_is_none(job):
     """When it was asked for by name; the key is named with its place."""
-    one = dataclasses.replace(job([b"a\t1\n\xff\t2\n"], partitions=3), function="string")
+    one = dataclasses.replace(job([b"a\t1\n\xff\t2\n"], partitions=3), function="string", format="tsv")
     with pytest.raises(SourceError, match=r"byte 4: key b'\\xff' is not UTF-8, so it has no partition under 'string'"):
         build(one)
 

@@ -110,7 +110,7 @@ def test_what_is_not_compressed_is_handed_through():
 )
 def test_the_name_says_it(name, expected):
     """Its last extension, in either case."""
-    assert text.compression(name) == expected
+    assert text.compression(name, b"a\t1\n") == expected
 
 
 def test_other_compressions_are_named():
