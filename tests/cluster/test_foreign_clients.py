@@ -103,7 +103,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("foreign")
     version = place / "source" / "geo" / "1"
     version.mkdir(parents=True)
-    (version / "part-0").write_bytes(b"".join(b"%s\t%s\n" % record for record in RECORDS.items()))
+    (version / "part-0.tsv").write_bytes(b"".join(b"%s\t%s\n" % record for record in RECORDS.items()))
     with NodeProcess(place, source=place / "source") as node:
         node.ready()
         wait_for(node.address, "geo", "1")

@@ -72,11 +72,13 @@ class SimulatedNode:
         self._ready.wait()
 
     def close(self):
-        """The end of the test."""
-        self.stop()
-        self._token.run_sync_soon(self._end.set)
-        self._thread.join()
-        self._stack.close()
+        """The end of the test, also of one that failed: what is patched here is so for every test that follows."""
+        try:
+            self.stop()
+        finally:
+            self._token.run_sync_soon(self._end.set)
+            self._thread.join()
+            self._stack.close()
 
     # The source
 
@@ -218,7 +220,9 @@ class SimulatedNode:
     async def _settled(self, function, *args):
         await function(*args)
         await wait_all_tasks_blocked()
-        self._errors += [line["exc_info"] for line in self.log("internal_error")]
+        for line in self.log("internal_error"):  # Raised in the step that caused it, and once.
+            self._errors.append(line["exc_info"])
+            self._lines.remove(line)
         if not self.down:
             self.status = self.library.status().get(DATABASE, {"versions": {}})
 
