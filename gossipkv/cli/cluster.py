@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.table import Table
 from rich.text import Text
 
-from gossipkv.cli import FAILED
+from gossipkv.cli import FAILED, Group
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
-from gossipkv.cli.screen import add_row, draw, duration_text
+from gossipkv.cli.screen import add_row, columns, draw, duration_text
 from gossipkv.errors import LocalError
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
 from gossipkv.launcher.control import command
@@ -70,7 +69,7 @@ def _signal(text: str) -> int:
 NODE_NUMBER: Final = click.argument("index", metavar="I", type=_index)
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=Group, no_args_is_help=False)
 def cluster() -> None:
     """Run a cluster of nodes on this machine, each a process of its own.
 
@@ -259,14 +258,9 @@ def _tell(name: str | None, nodes: list[NodeStatus], *, running: bool, as_json: 
     if as_json:
         print_json({"cluster": name, "up": running, "nodes": [dataclasses.asdict(node) for node in nodes]})
         return
-    title = None if name is None else Text(f"cluster {name}", "table.title")
-    table = Table(
-        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
-    )
-    for column in ("node", "address", "state", "process", "up", "data"):
-        table.add_column(
-            column, no_wrap=column != "data", overflow="fold", justify="right" if column == "process" else "left"
-        )
+    if name is not None:
+        draw(Text(f"cluster {name}", "table.title"))
+    table = columns("node", "address", "state", "process", "up", "data", kept=("node", "state"), right=("process",))
     for node in nodes:
         state = node.end() if node.state == "ended" else node.state
         add_row(

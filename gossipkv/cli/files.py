@@ -14,7 +14,7 @@ from rich.text import Text
 from gossipkv.cli import FAILED, contents
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
-from gossipkv.cli.screen import add_row, draw, progress, size_text
+from gossipkv.cli.screen import add_row, columns, draw, progress, size_text
 from gossipkv.dataset.local.manifest import MANIFEST
 from gossipkv.errors import Corrupt
 from gossipkv.node.identity import NODE
@@ -111,11 +111,8 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
         return
 
     click.echo(f"{path}: data directory of node {node.get('node')}, cluster {node.get('cluster')}\n")
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("database", "version", "state", "function", "compression"):
-        table.add_column(name, no_wrap=True)
-    for name in ("partitions", "records", "size"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names, numbers = ("database", "version", "state", "function", "compression"), ("partitions", "records", "size")
+    table = columns(*names, *numbers, kept=("state",), right=numbers)
     for told in versions:
         state = Text("ACTIVE", "green") if told["active"] else "held"
         size_bytes = told["size_bytes"]

@@ -69,7 +69,7 @@ TIMEOUT: Final = click.option(
     help="Time allowed for one request.",
 )
 VERSION: Final = click.option("--version", metavar="VERSION", help="Read exactly this version.")
-HEX: Final = click.option("--hex", "hexadecimal", is_flag=True, help="Write bytes as hexadecimal digits.")
+HEX: Final = click.option("--hex", "hexadecimal", is_flag=True, help="Write keys and values as hexadecimal digits.")
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 OUT: Final = click.option(
     "--out",

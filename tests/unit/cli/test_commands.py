@@ -83,6 +83,9 @@ def test_get_forms(run, tmp_path):
     assert json.loads(run("get", "geo", "bin", "--json").out)["value"] == {"base64": "/wAK"}
     done = run("get", "geo", "nope", "--json")
     assert (done.status, json.loads(done.out)["value"]) == (1, None)
+    done = run("get", "geo", "bin", "--hex", "--json")
+    assert json.loads(done.out) == {"key": b"bin".hex(), "value": "ff000a", "version": "v1"}
+    assert json.loads(run("get", "geo", "nope", "--hex", "--json").out)["value"] is None
     file = tmp_path / "value"
     done = run("get", "geo", "bin", "--out", str(file))
     assert (done.status, done.out, file.read_bytes()) == (0, b"", RECORDS[b"bin"])
@@ -116,6 +119,8 @@ def test_mget(run):
     assert run("mget", "geo", "k1", "bin", "--hex").out == b"6b31\t76616c75652031\n62696e\tff000a\n"
     lines = [json.loads(line) for line in run("mget", "geo", "k1", "nope", "--json").out.splitlines()]
     assert lines == [{"key": "k1", "value": "value 1"}, {"key": "nope", "value": None}]
+    lines = [json.loads(line) for line in run("mget", "geo", "k1", "nope", "--json", "--hex").out.splitlines()]
+    assert lines == [{"key": "6b31", "value": b"value 1".hex()}, {"key": b"nope".hex(), "value": None}]
     keys = b"k1\nk2\n" * 900
     done = run("mget", "geo", "-", stdin=keys)
     assert (done.status, done.out) == (0, b"k1\tvalue 1\nk2\tvalue 2\n" * 900)
@@ -128,6 +133,8 @@ def test_scan(run):
     assert run("scan", "geo", "--prefix", "k", "--reverse", "--limit", "2").out == b"k6\tvalue 6\nk5\tvalue 5\n"
     assert run("scan", "geo", "--prefix", b"\xfe", "--hex").out == b"fe\t6f6464206b6579\n"
     assert len(run("scan", "geo", "--json").out.splitlines()) == len(RECORDS)
+    (record,) = run("scan", "geo", "--prefix", b"\xfe", "--hex", "--json").out.splitlines()
+    assert json.loads(record) == {"key": "fe", "value": b"odd key".hex()}
     assert run("scan", "geo", "--prefix", "zzz").status == 0
 
 
@@ -177,6 +184,24 @@ def test_wrong_use_is_status_2(run, arguments):
     assert (done.status, done.out) == (2, b"")
     assert one_line(done.err) or (not arguments and done.err.startswith("Usage: gossipkv"))
     assert done.err.startswith(("gossipkv: ", "Usage: "))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (["stauts"], "; the nearest is 'status' (see gossipkv --help)"),
+        (["clustr", "up"], "; the nearest is 'cluster' (see gossipkv --help)"),
+        (["cluster", "strat", "1"], "; the nearest is 'start' (see gossipkv cluster --help)"),
+        (["keys", "lst", "f"], "; the nearest is 'list' (see gossipkv keys --help)"),
+        (["xyzzy"], " (see gossipkv --help)"),
+    ],
+)
+def test_a_mistyped_command(run, arguments, nearest):
+    """The nearest one is named, in groups as well; none where none is near."""
+    done = run(*arguments)
+    wrong = arguments[-2] if arguments[0] in {"cluster", "keys"} else arguments[0]
+    assert (done.status, done.out) == (2, b"")
+    assert done.err == f"gossipkv: no such command {wrong!r}{nearest}\n"
 
 
 def test_nobody_answers(run, monkeypatch):
