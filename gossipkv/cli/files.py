@@ -151,10 +151,11 @@ def verify(path: Path, *, as_json: bool) -> int:
         for one in troubled:
             click.echo(str(one.trouble))
         verdict = f"{len(troubled)} damaged" if troubled else "every byte as it was written"
+        whose = f" of a {place.kind}" if place.kind in {"cluster", "source"} else ""
         if results:
-            click.echo(f"{_files(len(results))}, {size_text(total_bytes)}: {verdict}")
+            click.echo(f"{_files(len(results))}{whose}, {size_text(total_bytes)}: {verdict}")
         if place.source_files:
-            click.echo(f"{_files(place.source_files)} of a source, without checksums of GossipKV: not checked")
+            click.echo(f"{_files(place.source_files)}{whose}, without checksums of GossipKV: not checked")
     return FAILED if troubled else 0
 
 

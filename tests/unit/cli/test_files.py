@@ -257,7 +257,7 @@ def test_verify_a_cluster(run, cluster):
     file.write_bytes(file.read_bytes()[:-1])
     (cluster / "cluster.json").write_text("{}")
     done = run("verify", cluster)
-    assert (done.status, "13 files, " in done.out, "2 damaged" in done.out) == (3, True, True)
+    assert (done.status, "13 files of a cluster, " in done.out, "2 damaged" in done.out) == (3, True, True)
     assert str(file) in done.out
     assert f"{cluster}/cluster.json: damaged at byte 0: not the plan of a cluster" in done.out
 
