@@ -11,16 +11,17 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 
 .DEFAULT_GOAL := help
 .PHONY: help build debug test fuzz lint lint-rules lint-format lint-cython format types types-python types-stubs \
-        tidy bench cover demo dist ci clean nightly
+        tidy bench cover demo dist wheels constraints ci clean nightly
 
 help:  ## List these words
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Built with the environment's own Cython: an isolated one is new each time, and makes everything compile again.
-$(TOOLS): pyproject.toml
+# Exactly what constraints.txt says, with its hashes; what is installed in place has none, so it comes by itself.
+$(TOOLS): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q 'setuptools>=77' 'cython>=3.1,<4'
-	$(BIN)/pip install -q --no-build-isolation -e '.[dev]'
+	$(BIN)/pip install -q --require-hashes -r constraints.txt
+	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	touch $@
 
 build: $(TOOLS)  ## Compile what changed, in place
@@ -75,6 +76,16 @@ demo: build  ## Serve real data, upgrade it under load, clean up
 dist: $(TOOLS)  ## Build the source archive and the wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m build
+
+constraints: $(TOOLS)  ## Pin anew what development uses, with hashes, for all supported Pythons
+	$(BIN)/pip install -q uv
+	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --extra dev --generate-hashes --no-annotate \
+	    --no-emit-index-url --custom-compile-command 'make constraints' -o constraints.txt pyproject.toml
+
+wheels: $(TOOLS)  ## Build manylinux wheels into dist/wheelhouse, and try each where there is no compiler
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --sdist
+	.ci/wheels $(BIN)
 
 ci:  ## All that continuous integration does
 	.ci/run
