@@ -1,4 +1,4 @@
-"""100,000 mutated answers into the client core: an answer, `ProtocolError`, or nothing; never a crash."""
+"""FUZZ_FRAMES mutated answers into the client core: an answer, `ProtocolError`, or nothing; never a crash."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import tracemalloc
 from collections import Counter
 
 import msgpack
+import pytest
 
 from gossipkv.client._requests import Request, call_request, get_many_request, get_request
 from gossipkv.client._session import Session
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
-from tests.fuzz.frames import mutate
+from tests.fuzz.frames import FRAMES, mutate
 from tests.oracle import session as oracle
 
+pytestmark = pytest.mark.timeout(7200)
+
 SEED = 20_010_004
-FRAMES = 100_000
 MAX_FRAME = 4096
 LIMITS = {"max_size": MAX_FRAME, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS}
 KEYS = [b"a", b"bc", b"def"]

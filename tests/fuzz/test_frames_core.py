@@ -1,4 +1,4 @@
-"""100,000 mutated frames into the connection core: a typed error or a close, never a crash, and bounded memory."""
+"""FUZZ_FRAMES mutated frames into the connection core: a typed error or a close, never a crash, and bounded memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgpack
+import pytest
 
 from gossipkv.errors import UnknownMethod
 from gossipkv.node._driver import Driver
 from gossipkv.node.published import publish
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
-from tests.fuzz.frames import SEEDS, mutate, numbers, replay, restructure
+from tests.fuzz.frames import FRAMES, SEEDS, mutate, numbers, replay, restructure
 from tests.oracle import connection, scan
 from tests.unit.node.driven import Peer, make_core, make_version, one_database
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.timeout(7200)
+
 SEED = 20_010_002
-FRAMES = 100_000
 KEYS = {b"key%d" % number: b"value%d" % number for number in range(50)}
 REQUESTS = [
     *SEEDS,

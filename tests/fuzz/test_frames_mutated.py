@@ -1,17 +1,20 @@
-"""100,000 mutated frames through the scanner: it agrees with the oracle, or a bug of one of them is found."""
+"""FUZZ_FRAMES mutated frames through the scanner: it agrees with the oracle, or a bug of one of them is found."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 
+import pytest
+
 from gossipkv.errors import ProtocolError
 from gossipkv.wire.frames import FrameReader
-from tests.fuzz.frames import SEEDS, mutate, numbers, replay, restructure
+from tests.fuzz.frames import FRAMES, SEEDS, mutate, numbers, replay, restructure
 from tests.oracle import msgpack_scanner
 
+pytestmark = pytest.mark.timeout(7200)
+
 SEED = 20_010_001
-FRAMES = 100_000
 LIMITS = {"max_size": 200, "max_depth": 6, "max_elements": 40}
 
 
