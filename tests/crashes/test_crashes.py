@@ -18,19 +18,19 @@ import pytest
 
 from gossipkv.client import blocking
 from gossipkv.errors import NotReady, Unavailable, UnknownDatabase
-from tests.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
+from tests.cluster.node_process import PATIENCE_S, UNHURRIED, NodeProcess, wait_for
 from tests.crashes.crashing import Call, Order, Watch, careless, compile_shim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    Record = Callable[[str, str], None]
+
 pytestmark = pytest.mark.timeout(3600)
 
 STRIDE = int(os.environ.get("CRASH_STRIDE", "25"))
 SERVE = ("--refresh-period", "100ms", "--retire-after", "0s")
-# Builds beside a serving node would wait for whatever else runs on this machine.
-UNHURRIED = "from gossipkv.processes import niceness\nniceness.give_way = lambda *_: None"
 OLD = [{b"a": b"1", b"b": b"1"}, {b"c": b"1"}]
 NEW = [{b"a": b"2", b"b": b"2"}, {b"c": b"2"}, {b"d": b"2"}]
 CONTENT = {"v1": OLD, "v2": NEW}
@@ -167,20 +167,21 @@ def verify(path: Path) -> None:
     assert done.returncode == 0, done
 
 
-def strike_all(
-    place: Place, watched: Callable[[Place, Watch], list[str]], library: Path, newest: str, at_least: str | None
-) -> None:
-    """Kill at every call, or every so many; what it says before, and what a restart finds, is judged each time."""
+def strike_all(place: Place, library: Path, newest: str, at_least: str | None) -> str:
+    """Kill at every call, or every so many; what it says before, and what a restart finds, is judged each time.
+
+    Returns how many kills there were.
+    """
     calm = place.copy("calm")
     watch = Watch(library, calm.node, calm.root / "notes")
-    assert watched(calm, watch)[-1] == newest
+    assert serve(calm, newest, watch)[-1] == newest
     assert careless(watch.trace) == []
     expected = files_in(calm.data)
     struck, calls = [], watch.count
     for at in range(1, calls + 1, STRIDE):
         tried = place.copy(f"at-{at}")
         watch = Watch(library, tried.node, tried.root / "notes", at)
-        said = watched(tried, watch)
+        said = serve(tried, newest, watch)
         assert said == sorted(said)
         if watch.struck is None:  # This time there were fewer: two processes do not always meet in the same order.
             continue
@@ -189,21 +190,22 @@ def strike_all(
         assert restart(tried, newest, max(said, default=at_least)) == expected, evidence
         shutil.rmtree(tried.root)
     assert len(struck) > calls / STRIDE * 0.9
+    return f"killed at {len(struck)} of {calls} calls"
 
 
-def test_the_first_start(place: Place, library: Path) -> None:
+def test_the_first_start(place: Place, library: Path, record_property: Record) -> None:
     """From an empty directory to answers; a restart serves the version, and leaves no litter."""
-    strike_all(place, lambda place, watch: serve(place, "v1", watch), library, "v1", None)
+    record_property("measured", strike_all(place, library, "v1", None))
 
 
-def test_an_upgrade(place: Place, library: Path) -> None:
+def test_an_upgrade(place: Place, library: Path, record_property: Record) -> None:
     """Start, build, publication, switch and removal; a restart answers at once, and never from an older version."""
     serve(place, "v1")
     place.put("v2")
-    strike_all(place, lambda place, watch: serve(place, "v2", watch), library, "v2", "v1")
+    record_property("measured", strike_all(place, library, "v2", "v1"))
 
 
-def test_build(place: Place, library: Path) -> None:
+def test_build(place: Place, library: Path, record_property: Record) -> None:
     """What `gossipkv build` leaves is whole if it says _SUCCESS; if not, it is refused until somebody removes it."""
     source, made = place.source / "geo" / "v1", place.node / "made"
     watch = Watch(library, place.node, place.root / "notes")
@@ -229,6 +231,7 @@ def test_build(place: Place, library: Path) -> None:
         verify(made)
         assert files_in(made) == expected
     assert len(whole) < watch.count // 4
+    record_property("measured", f"killed at one of {min(STRIDE, 5)} of {watch.count} calls; whole after {len(whole)}")
 
 
 NO_SYNC = "from gossipkv.environment.real_files import RealFiles\nRealFiles.{} = lambda self, _: None"

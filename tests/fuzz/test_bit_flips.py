@@ -20,6 +20,7 @@ from tests.oracle import sorted_file as oracle
 from tests.unit.storage.examination import WrongAnswer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.timeout(7200)
@@ -28,7 +29,7 @@ FLIPS = int(os.environ.get("FUZZ_FLIPS", "20000"))
 OUTCOMES = {"sorted: refused", "sorted: met", "sorted: answered", "document: refused"}
 
 
-def test_each_flip_is_found(tmp_path: Path) -> None:
+def test_each_flip_is_found(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
     """In whatever is read meanwhile each value is right or an error; the reader never crashes; every outcome occurs."""
     place = tmp_path / "case"
     module = [sys.executable, "-X", "faulthandler", "-m", bit_flips.__name__]
@@ -36,6 +37,7 @@ def test_each_flip_is_found(tmp_path: Path) -> None:
     case = place.read_text().strip()
     assert done.returncode == 0, f"replay: python -m {module[-1]} {case} 1\n{done.stderr[-2000:]}"
     counts = json.loads(done.stdout)
+    record_property("measured", f"{FLIPS:,} flips of {bit_flips.STARTS[-1]:,} bits: {counts}")
     assert sum(counts.values()) == FLIPS
     assert set(counts) == OUTCOMES
     assert min(counts.values()) > FLIPS // 500

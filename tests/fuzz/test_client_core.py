@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
@@ -15,6 +16,9 @@ from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.fuzz.frames import FRAMES, mutate
 from tests.oracle import session as oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -57,7 +61,7 @@ def outcome_of(request: Request) -> tuple[str, object]:
     return ("odd" if isinstance(request.error, ProtocolError) else "error"), None
 
 
-def test_mutated_answers_are_taken_as_by_the_oracle() -> None:
+def test_mutated_answers_are_taken_as_by_the_oracle(record_property: Callable[[str, str], None]) -> None:
     """Answers, their order and the end of each session are those of the plain-Python client; all kinds occur."""
     draw = random.Random(SEED)
     ends: Counter[str | None] = Counter()
@@ -98,6 +102,7 @@ def test_mutated_answers_are_taken_as_by_the_oracle() -> None:
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    record_property("measured", f"{frames:,} frames: {dict(ends)}, {dict(kinds)}, {peak_bytes:,} bytes at most")
     expected = (None, "unasked", "no answer", "undecodable", "size", "extension", "reserved")
     assert min(ends[end] for end in expected) > 100, ends
     assert min(kinds[kind] for kind in ("result", "error", "odd")) > 1000, kinds
