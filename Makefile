@@ -11,7 +11,7 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 
 .DEFAULT_GOAL := help
 .PHONY: help build debug test fuzz lint lint-rules lint-format lint-cython format types types-python types-stubs \
-        tidy bench cover demo dist wheels constraints ci clean nightly
+        tidy bench cover demo dist wheels constraints ci clean nightly release
 
 help:  ## List these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,9 +36,16 @@ test: build  ## Run every test; ARGS="-k name" chooses
 fuzz: build  ## Run the properties and fuzz tests with fresh random input, ten times more of it
 	$(BIN)/python -m pytest --hypothesis-profile=explore tests/unit tests/fuzz $(ARGS)
 
-nightly: build  ## More seeds, each run twice, and `make fuzz`: what takes too long for each change
-	SIMULATED_SEEDS=1000 $(BIN)/python -m pytest -n 2 tests/simulation/test_seeds.py
-	$(MAKE) fuzz
+# Each number is read by a test, which says what it counts; tests/nightly has the legs, and ARGS="soak" chooses some.
+NIGHTLY = SIMULATED_SEEDS=1000 FUZZ_FRAMES=2500000 FUZZ_FLIPS=1000000 CRASH_STRIDE=1 SOAK_SECONDS=3600
+RELEASE = SIMULATED_SEEDS=5000 FUZZ_FRAMES=25000000 FUZZ_FLIPS=10000000 CRASH_STRIDE=1 SOAK_SECONDS=28800
+
+nightly: build  ## What takes too long for each change: all seeds, floods, flips, kills, a soak, sanitizers
+	$(NIGHTLY) $(BIN)/python -m tests.nightly build/nightly.txt $(ARGS)
+
+release: build  ## The same at the numbers of a release; its report is kept in docs/development/releases
+	$(RELEASE) $(BIN)/python -m tests.nightly \
+	    docs/development/releases/$$($(BIN)/python -c 'import gossipkv; print(gossipkv.__version__)').txt $(ARGS)
 
 lint: lint-rules lint-format lint-cython  ## Ruff, its formatter, cython-lint
 lint-rules: $(TOOLS)
