@@ -62,6 +62,9 @@ format: $(TOOLS)  ## Let ruff mend what it can
 types: types-python types-stubs  ## Mypy, and every extension against its stub
 types-python: $(TOOLS)
 	$(BIN)/mypy
+	@# As a user's mypy meets what is installed, editable or not: from elsewhere.
+	cd / && $(abspath $(BIN))/mypy --strict --cache-dir=$(CURDIR)/.mypy_cache/elsewhere -c \
+		'import gossipkv; value: bytes | None = gossipkv.blocking.connect(["a:1"]).dataset("d").get(b"k")'
 types-stubs: build
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml $(EXTENSIONS)
 

@@ -35,3 +35,8 @@ def __getattr__(name: str) -> object:
     if name == "connect":
         return import_module("gossipkv.client.trio_client").connect
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What a user may rely upon, and nothing of how it is made."""
+    return [*__all__, "__doc__", "__version__"]

@@ -42,18 +42,27 @@ if TYPE_CHECKING:
     from gossipkv.client._requests import Request
     from gossipkv.client.link import BlockingLink
     from gossipkv.client.reads import Key, OneKey, Record
+    from gossipkv.client.route import Named
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
 
+__all__ = ["Client", "Dataset", "connect"]
+
 IN_FLIGHT: Final = 100  # Hides a round trip of 1 ms at 100,000 requests a second.
 
 
-def connect(*addresses: str | Address, timeout_ms: int = TIMEOUT_MS) -> Client:
+def __dir__() -> list[str]:
+    """What a user may rely upon: this module is `gossipkv.blocking`."""
+    return [*__all__, "__doc__"]
+
+
+def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -> Client:
     """A client connected to the first of `addresses` (`host:port`) that can be reached.
 
     Args:
-        addresses: Some nodes of one cluster, in order of preference; shuffle them to spread many clients.
+        addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
+            clients.
         timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
 
     Raises:
@@ -74,7 +83,7 @@ class Client:
 
     __slots__ = ("_dialler", "_timeout_s")
 
-    def __init__(self, addresses: Sequence[str | Address], *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(self, addresses: Iterable[Named | Iterable[Named]], *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._dialler = Dialler(addresses_of(addresses))
         self._timeout_s = reads.positive(timeout_ms) / 1000
 

@@ -37,23 +37,25 @@ from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 from gossipkv.errors import ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
     from gossipkv.client.reads import Key, Record
+    from gossipkv.client.route import Named
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
 
 
-def connect(*addresses: str | Address, timeout_ms: int = TIMEOUT_MS) -> Client:
+def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -> Client:
     """A client for `async with`, which connects to the first of `addresses` (`host:port`) that can be reached.
 
     Args:
-        addresses: Some nodes of one cluster, in order of preference; shuffle them to spread many clients.
+        addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
+            clients.
         timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
 
     Raises:
@@ -72,7 +74,7 @@ class Client:
 
     def __init__(
         self,
-        addresses: Sequence[str | Address],
+        addresses: Iterable[Named | Iterable[Named]],
         *,
         timeout_ms: int = TIMEOUT_MS,
         draw: Callable[[], float] = random.random,
@@ -90,6 +92,11 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._thread is not None:
             raise RuntimeError("a client is entered once; connect again")
+        if not trio.lowlevel.in_trio_task():
+            raise RuntimeError(
+                "gossipkv.connect is for Trio, and this is no task of trio.run; under asyncio and elsewhere use "
+                "gossipkv.blocking.connect, with asyncio.to_thread for what it asks"
+            )
         self._thread = get_ident()
         self._now = trio.lowlevel.current_clock().current_time  # Without looking up the clock each time.
         link = await self._first_link()

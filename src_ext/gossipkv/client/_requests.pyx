@@ -1,8 +1,8 @@
 """Requests, which outlive the connections that they are sent on, and a heap of their deadlines.
 
 A request knows what is asked and becomes done once: with a result, with an error, or because nobody waits any more.
-`get` and `get_many` keep their keys as they were given and are written straight into a session's buffer; every other
-method is encoded when the request is made, so that whatever MessagePack cannot say is found before anything is sent.
+`get` and `get_many` keep their keys as bytes and are written straight into a session's buffer; every other method is
+encoded when the request is made, so that whatever MessagePack cannot say is found before anything is sent.
 
 The heap is intrusive: a request knows its place in it, so one that is answered leaves at once and nothing that was
 answered is held.  Rejected: a cancel scope for each request (5 us each), and a heap with dead entries (holds what was
