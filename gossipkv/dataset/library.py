@@ -63,7 +63,7 @@ class Library:
             store=store,
             source=self._source_of,
             look_threads=LookThreads(threads),
-            loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
+            loads=Loads(settings.max_parallel_loads, settings.throttle_loads, settings.build_priority),
             build=build_in_child if build is None else build,
             threads=threads,
             requests=requests,

@@ -77,6 +77,8 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
     if life.source is not None:
         told["source_files"] = len(life.source.files)
         told["source_bytes"] = life.source.size_bytes
+    if life.is_waiting:
+        told["waited_s"] = max(0, now_ms - life.waits_since_ms) // 100 / 10
     if life.waiting_for is not None:
         told["waiting_for"] = life.waiting_for
         if life.shortage is not None:

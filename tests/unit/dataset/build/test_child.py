@@ -179,7 +179,8 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_st
         "    loads = Loads(1, 100)\n"
         "    async with loads.turn():\n"
         "        await build_in_child(job, memory_bytes=64 << 20, loads=loads,\n"
-        "                             on_progress=lambda _: print('on', flush=True))\n"
+        "                             waits_since_s=trio.current_time(),\n"
+        "                             on_progress=lambda now: now.read_bytes and print('on', flush=True))\n"
         "trio.run(main)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
