@@ -246,6 +246,14 @@ class Library:
         """Why a known database serves nothing, in words."""
         return report.unready(self._databases[database])
 
+    def coming(self, database: str) -> bool:
+        """Whether a known database that serves nothing will soon, if all goes well."""
+        return report.coming(self._databases[database])
+
+    def unserved(self) -> list[str]:
+        """The databases that are known and serve nothing."""
+        return [found.name for found in self._shown() if found.serving is None]
+
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""
         return self._trouble

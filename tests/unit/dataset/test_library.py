@@ -220,20 +220,27 @@ async def test_why_nothing_is_served_yet(world):
     (world.source / "db").mkdir()
     async with world.node() as library:
         assert library.unready("db") == "the source shows no version of it"
+        assert not library.coming("db")
         (world.source / "db" / "v1").mkdir()
         await library.rescan()
         assert library.unready("db") == "version v1 waits for a data file"
+        assert not library.coming("db")
         world.put("v2", b"no record\n")
         await library.rescan()
         await until(lambda: "is in error" in library.unready("db"))
         assert library.unready("db").startswith("version v2 is in error: ")
         assert library.unready("db").endswith("part-0: line 1, byte 0: no TAB in the line 'no record'")
+        assert not library.coming("db")
         await library.rescan()  # After that no other look is going on, which may find the next one first.
         world.put("v3")
         await library.rescan()
         assert library.unready("db") == "version v3 waits for its turn"
+        assert library.coming("db")
         await until(lambda: library.unready("db") == "version v3 is being built, 0% done")
+        assert library.coming("db")
+        assert library.unserved() == ["db"]
         await active(library, "v3")
+        assert library.unserved() == []
 
 
 async def test_a_version_waits_for_its_success_file(world):
