@@ -216,6 +216,21 @@ def test_it_gives_way_to_others(own_session):
     subprocess.run([sys.executable, "-c", script], env=environment, check=True, start_new_session=own_session)
 
 
+def test_what_was_given_way_is_taken_back():
+    """The session's niceness by anybody, where the kernel knows one; that of the process with a privilege."""
+    script = (
+        "import os, time; from pathlib import Path; from gossipkv.processes.niceness import give_way, take_back\n"
+        "group = Path('/proc/self/autogroup')\n"
+        "def session(): return group.read_text().split()[-1:] if group.exists() else []\n"
+        "def until(done):\n"
+        "    while not done(os.getpid()): time.sleep(0.01)\n"
+        "until(give_way); given = session(); until(take_back)\n"
+        "assert session() == (['0'] if given else []), session()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, start_new_session=True, timeout=200)
+
+
 def test_it_runs_without_trio():
     """It starts quickly and small."""
     script = "import sys, gossipkv.dataset.build.child; print([n for n in sys.modules if n.startswith('trio')])"
