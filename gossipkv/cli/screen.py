@@ -73,6 +73,11 @@ def description() -> TextColumn:
     return TextColumn("{task.description}", markup=False)
 
 
+def times() -> TextColumn:
+    """How long it has taken and will take, as its `times` say: what is watched began before whoever watches."""
+    return TextColumn("{task.fields[times]}", markup=False)
+
+
 @contextlib.contextmanager
 def progress(*columns: ProgressColumn) -> Iterator[Progress]:
     """A bar on standard error while the block runs; nothing at all where no person looks."""

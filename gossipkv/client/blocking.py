@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 
 from gossipkv.client import parts, reads
@@ -28,6 +28,7 @@ from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
 from gossipkv.client.pages import Pages
+from gossipkv.client.patience import pause_s
 from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
 from gossipkv.client.route import Failures, addresses_of
@@ -174,30 +175,41 @@ class Client:
         return monotonic() + (self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000)
 
     def ask(self, request: Request[_Result], deadline: float) -> _Result:
-        """The result of `request`.  Raises as `call` does."""
-        dialler = self._dialler
-        dialler.acquire()
+        """The result of `request`; of what is still being built, once it is there.  Raises as `call` does."""
+        self._dialler.acquire()
         try:
-            before = dialler.held
-            failures: Failures = {}
-            while True:
-                link = dialler.link(deadline, failures)
-                try:
-                    link.ask(request, deadline)
-                except LinkError as broken:
-                    dialler.leave(link, broken, failures, is_new=link is not before)
-                    self._check_outcome(request, link, broken)
-                except TimedOut as late:
-                    dialler.prefer_another(link)
-                    self._check_outcome(request, link, late)
-                    raise
-                except ProtocolError as odd:
-                    self._check_outcome(request, link, odd)
-                    raise
-                else:
-                    return request.take()
+            self._attempt(request, deadline)
+            if request.error is not None:
+                since = monotonic()
+                while (pause := pause_s(request.error, (now := monotonic()) - since, deadline - now)) is not None:
+                    sleep(pause)
+                    request.reopen()
+                    self._attempt(request, deadline)
+            return request.take()
         finally:
-            dialler.release()
+            self._dialler.release()
+
+    def _attempt(self, request: Request[object], deadline: float) -> None:
+        """Have `request` done, at whichever node."""
+        dialler = self._dialler
+        before = dialler.held
+        failures: Failures = {}
+        while True:
+            link = dialler.link(deadline, failures)
+            try:
+                link.ask(request, deadline)
+            except LinkError as broken:
+                dialler.leave(link, broken, failures, is_new=link is not before)
+                self._check_outcome(request, link, broken)
+            except TimedOut as late:
+                dialler.prefer_another(link)
+                self._check_outcome(request, link, late)
+                raise
+            except ProtocolError as odd:
+                self._check_outcome(request, link, odd)
+                raise
+            else:
+                return
 
     @staticmethod
     def _check_outcome(request: Request[object], link: BlockingLink, error: Exception) -> None:

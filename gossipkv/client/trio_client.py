@@ -31,6 +31,7 @@ from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.backoff import Backoff
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.pages import Pages
+from gossipkv.client.patience import pause_s
 from gossipkv.client.reads import TIMEOUT_MS
 from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
@@ -199,7 +200,7 @@ class Client:
         return RuntimeError("the client belongs to another thread and its trio.run; connect in each")
 
     async def ask(self, request: Request[_Result], due: float) -> _Result:
-        """The result of `request`.  Raises as `call` does."""
+        """The result of `request`; of what is still being built, once it is there.  Raises as `call` does."""
         # `answer`, written out: this is the path of every read, and a coroutine more is felt.
         request.owner = current_task()
         self._dispatcher.submit(request, due)
@@ -209,7 +210,7 @@ class Client:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await wait_task_rescheduled(abort)
-        return request.take()
+        return request.take() if request.error is None else await self._once_built(request)
 
     def submit(self, request: Request[object], due: float) -> None:
         """Send `request`; `answer` waits for it.  One that nobody waits for does no harm."""
@@ -219,7 +220,12 @@ class Client:
         """The result of a request that was submitted."""
         if request.is_done:
             await trio.lowlevel.checkpoint()
-            return request.take()
+        else:
+            await self._done(request)
+        return request.take() if request.error is None else await self._once_built(request)
+
+    async def _done(self, request: Request[object]) -> None:
+        """Return when a request that was submitted is done."""
 
         def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
             self.abandon(request)
@@ -227,6 +233,15 @@ class Client:
 
         request.owner = current_task()
         await wait_task_rescheduled(abort)
+
+    async def _once_built(self, request: Request[_Result]) -> _Result:
+        """The result of a request that was answered with an error; what is still being built is asked for again."""
+        since = self._now()
+        while (pause := pause_s(request.error, (now := self._now()) - since, request.due - now)) is not None:
+            await trio.sleep(pause)
+            request.reopen()
+            self._dispatcher.submit(request, request.due)
+            await self._done(request)
         return request.take()
 
     def abandon(self, request: Request[object]) -> None:

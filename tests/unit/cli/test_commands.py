@@ -245,7 +245,7 @@ STATUS = {
     "geo": {"kind": "dataset", "active": "1", "hold": "1", "error": None, "versions": {
         "1": {"state": "ACTIVE", "records": 1234, "size_bytes": 2048, "partitions": [{}, {}], "source_differs": True,
               "format": "sequence", "function": "text", "alike": ["text", "string"], "duplicates": 1012},
-        "2": {"state": "BUILDING", "progress": {"done": 0.25, "remaining_s": 65.0}},
+        "2": {"state": "BUILDING", "waited_s": 75.9, "progress": {"done": 0.25, "remaining_s": 65.0}},
         "3": {"state": "SEEN", "waiting_for": "a file _SUCCESS"},
         "4": {"state": "SEEN", "waiting_for": "room on the disk: about 9 bytes are needed, 5 are free",
               "needed_bytes": 9, "free_bytes": 5},
@@ -279,7 +279,7 @@ def test_status_for_people(run, database):
             "ACTIVE",
             "1,234",
             "2.0 KiB",
-            "25%, 1 min 5 s left",
+            "25%, 1 min 5 s left; waiting 1 min 15 s",
             "waits for a file _SUCCESS",
             "source has changed since",
             "sequence",
@@ -347,6 +347,23 @@ def test_status_waits_for_the_newest(run, monkeypatch):
         done = run("status", "--wait", "--json", "--node", fake.address)
     assert (done.status, json.loads(done.out)) == (0, told[-1])
     assert len(told) == 1
+
+
+def test_status_wait_shows_how_long_it_takes(run, monkeypatch):
+    """On a terminal: the time that the version waits already, as the node knows it, and what remains."""
+    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
+    shown = []
+    monkeypatch.setattr("rich.progress.Progress.update", lambda _bar, _task, **fields: shown.append(fields))
+    building = states(v1="BUILDING")
+    building["geo"]["versions"]["v1"] |= {"waited_s": 75.9, "progress": {"done": 0.25, "remaining_s": 65.0}}
+    waiting = states(v1="SEEN")
+    waiting["geo"]["versions"]["v1"] |= {"waited_s": 3.2}
+    with FakeNode(answering(("status", [waiting, building, states(v1="ACTIVE")]), ("info", INFO))) as fake:
+        assert run("status", "--wait", "--node", fake.address).status == 0
+    assert shown == [
+        {"completed": 0.0, "times": "3 s"},
+        {"completed": 0.25, "times": "1 min 15 s, 1 min 5 s left"},
+    ]
 
 
 def test_status_wait_ends_with_an_error(run, monkeypatch):
