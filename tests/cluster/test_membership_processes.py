@@ -139,7 +139,7 @@ def succeeded(cluster: Cluster, views: Views, index: int, *, elsewhere: bool = F
 
 @patient
 def test_a_quick_restart(cluster, views):
-    """Gone for less than any suspicion, and back at the same port: alive to all in its new epoch, and nobody was dead."""
+    """Gone for less than any suspicion, and back at its port: alive to all in its new epoch, and nobody was dead."""
     epoch, mark = views.of(1)["n5"].epoch, views.mark()
     with succeeded(cluster, views, 5) as address:
         assert address == cluster.node(5).address
