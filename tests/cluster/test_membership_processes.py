@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.client import blocking
+from gossipkv.gossip.profile import LAN
 from gossipkv.launcher import Cluster
 from tests.cluster.hostile_peers import StarvedError, patient
 from tests.cluster.views import LOGGED, NAME, PATIENCE_S, Views, alive, names
@@ -26,8 +27,7 @@ pytestmark = pytest.mark.timeout(600)
 N = 16
 ALL = range(1, N + 1)
 FROZEN_S = 20  # Longer than the longest suspicion of a healthy cluster.
-QUICK_S = 1.0
-LEAVING_S = 1.5
+QUICK_S = LAN.suspicion_least_ms(N) / 2000  # Nobody is declared dead so soon, and half is left to be heard of again.
 
 SUCCESSOR = """
 import sys
@@ -99,7 +99,7 @@ def test_frozen_nodes_harm_nobody(cluster, views):
 
 
 class LateError(StarvedError):
-    """How long it took, and for how long it may have: in s."""
+    """How long it took, in s, and what should not have been."""
 
 
 @contextlib.contextmanager
@@ -139,7 +139,7 @@ def succeeded(cluster: Cluster, views: Views, index: int, *, elsewhere: bool = F
 
 @patient
 def test_a_quick_restart(cluster, views):
-    """Gone for less than a second, and back at the same port: alive to all in its new epoch, and nobody was dead."""
+    """Gone for less than any suspicion, and back at its port: alive to all in its new epoch, and nobody was dead."""
     epoch, mark = views.of(1)["n5"].epoch, views.mark()
     with succeeded(cluster, views, 5) as address:
         assert address == cluster.node(5).address
@@ -149,7 +149,7 @@ def test_a_quick_restart(cluster, views):
 
 @patient
 def test_a_quick_restart_elsewhere(cluster, views):
-    """Gone for less than a second, and back at another port: all know it by its new address, and nobody was dead."""
+    """Gone for less than any suspicion, and back at another port: all know its new address, and nobody was dead."""
     mark = views.mark()
     with succeeded(cluster, views, 6, elsewhere=True) as address:
         assert address != cluster.node(6).address
@@ -177,7 +177,7 @@ def test_all_are_restarted_at_once(cluster, views):
 
 @patient
 def test_a_node_leaves(cluster, views):
-    """SIGTERM: within 1.5 s all others see that it left, and none suspected death; started again it is back."""
+    """SIGTERM: all others see that it left, and none suspected it before; started again it is back."""
     mark = views.mark()
     cluster.send(8, signal.SIGTERM)
     took_s = views.until(lambda view: view["n8"].state == "left", others(8))
@@ -186,8 +186,8 @@ def test_a_node_leaves(cluster, views):
     assert views.declared_dead(mark) == set()
     cluster.start(8)
     views.until(alive(names(ALL)), ALL)
-    if took_s > LEAVING_S or seen != {"left"}:  # A machine that was held up suspects anybody.
-        raise LateError(took_s, LEAVING_S, seen)
+    if seen != {"left"}:  # A machine that was held up suspects anybody.
+        raise LateError(took_s, seen)
 
 
 def test_a_wrong_cluster_name(cluster, views):

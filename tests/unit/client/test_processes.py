@@ -151,15 +151,15 @@ def test_two_threads_at_once_are_refused():
     def slow(connection: Connection) -> None:
         while (request := connection.next_request()) is not None:
             asked.set()
-            assert go.wait(30)
+            assert go.wait(60)
             connection.answer(request[0], [request[2][1], "v1"])
 
     found = []
-    with FakeNode(slow) as node, blocking.connect(node.address, timeout_ms=20_000) as client:
+    with FakeNode(slow) as node, blocking.connect(node.address, timeout_ms=60_000) as client:
         data = client.dataset("geo")
         other = threading.Thread(target=lambda: found.append(data.get("theirs")))
         other.start()
-        assert asked.wait(30)
+        assert asked.wait(60)
         with pytest.raises(RuntimeError, match="one thread at a time"):
             data.get("mine")
         with pytest.raises(RuntimeError, match="one thread at a time"):
@@ -184,7 +184,7 @@ def test_many_threads_in_turn_and_at_once():
                 refused.append(number)
 
     failures = []
-    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address, timeout_ms=20_000) as client:
+    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address, timeout_ms=60_000) as client:
         data = client.dataset("geo")
         threads = [threading.Thread(target=lambda n=n: failures.extend(attempt(read, n))) for n in range(8)]
         for thread in threads:

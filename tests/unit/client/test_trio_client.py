@@ -158,11 +158,11 @@ async def test_each_request_has_its_own_deadline():
 
     with FakeNode(answers_pings) as node:
         async with connected(node) as (client, data), trio.open_nursery() as nursery:
-            for timeout_ms in (150, 50, 100):
+            for timeout_ms in (600, 200, 400):
                 nursery.start_soon(ask, data, timeout_ms)
-            await trio.sleep(0.02)
+            await trio.testing.wait_all_tasks_blocked()
             await client.ping()  # So that the node is not one that says nothing.
-        assert order == [50, 100, 150]
+        assert order == [200, 400, 600]
         assert node.accepted == 1
 
 

@@ -25,6 +25,7 @@ class World:
         self.source.mkdir()
         self.files = RealFiles()
         self.requests = Counter()
+        self.read = set()  # Database and version of what somebody asks for all the while.
         self.changes = []
         self.defects = []  # The databases that a defect is expected to end.
 
@@ -37,6 +38,21 @@ class World:
         (self.source / database).mkdir(exist_ok=True)
         (place / database / name).rename(self.source / database / name)
 
+    def count_requests(self, database, version):
+        """Requests so far: of what is being read more at every look, however long ago the last one was."""
+        self.requests[database, version] += (database, version) in self.read
+        return self.requests[database, version]
+
+    async def read_for_a_while(self, library, name):
+        """Whoever asks for a version all the while finds it there, at ten looks of the library at who does."""
+        version = library.version("db", name)
+        self.read.add(("db", name))
+        while self.requests["db", name] < 10:
+            assert library.version("db", name) is version
+            await trio.sleep(0.01)
+        self.read.clear()
+        return version
+
     @asynccontextmanager
     async def node(self, **settings):
         """A running library; ends as a node does."""
@@ -47,7 +63,7 @@ class World:
                 DatasetSettings(**usual | settings),
                 threads=RealThreads(),
                 on_change=lambda: self.changes.append(library.held()),
-                requests=lambda database, version: self.requests[database, version],
+                requests=self.count_requests,
             )
             try:
                 async with trio.open_nursery() as nursery:

@@ -86,7 +86,7 @@ def test_an_interrupt_before_the_answer(tmp_path, neighbour, begun, detach):
         cluster.up(detach=detach)
     assert [process.returncode for process in begun] == [-9]
     assert neighbour.heard == []
-    give_up_s = time.monotonic() + 20
+    give_up_s = time.monotonic() + 60
     while (left := set(os.listdir("/proc/self/fd")) - descriptors) and time.monotonic() < give_up_s:
         time.sleep(0.01)  # The neighbour's thread may be closing a connection.
     assert not left
@@ -109,7 +109,7 @@ def test_an_interrupt_before_the_end_is_asked_for(tmp_path, monkeypatch):
 
     cluster = Cluster(tmp_path)
     monkeypatch.setattr(control, "connect", interrupt)
-    with subprocess.Popen(["sleep", "10"]) as own:
+    with subprocess.Popen(["sleep", "60"]) as own:
         cluster._supervisor = own
         with pytest.raises(KeyboardInterrupt):
             cluster.down()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 import pytest
@@ -31,48 +31,93 @@ def pack(value: object) -> bytes:
     return msgpack.packb(value, unicode_errors="surrogateescape")
 
 
-@st.composite
-def replies(draw: st.DrawFn, values: list[bytes | None], message_id: int, *, batched: bool) -> bytes:
-    """One answer: mostly right, else wrong in one of many ways."""
-    kind = draw(st.sampled_from(["right"] * 6 + ["value", "type", "few", "many", "error", "shape", "id", "forms"]))
-    values = list(values)
-    at = draw(st.integers(0, len(values) - 1))
-    if kind == "value":
-        values[at] = draw(st.none() | st.binary(max_size=3) | st.just((values[at] or b"")[:-1]))
-    elif kind == "type":
-        values[at] = draw(ANYTHING)
-    elif kind == "few":
-        values = values[:at]
-    elif kind == "many":
-        values += draw(st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=3))
-    result: object = [values if batched else (values or [None])[0], draw(st.sampled_from(["1", "", "v" * 40, b"v", 3]))]
-    error = None
-    if kind == "error":
-        error, result = draw(st.lists(ANYTHING, max_size=3) | ANYTHING), draw(st.none() | st.just(result))
-    elif kind == "shape":
-        result = draw(ANYTHING)
-    elif kind == "id":
-        message_id = draw(st.integers(-2, 40) | st.integers(2**32 - 2, 2**32 + 2))
-    packed = pack([1, message_id, error, result])
-    if kind == "forms":  # The same number, and the same envelope, in longer forms.
-        packed = b"\xdc\x00\x04\xcc\x01\xd3" + message_id.to_bytes(8, "big") + pack(error) + pack(result)
-    return packed
+SHORTER = "shorter"  # In the place of a value: its own without the last byte.
+KINDS = st.sampled_from(["right"] * 6 + ["value", "type", "few", "many", "error", "shape", "id", "forms"])
+INSTEAD = {
+    "value": st.none() | st.binary(max_size=3) | st.just(SHORTER),
+    "type": ANYTHING,
+    "many": st.lists(st.none() | st.binary(max_size=3), min_size=1, max_size=3),
+    "error": st.tuples(st.lists(ANYTHING, max_size=3) | ANYTHING, st.booleans()),
+    "shape": ANYTHING,
+    "id": st.integers(-2, 40) | st.integers(2**32 - 2, 2**32 + 2),
+}
+VERSIONS = st.sampled_from(["1", "", "v" * 40, b"v", 3])
+
+# Where something is done to a list or a stream: modulo its length.  All is drawn before the generator asks, so that no
+# draw is bounded by what it asked for.
+PLACES = st.integers(0, 2**21)
 
 
-@given(st.data(), st.integers(1, 4), st.integers(1, 5), st.integers(0, 1000))
-def test_any_stream_counts_as_the_oracle_says(data: st.DataObject, in_flight: int, batch: int, seed: int) -> None:
+class Recipe(NamedTuple):
+    """How an answer is made: mostly right, else wrong in one of many ways."""
+
+    kind: str
+    place: int
+    instead: object
+    version: object
+
+    def reply(self, values: list[bytes | None], message_id: int, *, batched: bool) -> bytes:
+        """The answer that should have these values."""
+        values, at, instead = list(values), self.place % len(values), self.instead
+        if self.kind == "value":
+            values[at] = (values[at] or b"")[:-1] if instead == SHORTER else instead
+        elif self.kind == "type":
+            values[at] = instead
+        elif self.kind == "few":
+            values = values[:at]
+        elif self.kind == "many":
+            values += instead
+        result: object = [values if batched else (values or [None])[0], self.version]
+        error = None
+        if self.kind == "error":
+            error, has_result = instead
+            result = result if has_result else None
+        elif self.kind == "shape":
+            result = instead
+        elif self.kind == "id":
+            message_id = instead
+        if self.kind == "forms":  # The same number, and the same envelope, in longer forms.
+            return b"\xdc\x00\x04\xcc\x01\xd3" + message_id.to_bytes(8, "big") + pack(error) + pack(result)
+        return pack([1, message_id, error, result])
+
+
+RECIPES = KINDS.flatmap(
+    lambda kind: st.builds(Recipe, st.just(kind), PLACES, INSTEAD.get(kind, st.none()), VERSIONS),
+)
+
+
+@given(
+    recipes=st.lists(st.tuples(st.integers(0, 99), RECIPES), min_size=1, max_size=4),
+    batch=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+    extra=st.none() | st.binary(max_size=6) | PLACES,
+    end=st.none() | PLACES,
+    cuts=st.lists(PLACES, max_size=8),
+)
+def test_any_stream_counts_as_the_oracle_says(
+    *,
+    recipes: list[tuple[int, Recipe]],
+    batch: int,
+    seed: int,
+    extra: bytes | int | None,
+    end: int | None,
+    cuts: list[int],
+) -> None:
     """Right, wrong, refused, garbage, unasked, cut anywhere, with an end amid an answer: each is counted once."""
+    in_flight = len(recipes)
     with Scripted(RECORDS_WITH_HOLES, in_flight=in_flight, batch=batch, seed=seed) as scripted:
         scripted.generator.begin(requests=in_flight, now_ns=0)
         values = dict(RECORDS_WITH_HOLES)
         asked = {each.message_id: [values[key] for key in each.keys] for each in scripted.peer.asked()}
         assert len(asked) == in_flight
-        order = data.draw(st.permutations(sorted(asked)))
-        stream = b"".join(data.draw(replies(asked[each], each, batched=batch > 1)) for each in order)
-        extra = data.draw(st.none() | st.binary(max_size=6) | st.sampled_from(order))
-        stream += b"" if extra is None else extra if isinstance(extra, bytes) else answer(extra, None)
-        stream = stream[: data.draw(st.just(len(stream)) | st.integers(0, len(stream)))]
-        cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+        order = sorted(zip(recipes, sorted(asked), strict=True), key=lambda answer: answer[0][0])
+        stream = b"".join(recipe.reply(asked[each], each, batched=batch > 1) for (_, recipe), each in order)
+        if isinstance(extra, bytes):
+            stream += extra
+        elif extra is not None:
+            stream += answer(order[extra % in_flight][1], None)
+        stream = stream if end is None else stream[: end % (len(stream) + 1)]
+        cuts = sorted(cut % (len(stream) + 1) for cut in cuts)
         expected = oracle.count(stream, asked, batched=batch > 1)
         feed(scripted, stream, cuts)
         lost = len(asked) if expected.broken else 0

@@ -141,7 +141,7 @@ def test_connections_end_with_or_without_a_farewell(reset: bool) -> None:
 
     with FakeNode(serve) as node:
         Traffic(node.address, RpcDialect("db", RECORDS), Load(connections=2)).close(reset=reset)
-        assert [seen.get(timeout=10) for _ in range(2)] == 2 * ["reset" if reset else b""]
+        assert [seen.get(timeout=60) for _ in range(2)] == 2 * ["reset" if reset else b""]
 
 
 def test_nobody_there() -> None:

@@ -164,7 +164,7 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
     sealing = read_key_ring(config, world)
 
     def hang(_path: Path) -> tuple[Key, ...]:
-        goes_on.wait(10)
+        goes_on.wait(60)
         ended.set()
         return ()
 
@@ -197,7 +197,7 @@ async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
         if began.is_set():
             return (new,)
         began.set()
-        goes_on.wait(10)
+        goes_on.wait(60)
         return (old,)
 
     with (

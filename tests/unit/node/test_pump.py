@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 LARGE = b"x" * 200_000
 PACKED_LARGE = msgpack.packb(LARGE)
 

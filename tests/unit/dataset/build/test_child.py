@@ -147,7 +147,7 @@ def test_the_child_dies_with_its_node(job, start, is_stopped):
         os.waitpid(child.pid, os.WUNTRACED)
     assert child.poll() is None
     os.close(held)
-    assert child.wait(timeout=30) == -signal.SIGKILL
+    assert child.wait(timeout=60) == -signal.SIGKILL
 
 
 def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
@@ -162,7 +162,7 @@ def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
         os.close(held)
         child.stdin.write(Order(one, 64 << 20, 100, leash).to_line())
         child.stdin.flush()
-        assert child.wait(timeout=30) == -signal.SIGKILL
+        assert child.wait(timeout=60) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
@@ -195,7 +195,7 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_st
         if is_stopped:
             os.kill(child, signal.SIGSTOP)
         node.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
