@@ -9,9 +9,8 @@ in front of Python's own looks after these names alone.
 
 from __future__ import annotations
 
-import platform
 import sys
-from importlib.abc import MetaPathFinder
+from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -38,7 +37,7 @@ class _Loader(ExtensionFileLoader):
             raise ImportError(message, name=spec.name, path=spec.origin) from error
 
 
-class _Finder(MetaPathFinder):
+class _Finder:  # Not an `importlib.abc.MetaPathFinder`: that would load thirty modules before anything else.
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -55,9 +54,10 @@ class _Finder(MetaPathFinder):
 
 def _missing(fullname: str, path: Sequence[str]) -> str:
     """What to tell who imports an extension that is not there."""
-    runs_a_node = sys.platform.startswith("linux") and platform.machine() in {"x86_64", "aarch64"}
+    machine = import_module("platform").machine()
+    runs_a_node = sys.platform.startswith("linux") and machine in {"x86_64", "aarch64"}
     if not runs_a_node and not fullname.startswith(CLIENT_PACKAGES):
-        return f"{fullname} is not built on {sys.platform} ({platform.machine()}). {NEEDS_LINUX}"
+        return f"{fullname} is not built on {sys.platform} ({machine}). {NEEDS_LINUX}"
     name = fullname.rpartition(".")[2]
     others = sorted(str(other) for directory in path for other in Path(directory).glob(f"{name}.*.*"))
     here = f"{fullname} is not built for this Python ({sys.implementation.cache_tag})"
