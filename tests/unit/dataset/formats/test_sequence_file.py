@@ -221,6 +221,7 @@ TEXT_AT = 4
 VALUE_CLASS_AT = TEXT_AT + 1 + len(oracle.TEXT)
 FLAGS_AT = VALUE_CLASS_AT + 1 + len(oracle.TEXT)
 METADATA_AT = FLAGS_AT + 2
+READ = "Text, BytesWritable, NullWritable, IntWritable, LongWritable, VIntWritable, VLongWritable"
 
 
 @pytest.mark.parametrize(
@@ -232,11 +233,18 @@ METADATA_AT = FLAGS_AT + 2
         (b"PAR1" * 9, "and this with b'PAR'", 0),
         (b"SEQ", "the version: 1 bytes, and the file ends after 0", 3),
         *((b"SEQ%c" % version + HEADER[4:], f"of version {version};", 3) for version in (0, 1, 2, 3, 4, 7, 255)),
-        (HEADER.replace(b"io.Text", b"io.Txet", 1), "keys are of class 'org.apache.hadoop.io.Txet'; read are", TEXT_AT),
         (
-            oracle.write_header(dataclasses.replace(PLAIN, value_class="org.apache.hadoop.io.LongWritable")),
-            "values are of class 'org.apache.hadoop.io.LongWritable'; read are org.apache.hadoop.io.Text and",
-            VALUE_CLASS_AT,
+            HEADER.replace(b"io.Text", b"io.Txet", 1),
+            "keys are of class 'org.apache.hadoop.io.Txet'; of org.apache.hadoop.io.* are read Text, ",
+            TEXT_AT,
+        ),
+        *(
+            (
+                oracle.write_header(dataclasses.replace(PLAIN, value_class=f"org.apache.hadoop.io.{name}Writable")),
+                f"values are of class 'org.apache.hadoop.io.{name}Writable'; of org.apache.hadoop.io.* are read {READ}",
+                VALUE_CLASS_AT,
+            )
+            for name in ("Byte", "Boolean", "Short", "Float", "Double", "Object", "Map", "Array")
         ),
         (HEADER[:4] + b"\x8d\x01\0\1" + HEADER[5:], "the class of the keys: 65,537 bytes; the limit", TEXT_AT),
         (HEADER[:4] + b"\x88\1\0\0\0\0\0\0\0" + HEADER[5:], "the class of the keys: no number of 32 bits", TEXT_AT),
@@ -415,7 +423,7 @@ def test_every_byte_of_a_sync_mark_counts(compression):
             refused(bytes(wrong), "a sync mark that is not the file's", place)
 
 
-SHAPE = {"key_is_text": True, "value_is_text": True, "max_value_bytes": 100, "name": "x"}
+SHAPE = {"key_class": oracle.TEXT, "value_class": oracle.TEXT, "max_value_bytes": 100, "name": "x"}
 
 
 def test_batches_hold_what_they_point_into():
