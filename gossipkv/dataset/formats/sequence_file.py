@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats._sequence_file import KINDS, Block, RecordDecoder, sum_of_lengths
 from gossipkv.dataset.formats.codecs import CODECS, DamagedError, decompressor
-from gossipkv.dataset.formats.reading import refusal
+from gossipkv.dataset.formats.reading import enough_memory, refusal
 from gossipkv.storage.batch import Batch
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ WINDOW_BYTES = 1 << 20
 # The field of a key or a value has a byte at least, where it is not null, and so has its length.
 MIN_LENGTHS_BYTES = 2
 
-_SMALLER_BLOCKS = (
-    "let the job write smaller ones (io.seqfile.compress.blocksize); in a node, more build_memory allows larger ones"
-)
+_SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize)"
 
 
 def memory_bytes(options: Reading) -> int:
@@ -292,7 +290,8 @@ def _check_block(name: str, offset: int, size_bytes: int, limit: int, exactness:
     if size_bytes > limit:
         raise refusal(
             name, offset,
-            f"a block of {exactness}{size_bytes:,} bytes; {limit:,} are allowed: {_SMALLER_BLOCKS}",
+            f"a block of {exactness}{size_bytes:,} bytes; {limit:,} are allowed: {_SMALLER_BLOCKS}; "
+            + ("in a node, more build_memory allows larger ones" if exactness else enough_memory(size_bytes)),
         )  # fmt: skip
 
 

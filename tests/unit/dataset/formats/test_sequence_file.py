@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import sequence_file
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, Reading, enough_memory
 from gossipkv.errors import SourceChanged, SourceError
 from gossipkv.storage.batch import Batch
 from tests.oracle import sequence_file as oracle
@@ -166,8 +166,16 @@ def test_a_block_over_the_limit_is_refused_with_its_size(codec):
     size = 100 * (1 + 4 + 3 + 993)
     data = oracle.write(records, kind)
     assert read(data, max_block_bytes=size) == records
-    with pytest.raises(SourceError, match=r"of 100,100 bytes.*100,099 are.*io\.seqfile\.compress\.blocksize"):
+    with pytest.raises(SourceError, match=r"of 100,100 bytes.*100,099 are.*io\.seqfile\.compress\.blocksize.*= 2MiB"):
         read(data, max_block_bytes=size - 1)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 100_100, 22_369_621, 22_369_622, 64 << 20, (64 << 20) + 1])
+def test_the_memory_that_would_do_does(block_bytes):
+    """What an error tells to set allows that very block, and a MiB less does not."""
+    (told,) = re.findall(r"build_memory = (\d+)MiB would do", enough_memory(block_bytes))
+    assert (int(told) << 20) // BLOCKS_IN_MEMORY >= block_bytes
+    assert (int(told) - 1 << 20) // BLOCKS_IN_MEMORY < block_bytes
 
 
 def test_truncated_files():
