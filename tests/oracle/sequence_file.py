@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 TEXT = "org.apache.hadoop.io.Text"
 BYTES = "org.apache.hadoop.io.BytesWritable"
+NULL = "org.apache.hadoop.io.NullWritable"
+INT_WRITABLE = "org.apache.hadoop.io.IntWritable"
+LONG_WRITABLE = "org.apache.hadoop.io.LongWritable"
+VINT_WRITABLE = "org.apache.hadoop.io.VIntWritable"
+VLONG_WRITABLE = "org.apache.hadoop.io.VLongWritable"
 NONE, RECORD, BLOCK = "none", "record", "block"
 
 MAX_KEY_BYTES = 65_535
@@ -45,7 +50,7 @@ class Malformed(Exception):
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_vint(data: bytes, at: int) -> tuple[int, int]:
+def read_vint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
     """A number as Hadoop's WritableUtils writes it, and where it ends."""
     first = data[at]
     if first < 128:
@@ -54,13 +59,13 @@ def read_vint(data: bytes, at: int) -> tuple[int, int]:
         return first - 256, at + 1
     size = 144 - first if first >= 136 else 136 - first
     end = at + 1 + size
-    if size >= MAX_VINT_BYTES or end > len(data):
+    if (bits == 32 and size >= MAX_VINT_BYTES) or end > len(data):
         raise Malformed("a vint that is cut or too long")
     number = int.from_bytes(data[at + 1 : end], "big")
     if first < 136:
         number = ~number
-    if not -(2**31) <= number < 2**31:
-        raise Malformed("a vint of more than 32 bits")
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise Malformed(f"a vint of more than {bits} bits")
     return number, end
 
 
@@ -79,7 +84,37 @@ def read_bytes(data: bytes) -> bytes:
     return data[4:]
 
 
-READ_FIELD = {TEXT: read_text, BYTES: read_bytes}
+def read_null(data: bytes) -> bytes:
+    """Nothing."""
+    if data:
+        raise Malformed("a NullWritable of some bytes")
+    return b""
+
+
+def read_number(data: bytes, *, size: int) -> bytes:
+    """An IntWritable or a LongWritable, as decimal text."""
+    if len(data) != size:
+        raise Malformed(f"a number of {len(data)} bytes")
+    return str(int.from_bytes(data, "big", signed=True)).encode()
+
+
+def read_variable(data: bytes, *, bits: int) -> bytes:
+    """A VIntWritable or a VLongWritable, as decimal text."""
+    number, end = read_vint(data, 0, bits)
+    if end != len(data):
+        raise Malformed("bytes behind a number")
+    return str(number).encode()
+
+
+READ_FIELD: dict[str, Callable[[bytes], bytes]] = {
+    TEXT: read_text,
+    BYTES: read_bytes,
+    NULL: read_null,
+    INT_WRITABLE: functools.partial(read_number, size=4),
+    LONG_WRITABLE: functools.partial(read_number, size=8),
+    VINT_WRITABLE: functools.partial(read_variable, bits=32),
+    VLONG_WRITABLE: functools.partial(read_variable, bits=64),
+}
 
 
 def streams(make: Callable[[], zlib._Decompress | bz2.BZ2Decompressor], data: bytes) -> bytes:
@@ -332,7 +367,25 @@ def bytes_writable(data: bytes) -> bytes:
     return INT.pack(len(data)) + data
 
 
-WRITE_FIELD = {TEXT: text, BYTES: bytes_writable}
+def number_writable(data: bytes, *, size: int) -> bytes:
+    """An IntWritable or a LongWritable of decimal text."""
+    return int(data).to_bytes(size, "big", signed=True)
+
+
+def variable_writable(data: bytes) -> bytes:
+    """A VIntWritable or a VLongWritable of decimal text."""
+    return vint(int(data))
+
+
+WRITE_FIELD: dict[str, Callable[[bytes], bytes]] = {
+    TEXT: text,
+    BYTES: bytes_writable,
+    NULL: read_null,
+    INT_WRITABLE: functools.partial(number_writable, size=4),
+    LONG_WRITABLE: functools.partial(number_writable, size=8),
+    VINT_WRITABLE: variable_writable,
+    VLONG_WRITABLE: variable_writable,
+}
 
 
 def in_pieces(data: bytes, pieces: int) -> list[bytes]:

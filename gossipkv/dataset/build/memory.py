@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.lanes import builders_bytes, useful_lanes
 from gossipkv.dataset.formats import sequence_file
-from gossipkv.dataset.formats.reading import MAX_VALUE_BYTES, Reading
+from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.source.remote import REMOTE_BYTES
 from gossipkv.errors import ConfigError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
@@ -85,7 +85,7 @@ def limits(job: BuildJob, memory_bytes: int) -> Reading:
     small file is taken for large: what says that it expands a thousandfold is a bomb.
     """
     largest = max((file.size_bytes for file in job.files), default=0)
-    most = min(memory_bytes // 12, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
+    most = min(memory_bytes // BLOCKS_IN_MEMORY, max(LEAST_BLOCK_BYTES, largest * MOST_EXPANSION))
     return replace(job.reading, max_value_bytes=min(MAX_VALUE_BYTES, most), max_block_bytes=most)
 
 

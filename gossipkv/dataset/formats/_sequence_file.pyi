@@ -3,6 +3,7 @@ from typing import final
 from gossipkv.dataset.formats.codecs import Bytes, Decompress
 from gossipkv.storage.batch import Batch
 
+KINDS: dict[str, int]
 REASONS: dict[int, str]
 
 def sum_of_lengths(lengths: Bytes, count: int, name: str, offset: int) -> int: ...
@@ -13,8 +14,8 @@ class Block:
         cls,
         buffers: list[Bytes],
         count: int,
-        key_is_text: bool,
-        value_is_text: bool,
+        key_class: str,
+        value_class: str,
         max_value_bytes: int,
         name: str,
         offset: int,
@@ -26,8 +27,8 @@ class RecordDecoder:
     def __new__(
         cls,
         sync: bytes,
-        key_is_text: bool,
-        value_is_text: bool,
+        key_class: str,
+        value_class: str,
         max_value_bytes: int,
         name: str,
         decompress: Decompress | None = None,

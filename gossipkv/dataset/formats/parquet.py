@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats._columns import Column, fill
 from gossipkv.dataset.formats.parquet_pages import DELTA_BYTE_ARRAY, DICTIONARY_ENCODINGS, DICTIONARY_PAGE, Page, pages
-from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, refusal
+from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, enough_memory, refusal
 from gossipkv.errors import SourceError
 from gossipkv.storage.batch import Batch
 
@@ -322,8 +322,8 @@ def _weigh(source: _File, column: _Column, found: Iterator[Page]) -> tuple[float
             raise source.refusal(
                 page.offset,
                 f"the column {column.name!r} has a page of {page.raw_bytes:,} bytes; the limit is {limit:,}: write "
-                "smaller pages (parquet.page.size in Spark, write_batch_size in pyarrow); in a node, more build_memory "
-                "allows larger ones",
+                "smaller pages (parquet.page.size in Spark, write_batch_size in pyarrow); "
+                + enough_memory(-(-page.raw_bytes * 5 // 2)),
             )
         if page.kind == DICTIONARY_PAGE:
             dictionary_bytes = max(dictionary_bytes, page.raw_bytes)

@@ -20,6 +20,9 @@ MAX_VALUE_BYTES = 16 << 20
 # Jobs write blocks of 1 MiB or less, some up to 64 MiB.
 MAX_BLOCK_BYTES = 64 << 20
 
+# In a node the largest block is this part of `build_memory`.
+BLOCKS_IN_MEMORY = 12
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -36,6 +39,11 @@ class Readable(label.RandomAccess, Protocol):
 
     def chunks(self, start: int = 0, /) -> Iterator[bytes]:
         """All bytes from `start` on."""
+
+
+def enough_memory(block_bytes: int) -> str:
+    """Say which `build_memory` allows a block of so many bytes."""
+    return f"in a node, build_memory = {-(-block_bytes * BLOCKS_IN_MEMORY >> 20)}MiB would do"
 
 
 def refusal(name: str, offset: int, reason: str, *, line: int | None = None) -> SourceError:

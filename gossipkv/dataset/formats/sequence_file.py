@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.formats._sequence_file import Block, RecordDecoder, sum_of_lengths
+from gossipkv.dataset.formats._sequence_file import KINDS, Block, RecordDecoder, sum_of_lengths
 from gossipkv.dataset.formats.codecs import CODECS, DamagedError, decompressor
-from gossipkv.dataset.formats.reading import refusal
+from gossipkv.dataset.formats.reading import enough_memory, refusal
 from gossipkv.storage.batch import Batch
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 MAGIC = b"SEQ"
 VERSIONS = (5, 6)
 FIRST_VERSION_WITH_METADATA = 6
-TEXT = "org.apache.hadoop.io.Text"
-BYTES_WRITABLE = "org.apache.hadoop.io.BytesWritable"
-CLASSES = (TEXT, BYTES_WRITABLE)
+PACKAGE = "org.apache.hadoop.io."
+NULL_WRITABLE = f"{PACKAGE}NullWritable"
 
 SYNC_BYTES = 16
 SYNC_ESCAPE = -1
@@ -44,12 +43,10 @@ MAX_METADATA = 1024
 MAX_TEXT_BYTES = 64 << 10
 # A file is read in windows of this size, each beginning at a multiple of it.
 WINDOW_BYTES = 1 << 20
-# The field of a key or a value has a byte at least, and so has its length.
-MIN_RECORD_BYTES = 4
+# The field of a key or a value has a byte at least, where it is not null, and so has its length.
+MIN_LENGTHS_BYTES = 2
 
-_SMALLER_BLOCKS = (
-    "let the job write smaller ones (io.seqfile.compress.blocksize); in a node, more build_memory allows larger ones"
-)
+_SMALLER_BLOCKS = "let the job write smaller ones (io.seqfile.compress.blocksize)"
 
 
 def memory_bytes(options: Reading) -> int:
@@ -65,11 +62,16 @@ def memory_bytes(options: Reading) -> int:
 class Header:
     """What a file says about itself."""
 
-    key_is_text: bool
-    value_is_text: bool
+    key_class: str
+    value_class: str
     in_blocks: bool
     decompress: Decompress | None
     sync: bytes
+
+    @property
+    def min_record_bytes(self) -> int:
+        """Fewest bytes that a record has in a block."""
+        return MIN_LENGTHS_BYTES + (self.key_class != NULL_WRITABLE) + (self.value_class != NULL_WRITABLE)
 
 
 class Cursor:
@@ -182,13 +184,14 @@ def read_header(cursor: Cursor) -> Header:
     version = cursor.take(1, "the version")[0]
     if version not in VERSIONS:
         raise refusal(name, len(MAGIC), f"a SequenceFile of version {version}; versions 5 and 6 are read")
-    is_text = []
+    classes = []
     for what in ("key", "value"):
         offset = cursor.offset
         class_name = cursor.text(f"the class of the {what}s")
-        if class_name not in CLASSES:
-            raise refusal(name, offset, f"{what}s are of class {class_name!r}; read are {' and '.join(CLASSES)}")
-        is_text.append(class_name == TEXT)
+        if class_name not in KINDS:
+            known = ", ".join(each.removeprefix(PACKAGE) for each in KINDS)
+            raise refusal(name, offset, f"{what}s are of class {class_name!r}; of {PACKAGE}* are read {known}")
+        classes.append(class_name)
     offset = cursor.offset
     compressed = cursor.boolean("whether values are compressed")
     in_blocks = cursor.boolean("whether there are blocks")
@@ -198,7 +201,7 @@ def read_header(cursor: Cursor) -> Header:
     if version >= FIRST_VERSION_WITH_METADATA:
         _pass_metadata(cursor)
     sync = bytes(cursor.take(SYNC_BYTES, "the sync mark"))
-    return Header(is_text[0], is_text[1], in_blocks, decompress, sync)
+    return Header(classes[0], classes[1], in_blocks, decompress, sync)
 
 
 def _codec(cursor: Cursor) -> Decompress:
@@ -225,7 +228,7 @@ def _one_by_one(cursor: Cursor, header: Header, options: Reading) -> Iterator[Ba
     """Records outside blocks."""
     name = cursor.reader.name
     decoder = RecordDecoder(
-        header.sync, header.key_is_text, header.value_is_text, options.max_value_bytes, name, header.decompress
+        header.sync, header.key_class, header.value_class, options.max_value_bytes, name, header.decompress
     )
     batch = Batch()
     while cursor.left:
@@ -264,7 +267,7 @@ def _block(cursor: Cursor, header: Header, options: Reading) -> Block:
         raise refusal(name, offset, "a sync mark that is not the file's: bytes before it are missing or damaged")
     count = cursor.vint("the number of records in a block")
     limit = options.max_block_bytes
-    _check_block(name, offset, count * MIN_RECORD_BYTES, limit, "at least ")
+    _check_block(name, offset, count * header.min_record_bytes, limit, "at least ")
     used = 0
     buffers: list[Bytes] = []
     for what in ("keys", "values"):
@@ -280,14 +283,15 @@ def _block(cursor: Cursor, header: Header, options: Reading) -> Block:
                 f"the block that begins here: its {what} have {len(fields):,} bytes, and by their lengths {total:,}",
             )  # fmt: skip
         buffers += [lengths, fields]
-    return Block(buffers, count, header.key_is_text, header.value_is_text, options.max_value_bytes, name, offset)
+    return Block(buffers, count, header.key_class, header.value_class, options.max_value_bytes, name, offset)
 
 
 def _check_block(name: str, offset: int, size_bytes: int, limit: int, exactness: str) -> None:
     if size_bytes > limit:
         raise refusal(
             name, offset,
-            f"a block of {exactness}{size_bytes:,} bytes; {limit:,} are allowed: {_SMALLER_BLOCKS}",
+            f"a block of {exactness}{size_bytes:,} bytes; {limit:,} are allowed: {_SMALLER_BLOCKS}; "
+            + ("in a node, more build_memory allows larger ones" if exactness else enough_memory(size_bytes)),
         )  # fmt: skip
 
 

@@ -10,7 +10,8 @@ A vint of Hadoop's WritableUtils, by its first byte (signed):
     -113 ... -120    a number of 1 to 8 bytes follows, big-endian
     -121 ... -128    the complement of a negative number of 1 to 8 bytes follows
 
-All numbers here are 32 bits wide, so that more than 4 bytes never follow one that Hadoop has written.
+Lengths are 32 bits wide, so that more than 4 bytes never follow one that Hadoop has written.  A key or a value that is
+a number becomes decimal text, in memory that its batch holds.
 """
 
 cimport cython
@@ -32,6 +33,27 @@ cdef enum:
     SYNC_ESCAPE = -1
     RECORD_HEADER_SIZE = 8
     HELD_BYTES = 1048576        # Of decompressed values, after which a batch is handed on.
+    NUMBER_BYTES = 20           # Of the longest number's text, -9223372036854775808.
+
+# What a field is; whatever comes from TEXT and BYTES on becomes text.
+cdef enum Kind:
+    TEXT
+    BYTES
+    NULL_FIELD
+    INT
+    LONG
+    VINT
+    VLONG
+
+KINDS = {
+    "org.apache.hadoop.io.Text": TEXT,
+    "org.apache.hadoop.io.BytesWritable": BYTES,
+    "org.apache.hadoop.io.NullWritable": NULL_FIELD,
+    "org.apache.hadoop.io.IntWritable": INT,
+    "org.apache.hadoop.io.LongWritable": LONG,
+    "org.apache.hadoop.io.VIntWritable": VINT,
+    "org.apache.hadoop.io.VLongWritable": VLONG,
+}
 
 cdef enum Fault:
     FINE = 0
@@ -40,6 +62,8 @@ cdef enum Fault:
     NEGATIVE_FIELD
     KEY_LENGTH
     VALUE_LENGTH
+    WRONG_KEY
+    WRONG_VALUE
     LONG_KEY
     LONG_VALUE
     RECORD_LENGTH
@@ -55,6 +79,8 @@ REASONS = {
     NEGATIVE_FIELD: "a negative length, {got:,}",
     KEY_LENGTH: "a key says that it has {got:,} bytes, and its field has room for {room:,}",
     VALUE_LENGTH: "a value says that it has {got:,} bytes, and its field has room for {room:,}",
+    WRONG_KEY: "a key whose {got:,} bytes are not what its class has",
+    WRONG_VALUE: "a value whose {got:,} bytes are not what its class has",
     LONG_KEY: "a key of {got:,} bytes; the limit is {room:,}",
     LONG_VALUE: "a value of {got:,} bytes; the limit is {room:,}",
     RECORD_LENGTH: "a record of {room:,} bytes whose key has {got:,}",
@@ -70,11 +96,12 @@ cdef struct Trouble:
     int64_t got
     int64_t room
 
-# What can be in a record.
+# What can be in a record, and where the text of its numbers goes.
 cdef struct Shape:
-    bint key_is_text
-    bint value_is_text
+    Kind key
+    Kind value
     Py_ssize_t max_value_size
+    uint8_t* numbers
 
 cdef struct Region:
     const uint8_t* at
@@ -122,13 +149,72 @@ cdef inline Fault take_vint(Region* region, int32_t* number) noexcept nogil:
     return FINE
 
 
+cdef Fault take_number(Region* region, Kind kind, int64_t* number) noexcept nogil:
+    """A number of this kind; `region` then begins behind it."""
+    cdef bint is_variable = kind == VINT or kind == VLONG
+    cdef Py_ssize_t size = 4 if kind == INT else 8
+    cdef bint negative = False
+    cdef int first
+    cdef uint64_t found = 0
+    cdef Py_ssize_t index
+    if is_variable:
+        if region.at == region.end:
+            return NOT_ENOUGH
+        first = <int8_t> region.at[0]
+        region.at += 1
+        if first >= -112:
+            number[0] = first
+            return FINE
+        negative = first < -120
+        size = -120 - first if negative else -112 - first
+    if region.end - region.at < size:
+        return NOT_ENOUGH
+    for index in range(size):
+        found = found << 8 | region.at[index]
+    region.at += size
+    if kind == INT:
+        number[0] = <int32_t> <uint32_t> found
+        return FINE
+    if is_variable and found > (<uint64_t> 0x7FFFFFFF if kind == VINT else <uint64_t> 0x7FFFFFFFFFFFFFFF):
+        return WIDE_NUMBER
+    number[0] = ~(<int64_t> found) if negative else <int64_t> found
+    return FINE
+
+
+cdef Fault spell_field(Region* field, Kind kind, Fault wrong, Shape* shape, Trouble* trouble) noexcept nogil:
+    """Turn the region of a number into that of its decimal text, and the one of nothing into itself."""
+    cdef Py_ssize_t field_size = field.end - field.at
+    cdef int64_t number = 0
+    cdef uint64_t rest
+    cdef uint8_t* end = shape.numbers + NUMBER_BYTES
+    cdef uint8_t* at = end
+    if kind == NULL_FIELD:
+        return blame(trouble, wrong, field_size, 0) if field_size else FINE
+    if take_number(field, kind, &number) != FINE or field.at != field.end:
+        return blame(trouble, wrong, field_size, 0)
+    rest = <uint64_t> 0 - <uint64_t> number if number < 0 else <uint64_t> number
+    while True:
+        at -= 1
+        at[0] = 48 + <uint8_t> (rest % 10)
+        rest //= 10
+        if rest == 0:
+            break
+    if number < 0:
+        at -= 1
+        at[0] = 45
+    shape.numbers = end
+    field.at = at
+    field.end = end
+    return FINE
+
+
 cdef inline Fault open_field(
-    Region* field, bint is_text, Fault wrong_length, Py_ssize_t limit, Fault too_long, Trouble* trouble
+    Region* field, Kind kind, Fault wrong_length, Py_ssize_t limit, Fault too_long, Trouble* trouble
 ) noexcept nogil:
-    """Turn the region of a field into that of its content."""
+    """Turn the region of a Text or a BytesWritable into that of its content."""
     cdef int32_t size = 0
     cdef Fault fault
-    if is_text:
+    if kind == TEXT:
         fault = take_vint(field, &size)
         if fault != FINE:
             return blame(trouble, fault, 0, 0)
@@ -144,12 +230,28 @@ cdef inline Fault open_field(
     return FINE
 
 
-cdef inline Fault open_key(Region* field, const Shape* shape, Trouble* trouble) noexcept nogil:
-    return open_field(field, shape.key_is_text, KEY_LENGTH, MAX_KEY_SIZE, LONG_KEY, trouble)
+cdef inline Fault open_key(Region* field, Shape* shape, Trouble* trouble) noexcept nogil:
+    if shape.key > BYTES:
+        return spell_field(field, shape.key, WRONG_KEY, shape, trouble)
+    return open_field(field, shape.key, KEY_LENGTH, MAX_KEY_SIZE, LONG_KEY, trouble)
 
 
-cdef inline Fault open_value(Region* field, const Shape* shape, Trouble* trouble) noexcept nogil:
-    return open_field(field, shape.value_is_text, VALUE_LENGTH, shape.max_value_size, LONG_VALUE, trouble)
+cdef inline Fault open_value(Region* field, Shape* shape, Trouble* trouble) noexcept nogil:
+    if shape.value > BYTES:
+        return spell_field(field, shape.value, WRONG_VALUE, shape, trouble)
+    return open_field(field, shape.value, VALUE_LENGTH, shape.max_value_size, LONG_VALUE, trouble)
+
+
+cdef int hold_numbers(Batch batch, Shape* shape, Py_ssize_t most) except -1:
+    """Let `batch` hold room for the numbers of at most so many records more."""
+    cdef Py_ssize_t count = ((shape.key > NULL_FIELD) + (shape.value > NULL_FIELD)) * most
+    cdef bytes room
+    shape.numbers = NULL
+    if count:
+        room = PyBytes_FromStringAndSize(NULL, count * NUMBER_BYTES)
+        batch.hold(room)
+        shape.numbers = <uint8_t*> PyBytes_AS_STRING(room)
+    return 0
 
 
 cdef inline Region region_of(const Py_buffer* view) noexcept nogil:
@@ -226,15 +328,15 @@ cdef class Block:
     cdef Py_ssize_t done
 
     def __cinit__(
-        self, buffers not None, Py_ssize_t count, bint key_is_text, bint value_is_text, Py_ssize_t max_value_bytes,
-        str name not None, uint64_t offset,
+        self, buffers not None, Py_ssize_t count, str key_class not None, str value_class not None,
+        Py_ssize_t max_value_bytes, str name not None, uint64_t offset,
     ):
         key_lengths, keys, value_lengths, values = buffers
         self.key_lengths = self.view(key_lengths)
         self.keys = self.view(keys)
         self.value_lengths = self.view(value_lengths)
         self.values = self.view(values)
-        self.shape = Shape(key_is_text, value_is_text, max_value_bytes)
+        self.shape = Shape(KINDS[key_class], KINDS[value_class], max_value_bytes, NULL)
         self.name = name
         self.offset = offset
         self.count = count
@@ -259,6 +361,7 @@ cdef class Block:
         if self.done == self.count:
             return False
         batch.hold(self)
+        hold_numbers(batch, &self.shape, min(self.count - self.done, BATCH_RECORDS - batch.count))
         with nogil:
             self.fill_without_gil(batch, &trouble)
         if trouble.fault != FINE:
@@ -332,13 +435,13 @@ cdef class RecordDecoder:
     cdef readonly Py_ssize_t wanted
 
     def __cinit__(
-        self, bytes sync not None, bint key_is_text, bint value_is_text, Py_ssize_t max_value_bytes,
+        self, bytes sync not None, str key_class not None, str value_class not None, Py_ssize_t max_value_bytes,
         str name not None, decompress=None,
     ):
         if PyBytes_GET_SIZE(sync) != SYNC_SIZE:
             raise ValueError(f"a sync mark has {SYNC_SIZE} bytes, got {PyBytes_GET_SIZE(sync)}")
         memcpy(self.sync, PyBytes_AS_STRING(sync), SYNC_SIZE)
-        self.shape = Shape(key_is_text, value_is_text, max_value_bytes)
+        self.shape = Shape(KINDS[key_class], KINDS[value_class], max_value_bytes, NULL)
         self.name = name
         self.decompress = decompress
 
@@ -356,6 +459,7 @@ cdef class RecordDecoder:
         region.at = first + start
         region.end = first + PyBytes_GET_SIZE(buffer)
         batch.hold(buffer)
+        hold_numbers(batch, &self.shape, BATCH_RECORDS - batch.count)
         if self.decompress is None:
             with nogil:
                 self.fill_without_gil(batch, &region, first, offset, &trouble)
@@ -369,9 +473,11 @@ cdef class RecordDecoder:
         self, Batch batch, Region* region, const uint8_t* first, uint64_t offset, Trouble* trouble
     ) noexcept nogil:
         cdef Region key, value
+        cdef const uint8_t* end
         while batch.count < BATCH_RECORDS:
             if self.take_record(region, &key, &value, trouble) != FINE or self.wanted:
                 return trouble.fault
+            end = value.end
             if (
                 open_key(&key, &self.shape, trouble) != FINE
                 or open_value(&value, &self.shape, trouble) != FINE
@@ -380,7 +486,7 @@ cdef class RecordDecoder:
             batch.put(
                 key.at, key.end - key.at, value.at, value.end - value.at, offset + <uint64_t> (region.at - first)
             )
-            region.at = value.end
+            region.at = end
         return FINE
 
     cdef int fill_decompressed(self, Batch batch, Region* region, const uint8_t* first, uint64_t offset) except -1:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from gossipkv.dataset.formats import codecs, sequence_file
+from gossipkv.dataset.formats._sequence_file import KINDS
 from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, Reading
 from gossipkv.errors import SourceError
 from tests.oracle import sequence_file as oracle
-from tests.unit.dataset.formats.sequence_files import CLASSES, kinds, read
+from tests.unit.dataset.formats.sequence_files import kinds, read
 
 PAGE = (Path(__file__).parents[4] / "docs" / "users" / "sequence-file.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| *(\d*) *\| (.*) \|$", re.MULTILINE)
@@ -96,7 +97,7 @@ def test_the_drawn_vints(drawn: str, first: int, number: int | None) -> None:
 
 def test_the_stated_names_and_limits() -> None:
     """Classes, codecs, versions, sizes."""
-    assert all(f"`{name}`" in PAGE for name in CLASSES)
+    assert all(f"`{name.removeprefix(sequence_file.PACKAGE)}`" in PAGE for name in KINDS)
     assert all(f"`{name.rpartition('.')[2]}`" in PAGE for name in codecs.CODECS)
     assert " and ".join(map(str, sequence_file.VERSIONS)) in PAGE
     assert f"more than {sequence_file.MAX_METADATA:,} metadata" in PAGE

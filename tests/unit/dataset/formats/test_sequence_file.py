@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipkv.dataset.formats import sequence_file
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, Reading, enough_memory
 from gossipkv.errors import SourceChanged, SourceError
 from gossipkv.storage.batch import Batch
 from tests.oracle import sequence_file as oracle
@@ -166,8 +166,16 @@ def test_a_block_over_the_limit_is_refused_with_its_size(codec):
     size = 100 * (1 + 4 + 3 + 993)
     data = oracle.write(records, kind)
     assert read(data, max_block_bytes=size) == records
-    with pytest.raises(SourceError, match=r"of 100,100 bytes.*100,099 are.*io\.seqfile\.compress\.blocksize"):
+    with pytest.raises(SourceError, match=r"of 100,100 bytes.*100,099 are.*io\.seqfile\.compress\.blocksize.*= 2MiB"):
         read(data, max_block_bytes=size - 1)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 100_100, 22_369_621, 22_369_622, 64 << 20, (64 << 20) + 1])
+def test_the_memory_that_would_do_does(block_bytes):
+    """What an error tells to set allows that very block, and a MiB less does not."""
+    (told,) = re.findall(r"build_memory = (\d+)MiB would do", enough_memory(block_bytes))
+    assert (int(told) << 20) // BLOCKS_IN_MEMORY >= block_bytes
+    assert (int(told) - 1 << 20) // BLOCKS_IN_MEMORY < block_bytes
 
 
 def test_truncated_files():
@@ -221,6 +229,7 @@ TEXT_AT = 4
 VALUE_CLASS_AT = TEXT_AT + 1 + len(oracle.TEXT)
 FLAGS_AT = VALUE_CLASS_AT + 1 + len(oracle.TEXT)
 METADATA_AT = FLAGS_AT + 2
+READ = "Text, BytesWritable, NullWritable, IntWritable, LongWritable, VIntWritable, VLongWritable"
 
 
 @pytest.mark.parametrize(
@@ -232,11 +241,18 @@ METADATA_AT = FLAGS_AT + 2
         (b"PAR1" * 9, "and this with b'PAR'", 0),
         (b"SEQ", "the version: 1 bytes, and the file ends after 0", 3),
         *((b"SEQ%c" % version + HEADER[4:], f"of version {version};", 3) for version in (0, 1, 2, 3, 4, 7, 255)),
-        (HEADER.replace(b"io.Text", b"io.Txet", 1), "keys are of class 'org.apache.hadoop.io.Txet'; read are", TEXT_AT),
         (
-            oracle.write_header(dataclasses.replace(PLAIN, value_class="org.apache.hadoop.io.LongWritable")),
-            "values are of class 'org.apache.hadoop.io.LongWritable'; read are org.apache.hadoop.io.Text and",
-            VALUE_CLASS_AT,
+            HEADER.replace(b"io.Text", b"io.Txet", 1),
+            "keys are of class 'org.apache.hadoop.io.Txet'; of org.apache.hadoop.io.* are read Text, ",
+            TEXT_AT,
+        ),
+        *(
+            (
+                oracle.write_header(dataclasses.replace(PLAIN, value_class=f"org.apache.hadoop.io.{name}Writable")),
+                f"values are of class 'org.apache.hadoop.io.{name}Writable'; of org.apache.hadoop.io.* are read {READ}",
+                VALUE_CLASS_AT,
+            )
+            for name in ("Byte", "Boolean", "Short", "Float", "Double", "Object", "Map", "Array")
         ),
         (HEADER[:4] + b"\x8d\x01\0\1" + HEADER[5:], "the class of the keys: 65,537 bytes; the limit", TEXT_AT),
         (HEADER[:4] + b"\x88\1\0\0\0\0\0\0\0" + HEADER[5:], "the class of the keys: no number of 32 bits", TEXT_AT),
@@ -415,7 +431,7 @@ def test_every_byte_of_a_sync_mark_counts(compression):
             refused(bytes(wrong), "a sync mark that is not the file's", place)
 
 
-SHAPE = {"key_is_text": True, "value_is_text": True, "max_value_bytes": 100, "name": "x"}
+SHAPE = {"key_class": oracle.TEXT, "value_class": oracle.TEXT, "max_value_bytes": 100, "name": "x"}
 
 
 def test_batches_hold_what_they_point_into():
