@@ -11,16 +11,17 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 
 .DEFAULT_GOAL := help
 .PHONY: help build debug test fuzz lint lint-rules lint-format lint-cython format types types-python types-stubs \
-        tidy bench cover demo dist ci clean nightly
+        tidy bench cover demo dist wheels constraints ci clean nightly release
 
 help:  ## List these words
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Built with the environment's own Cython: an isolated one is new each time, and makes everything compile again.
-$(TOOLS): pyproject.toml
+# Exactly what constraints.txt says, with its hashes; what is installed in place has none, so it comes by itself.
+$(TOOLS): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q 'setuptools>=77' 'cython>=3.1,<4'
-	$(BIN)/pip install -q --no-build-isolation -e '.[dev]'
+	$(BIN)/pip install -q --require-hashes -r constraints.txt
+	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	touch $@
 
 build: $(TOOLS)  ## Compile what changed, in place
@@ -35,9 +36,16 @@ test: build  ## Run every test; ARGS="-k name" chooses
 fuzz: build  ## Run the properties and fuzz tests with fresh random input, ten times more of it
 	$(BIN)/python -m pytest --hypothesis-profile=explore tests/unit tests/fuzz $(ARGS)
 
-nightly: build  ## More seeds, each run twice, and `make fuzz`: what takes too long for each change
-	SIMULATED_SEEDS=1000 $(BIN)/python -m pytest -n 2 tests/simulation/test_seeds.py
-	$(MAKE) fuzz
+# Each number is read by a test, which says what it counts; tests/nightly has the legs, and ARGS="soak" chooses some.
+NIGHTLY = SIMULATED_SEEDS=1000 FUZZ_FRAMES=2500000 FUZZ_FLIPS=1000000 CRASH_STRIDE=1 SOAK_SECONDS=3600
+RELEASE = SIMULATED_SEEDS=5000 FUZZ_FRAMES=25000000 FUZZ_FLIPS=10000000 CRASH_STRIDE=1 SOAK_SECONDS=28800
+
+nightly: build  ## What takes too long for each change: all seeds, floods, flips, kills, a soak, sanitizers
+	$(NIGHTLY) $(BIN)/python -m tests.nightly build/nightly.txt $(ARGS)
+
+release: build  ## The same at the numbers of a release; its report is kept in docs/development/releases
+	$(RELEASE) $(BIN)/python -m tests.nightly \
+	    docs/development/releases/$$($(BIN)/python -c 'import gossipkv; print(gossipkv.__version__)').txt $(ARGS)
 
 lint: lint-rules lint-format lint-cython  ## Ruff, its formatter, cython-lint
 lint-rules: $(TOOLS)
@@ -54,6 +62,9 @@ format: $(TOOLS)  ## Let ruff mend what it can
 types: types-python types-stubs  ## Mypy, and every extension against its stub
 types-python: $(TOOLS)
 	$(BIN)/mypy
+	@# As a user's mypy meets what is installed, editable or not: from elsewhere.
+	cd / && $(abspath $(BIN))/mypy --strict --cache-dir=$(CURDIR)/.mypy_cache/elsewhere -c \
+		'import gossipkv; value: bytes | None = gossipkv.blocking.connect(["a:1"]).dataset("d").get(b"k")'
 types-stubs: build
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml $(EXTENSIONS)
 
@@ -77,6 +88,16 @@ dist: $(TOOLS)  ## Build the source archive and the wheel into dist/
 	rm -rf dist
 	find build -path '*/lib.*' -name '*.py*' -delete  # Modules of an earlier wheel, which may be gone since.
 	$(BIN)/python -m build --no-isolation --sdist --wheel
+
+constraints: $(TOOLS)  ## Pin anew what development uses, with hashes, for all supported Pythons
+	$(BIN)/pip install -q uv
+	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --extra dev --generate-hashes --no-annotate \
+	    --no-emit-index-url --custom-compile-command 'make constraints' -o constraints.txt pyproject.toml
+
+wheels: $(TOOLS)  ## Build manylinux wheels into dist/wheelhouse, and try each where there is no compiler
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --sdist
+	.ci/wheels $(BIN)
 
 ci:  ## All that continuous integration does
 	.ci/run

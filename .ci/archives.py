@@ -32,7 +32,7 @@ def source_faults(archive: Path) -> list[str]:
 def wheel_faults(archive: Path) -> list[str]:
     """Files that a wheel has no use for or that are not of this tree, and those that it lacks."""
     with zipfile.ZipFile(archive) as opened:
-        names = [PurePosixPath(name) for name in opened.namelist()]
+        names = [PurePosixPath(item.filename) for item in opened.infolist() if not item.is_dir()]
     package = [name for name in names if name.parts[0] == "gossipkv"]
     strangers = [name for name in names if name not in package and not name.parts[0].endswith(".dist-info")]
     faults = [f"{archive.name}: carries {name}" for name in strangers]

@@ -18,19 +18,25 @@ from typing import TYPE_CHECKING
 
 from gossipkv import errors, unbuilt
 
-unbuilt.install()
-
-from gossipkv.client import blocking  # noqa: E402  # What is missing should say so from the first extension on.
-
 if TYPE_CHECKING:
+    from gossipkv.client import blocking
     from gossipkv.client.trio_client import connect
+
+unbuilt.install()  # What is missing should say so from the first extension on.
 
 __all__ = ["blocking", "connect", "errors"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """`connect`, which loads Trio when somebody asks for it."""
+    """`blocking` and `connect`, which loads Trio, when somebody asks for them."""
+    if name == "blocking":
+        return import_module("gossipkv.client.blocking")
     if name == "connect":
         return import_module("gossipkv.client.trio_client").connect
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What a user may rely upon, and nothing of how it is made."""
+    return [*__all__, "__doc__", "__version__"]

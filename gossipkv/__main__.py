@@ -1,6 +1,10 @@
-"""`python -m gossipkv` is the `gossipkv` command."""
+"""The `gossipkv` command, which is `python -m gossipkv`."""
 
-from gossipkv.cli import main
+from gossipkv import interrupt
+
+interrupt.exit_at_once()
+
+from gossipkv.cli import main  # noqa: E402  # Loading takes time, and may be interrupted.
 
 if __name__ == "__main__":
     main()

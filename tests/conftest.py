@@ -26,6 +26,8 @@ ROOT = Path(__file__).parent.parent
 # its like; and so does what remembers its runs.
 TOGETHER = {
     "tests/cluster/": "processes",
+    "tests/crashes/": "processes",
+    "tests/soak/": "processes",
     "tests/bench/": "processes",
     "tests/simulation/test_seeds.py": "seeds",
 }

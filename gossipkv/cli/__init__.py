@@ -25,6 +25,7 @@ Read in this order:
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -43,6 +44,7 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownVersion,
 )
+from gossipkv.interrupt import INTERRUPTED, raise_again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
 NOT_FOUND: Final = 1
 WRONG_USE: Final = 2
 FAILED: Final = 3
-INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
 COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
@@ -77,7 +78,21 @@ COMMANDS: Final = {
 }
 
 
-class Commands(click.Group):
+class Group(click.Group):
+    """Commands; of one that is not there the nearest is named."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and its arguments."""
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = "".join(f"; the nearest is {name!r}" for name in difflib.get_close_matches(args[0], known, n=1))
+            ctx.fail(f"no such command {args[0]!r}{near}")
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Group):
     """The commands, each loaded when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -116,6 +131,7 @@ def gossipkv_command() -> None:
 
     `gossipkv demo` shows it; `gossipkv serve --source ROOT` runs a node.
     """
+    raise_again()  # The command is loaded.
 
 
 def main() -> NoReturn:

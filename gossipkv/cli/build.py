@@ -205,12 +205,16 @@ def _name(text: str) -> str:
 
 @contextlib.contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM clears up as well: what is half built in DEST would be in the way of the next attempt."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """SIGTERM and SIGHUP clear up as well: what is half built in DEST would be in the way of the next attempt."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]  # As under `nohup`.
+    for number in heard:
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in heard:
+            signal.signal(number, before[number])
 
 
 @contextlib.contextmanager

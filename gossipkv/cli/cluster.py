@@ -11,21 +11,23 @@ from pathlib import Path
 from typing import Final
 
 import click
-from rich.table import Table
+from rich.progress import MofNCompleteColumn, SpinnerColumn, TimeElapsedColumn
 from rich.text import Text
 
-from gossipkv.cli import FAILED
-from gossipkv.cli.options import JSON
-from gossipkv.cli.output import note, print_json
-from gossipkv.cli.screen import add_row, draw, duration_text
-from gossipkv.errors import LocalError
+from gossipkv.cli import FAILED, Group
+from gossipkv.cli.options import JSON, NODE_VARIABLE, usual_nodes
+from gossipkv.cli.output import note, plain, print_json
+from gossipkv.cli.screen import add_row, columns, description, draw, duration_text, progress
+from gossipkv.client import blocking
+from gossipkv.errors import GossipKVError, LocalError
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
 from gossipkv.launcher.control import command
-from gossipkv.launcher.plan import MAX_NODES, is_path, known
+from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path, known
 from gossipkv.launcher.status import signal_name
 from gossipkv.settings.config import Config
 
 WATCH_S: Final = 0.5
+LOOK_MS: Final = 1000  # For whoever listens where commands ask.
 STYLES: Final = {"ready": "green", "starting": "yellow", "stopped": "yellow", "ended": "red"}
 
 
@@ -70,7 +72,7 @@ def _signal(text: str) -> int:
 NODE_NUMBER: Final = click.argument("index", metavar="I", type=_index)
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=Group, no_args_is_help=False)
 def cluster() -> None:
     """Run a cluster of nodes on this machine, each a process of its own.
 
@@ -118,7 +120,7 @@ def up(
     _hear_signals()
     began_s = time.monotonic()
     try:
-        ready = launcher.up(detach=detach)
+        ready = _start(launcher, detach=detach)
     except NodeFailed as error:
         _note(error)
         if forget := " ".join(f"--set {name}=" for name, value in told.items() if value):
@@ -129,6 +131,8 @@ def up(
         if not as_json:
             words = f"it stays until {command('down', launcher.directory)}" if detach else "Ctrl-C ends it"
             click.echo(f"ready in {time.monotonic() - began_s:.1f} s; {words}")
+            for line in _how_to_ask([node.address for node in ready]):
+                click.echo(line)
         sys.stdout.flush()
         if not detach:
             _stay(launcher)
@@ -136,6 +140,41 @@ def up(
         if not detach:
             _end(launcher)
         raise
+
+
+def _start(launcher: Cluster, *, detach: bool) -> list[NodeStatus]:
+    """Start it, and show that it works until every node is ready."""
+    with progress(SpinnerColumn(), description(), MofNCompleteColumn(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("nodes are ready", total=None)
+
+        def show(nodes: list[NodeStatus]) -> None:
+            bar.update(task, total=len(nodes), completed=sum(node.state == "ready" for node in nodes))
+
+        return launcher.up(detach=detach, on_wait=show)
+
+
+def _how_to_ask(addresses: list[str]) -> list[str]:
+    """Whom commands ask that are told no node, unless it is this cluster, and the line that has them ask it."""
+    usual = usual_nodes()
+    if not set(usual).isdisjoint(addresses):
+        return []
+    return [
+        f"commands ask {usual[0]}, where {_occupant(usual[0])}; to have them ask this cluster:",
+        f"export {NODE_VARIABLE}={','.join(addresses[:SEEDS])}",
+    ]
+
+
+def _occupant(address: str) -> str:
+    """Who answers there."""
+    try:
+        with blocking.connect(address, timeout_ms=LOOK_MS) as client:
+            try:
+                told = client.info()
+            except GossipKVError:
+                return "something listens that is no GossipKV node"
+    except (GossipKVError, ValueError):
+        return "nobody listens"
+    return f"node {plain(told.get('node'))} of cluster {plain(told.get('cluster'))} answers"
 
 
 def _absolute(path: str) -> str:
@@ -259,14 +298,9 @@ def _tell(name: str | None, nodes: list[NodeStatus], *, running: bool, as_json: 
     if as_json:
         print_json({"cluster": name, "up": running, "nodes": [dataclasses.asdict(node) for node in nodes]})
         return
-    title = None if name is None else Text(f"cluster {name}", "table.title")
-    table = Table(
-        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title=title, title_justify="left"
-    )
-    for column in ("node", "address", "state", "process", "up", "data"):
-        table.add_column(
-            column, no_wrap=column != "data", overflow="fold", justify="right" if column == "process" else "left"
-        )
+    if name is not None:
+        draw(Text(f"cluster {name}", "table.title"))
+    table = columns("node", "address", "state", "process", "up", "data", kept=("node", "state"), right=("process",))
     for node in nodes:
         state = node.end() if node.state == "ended" else node.state
         add_row(

@@ -1,36 +1,56 @@
 """What a path holds: sorted files, documents, directories of them; read without a lock and without changing anything.
 
+Directories are known by what stands in them:
+
+    a data directory    NODE, or what a node makes beside it; all that it serves is to be checked
+    a cluster           cluster.json; the data directory of each of its nodes
+    a source root, one of its databases, or a version    sorted files, with or without a manifest; what is in other
+                        formats has no checksums of ours, and is known by its first records
+    anything else       not ours
+
 A node may run in the directory meanwhile.  What it removes between our look and our touch is passed over; what it is
 still building, or has set aside as damaged already, is not part of what it serves and is not looked at.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.dataset.formats.detect import batches, detect_file
+from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
 from gossipkv.dataset.local.version import open_partition, read_version
-from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE
+from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE, Source
+from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import GossipKVError, StorageError, UnsupportedFormat
-from gossipkv.node.identity import NODE, NODE_FORMAT
+from gossipkv.errors import GossipKVError, SourceError, StorageError, UnsupportedFormat
+from gossipkv.launcher import plan
+from gossipkv.node.identity import NODE, NODE_FORMAT, PEERS
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import Body, decode
-from gossipkv.storage.sorted_file import SUFFIX, SortedFile
+from gossipkv.storage.sorted_file import HEADER_MAGIC, SUFFIX, SortedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from gossipkv.dataset.source.files import SourceFile
 
 NEWEST_FORMAT: Final = {KIND: FORMAT, NODE: NODE_FORMAT}
 DATASETS: Final = "datasets"
 # Of a data directory: what is no part of what is served, or has no content.
-PASSED_OVER: Final = frozenset({"building", "removing", "damaged", "LOCK"})
+LOCK: Final = "LOCK"
+PASSED_OVER: Final = frozenset({"building", "removing", "damaged", LOCK})
 # Of a version: what it says to nodes that take it for a source, without checksums.
 BESIDE_DATA: Final = frozenset({DECLARED_FILE, SUCCESS_FILE})
+
+NAMED: Final = frozenset({NODE, PEERS, MANIFEST, plan.DOCUMENT})
+LEVELS: Final = 3  # Of a source root: databases, versions, files.
+EVIDENCE_FILES: Final = 100  # That are looked into, to find one that holds records.
 
 _KIND: Final = re.compile(DOCUMENT_MAGIC + rb"[0-9a-f]{8} ([A-Z]{1,32}) ")
 
@@ -45,9 +65,24 @@ class Checked:
     trouble: GossipKVError | None
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What there is to check at a path."""
+
+    kind: str
+    files: list[Path]  # With checksums of ours, in order.
+    source_files: int = 0  # Without.
+
+
 def is_data_directory(path: Path) -> bool:
-    """Whether a node keeps its files there."""
-    return (path / NODE).is_file()
+    """Whether a node keeps its files there; the document NODE may be missing, which is damage."""
+    return (path / NODE).is_file() or ((path / LOCK).is_file() and (path / DATASETS).is_dir())
+
+
+def is_cluster(path: Path) -> bool:
+    """Whether `gossipkv cluster` keeps its nodes there."""
+    return (path / plan.DOCUMENT).is_file()
 
 
 def document(path: Path) -> tuple[str, Body]:
@@ -78,6 +113,11 @@ def is_document(path: Path) -> bool:
     return read(path, len(DOCUMENT_MAGIC)) == DOCUMENT_MAGIC
 
 
+def is_sorted_file(path: Path) -> bool:
+    """Whether it begins as a sorted file does."""
+    return read(path, len(HEADER_MAGIC)) == HEADER_MAGIC
+
+
 def manifests(directory: Path) -> Iterator[Manifest]:
     """The built versions of a data directory, in order; one that is gone when it is its turn is left out."""
     for path in sorted((directory / DATASETS).glob(f"*/*/{MANIFEST}")):
@@ -87,29 +127,97 @@ def manifests(directory: Path) -> Iterator[Manifest]:
             continue
 
 
-def files_below(path: Path) -> list[Path]:
-    """Every file to check, in order: `path` itself, or all below it that belong to what is served.
-
-    A version in a data directory has a manifest to check even if that is gone.
+def look(path: Path) -> Place | None:
+    """What is to be checked at a path; None: nothing there is ours, or would be read by a node.
 
     Raises:
-        StorageError: a directory cannot be read, so nobody could say that all is well.
+        StorageError, SourceError: a directory cannot be read, so nobody could say that all is well.
     """
     if not path.is_dir():
-        return [path]
-    is_data = is_data_directory(path)
-    top = PASSED_OVER if is_data else frozenset[str]()
-    found = set()
+        return Place("file", [path]) if _is_ours(path) else None
+    if is_data_directory(path):
+        return Place("data directory", _served(path))
+    if is_cluster(path):
+        nodes = [place for place in sorted(path.glob("n*/data")) if is_data_directory(place)]
+        return Place("cluster", [path / plan.DOCUMENT, *(file for node in nodes for file in _served(node))])
+    found = [file for file in _published(path, LEVELS) if file.suffix == SUFFIX or file.name == MANIFEST]
+    others = [file for file in _source_files(path) if not file.name.endswith(SUFFIX)]
+    if not found and not any(map(_holds_records, others[:EVIDENCE_FILES])):
+        return None
+    return Place("source", sorted(found), len(others))
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether it is one of our files, by its name or what it begins with; a damaged one is by where it lies."""
+    return (
+        file.suffix == SUFFIX
+        or file.name in NAMED
+        or is_document(file)
+        or is_sorted_file(file)
+        or any(map(is_data_directory, file.absolute().parents))
+    )
+
+
+def _served(directory: Path) -> list[Path]:
+    """Every file of a data directory that belongs to what is served; a version has a manifest even if that is gone."""
+    found = {file for file in _walk(directory) if file.is_file()}
+    found |= {version / MANIFEST for version in (directory / DATASETS).glob("*/*") if version.is_dir()}
+    return sorted(found | {directory / NODE})
+
+
+def _walk(path: Path) -> Iterator[Path]:
+    """Every file below a data directory but for those that are passed over."""
     for place, directories, names in os.walk(path, onerror=_refuse):
         here = Path(place)
-        passed_over = top if here == path else frozenset[str]()
+        passed_over = PASSED_OVER if here == path else frozenset[str]()
         directories[:] = [name for name in directories if name not in passed_over]
         passed_over |= BESIDE_DATA
-        files = [here / name for name in names if name not in passed_over and not name.endswith(".tmp")]
-        found |= {file for file in files if file.is_file()}
-    if is_data:
-        found |= {version / MANIFEST for version in (path / DATASETS).glob("*/*") if version.is_dir()}
-    return sorted(found)
+        yield from (here / name for name in names if name not in passed_over and not name.endswith(".tmp"))
+
+
+def _published(path: Path, levels: int) -> Iterator[Path]:
+    """Every file below a directory, so many levels deep; of places that jobs work in, as `_temporary`, none."""
+    for place, directories, names in os.walk(path, onerror=_refuse):
+        here = Path(place)
+        is_deepest = len(here.relative_to(path).parts) + 1 == levels
+        directories[:] = [name for name in directories if not is_deepest and not name.startswith(("_", "."))]
+        yield from (here / name for name in names if not name.startswith("."))
+
+
+def _source_files(path: Path) -> list[SourceFile]:
+    """The data files that a node would read there, if it is a version, a database or a source root; else none.
+
+    Raises:
+        SourceError: the directory cannot be read.
+    """
+    source = Source(path, RealFiles())
+    with contextlib.suppress(SourceError):  # There are directories in it: it is no version.
+        return [*source.listed(source.root, "", "").files]
+    found: list[SourceFile] = []
+    top = source.databases()
+    for name in top.names if not top.ignored else ():
+        try:
+            found += source.version("", name).files
+        except SourceError:
+            versions = source.versions(name)
+            for version in versions.names if not versions.ignored else ():
+                with contextlib.suppress(SourceError):
+                    found += source.version(name, version).files
+    return found
+
+
+def _holds_records(file: SourceFile) -> bool:
+    """Whether a node would take it for records: any text is of some format, but few have a TAB in each line."""
+    reading = Reading("key", "value")
+    try:
+        with SourceReader(RealFiles(), file) as reader:
+            form = detect_file(reader, reading)
+            if form != "tsv":
+                return form is not None
+            with contextlib.closing(batches(form, reader, reading)) as found:
+                return bool(next(found, ()))
+    except GossipKVError:
+        return False
 
 
 def _refuse(error: OSError) -> None:
@@ -118,19 +226,21 @@ def _refuse(error: OSError) -> None:
 
 
 def is_gone(path: Path) -> bool:
-    """Whether a running node has removed it meanwhile: it moves a version as a whole."""
-    return not (path.parent if path.name == MANIFEST else path).exists()
+    """Whether a running node has removed it meanwhile: it moves a version as a whole, and NODE stays."""
+    return path.name != NODE and not (path.parent if path.name == MANIFEST else path).exists()
 
 
-def check(path: Path) -> Checked:
-    """Read every byte of a file, and compare it with its checksums."""
+def check(path: Path, on_progress: Callable[[float], object]) -> Checked:
+    """Read every byte of a file, and compare it with its checksums; `on_progress` is told how far that is, up to 1."""
     trouble: GossipKVError | None = None
     try:
         if path.name == MANIFEST:
             _check_version(path.parent)
-        elif path.suffix == SUFFIX:
+        elif path.name == plan.DOCUMENT:
+            plan.load(path.parent)
+        elif path.suffix == SUFFIX or is_sorted_file(path):
             with SortedFile(path) as file:
-                file.verify()
+                file.verify(on_progress)
         else:
             document(path)
     except OSError as error:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, DownloadColumn, TextColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import plain, print_json
-from gossipkv.cli.screen import add_row, draw, progress, size_text
+from gossipkv.cli.screen import add_row, columns, draw, progress, size_text
 from gossipkv.dataset.local.manifest import MANIFEST
 from gossipkv.errors import Corrupt
 from gossipkv.node.identity import NODE
@@ -111,11 +112,8 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
         return
 
     click.echo(f"{path}: data directory of node {node.get('node')}, cluster {node.get('cluster')}\n")
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("database", "version", "state", "function", "compression"):
-        table.add_column(name, no_wrap=True)
-    for name in ("partitions", "records", "size"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names, numbers = ("database", "version", "state", "function", "compression"), ("partitions", "records", "size")
+    table = columns(*names, *numbers, kept=("state",), right=numbers)
     for told in versions:
         state = Text("ACTIVE", "green") if told["active"] else "held"
         size_bytes = told["size_bytes"]
@@ -132,27 +130,37 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @JSON
 def verify(path: Path, *, as_json: bool) -> int:
-    """Check every byte of PATH: a sorted file, a document, or a whole data directory.
+    """Check every byte that has a checksum of GossipKV's at PATH.
 
-    A line for each damaged file, with the offset, then a summary.  A node may be running in the directory.  Exit
-    status 3: something is damaged.
+    PATH is a sorted file, a document, a data directory, the directory of a cluster, or a source: a root, a database or
+    a version.  A line for each damaged file, with the offset, then a summary.  Nodes may be running there.  Exit status
+    3: something is damaged; 2: PATH is none of these.
     """
-    paths = contents.files_below(path)
-    if not paths:
-        raise click.BadParameter(f"{path} holds no files to check", param_hint="PATH")
-    results = _check_all(paths)
+    place = contents.look(path)
+    if place is None:
+        raise click.UsageError(f"{path}: not ours: no file, data directory, cluster or source of GossipKV")
+    results = _check_all(place.files)
     results = [one for one in results if one.trouble is None or not contents.is_gone(one.path)]
     troubled = [one for one in results if one.trouble is not None]
     total_bytes = sum(one.size_bytes for one in results)
     if as_json:
         damaged: list[Value] = [{"file": str(one.path), **_evidence(one)} for one in troubled]
-        print_json({"files": len(results), "size_bytes": total_bytes, "damaged": damaged})
+        told: dict[str, Value] = {"kind": place.kind, "files": len(results), "size_bytes": total_bytes}
+        print_json({**told, "damaged": damaged, "source_files": place.source_files})
     else:
         for one in troubled:
             click.echo(str(one.trouble))
         verdict = f"{len(troubled)} damaged" if troubled else "every byte as it was written"
-        click.echo(f"{len(results)} file{'s' if len(results) != 1 else ''}, {size_text(total_bytes)}: {verdict}")
+        whose = f" of a {place.kind}" if place.kind in {"cluster", "source"} else ""
+        if results:
+            click.echo(f"{_files(len(results))}{whose}, {size_text(total_bytes)}: {verdict}")
+        if place.source_files:
+            click.echo(f"{_files(place.source_files)}{whose}, without checksums of GossipKV: not checked")
     return FAILED if troubled else 0
+
+
+def _files(count: int) -> str:
+    return f"{count} file{'s' if count != 1 else ''}"
 
 
 def _evidence(one: contents.Checked) -> dict[str, Value]:
@@ -170,10 +178,16 @@ def _check_all(paths: list[Path]) -> list[contents.Checked]:
     results = []
     with progress(*columns) as bar:
         task = bar.add_task("verify", total=sum(sizes))
+        before = 0
         for path, size_bytes in zip(paths, sizes, strict=True):
-            results.append(contents.check(path))
-            bar.advance(task, size_bytes)
+            results.append(contents.check(path, partial(_advance, bar, task, before, size_bytes)))
+            before += size_bytes
+            bar.update(task, completed=before)
     return results
+
+
+def _advance(bar: Progress, task: TaskID, before_bytes: int, size_bytes: int, share: float) -> None:
+    bar.update(task, completed=before_bytes + share * size_bytes)
 
 
 def _draw_fields(told: Mapping[str, Value]) -> None:

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 import msgpack
-from rich.table import Table
 from rich.text import Text
 
+from gossipkv.cli import NOT_FOUND
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import json_line, note, plain, print_json
-from gossipkv.cli.screen import add_row, draw, duration_text
+from gossipkv.cli.screen import add_row, columns, draw, duration_text
 from gossipkv.errors import ServiceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.table import Table
 
     from gossipkv.address import Address
     from gossipkv.client.blocking import Client
@@ -92,11 +94,8 @@ def _changes(client: Client, known: dict[str, Told]) -> Iterator[Told]:
 
 
 def _member_table(told: list[Told]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("node", "address", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("epoch", "incarnation"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = "epoch", "incarnation"
+    table = columns("node", "address", "state", *numbers, kept=("state",), right=numbers)
     for member in told:
         state = plain(member.get("state"))
         add_row(
@@ -119,15 +118,28 @@ def _member_table(told: list[Told]) -> Table:
 def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: bool, as_json: bool) -> int:
     """Write the keys at and below PATH that the members publish, with owner, age of the knowledge, state and value.
 
-    Status 1 if there are none.
+    Exit status 1: there are none.
     """
     with connect(nodes, timeout_ms) as client:
-        found = [*_below(client, path.strip("/"), everything=everything)]
+        path = path.strip("/")
+        found = [*_at(client, path, everything=everything), *_below(client, path, everything=everything)]
     if as_json:
         print_json([*found])
     elif found:
         draw(_tree_table(found))
-    return 0 if found else 1
+    if not found:
+        note(f"not found: nobody publishes anything{f' at or below {path}' if path else ''}")
+        return NOT_FOUND
+    return 0
+
+
+def _at(client: Client, path: str, *, everything: bool) -> Iterator[Told]:
+    """The key at a path, once for each member that publishes it."""
+    above, _, last = path.rpartition("/")
+    if last:
+        for entry in client.entries(above, everything=everything):
+            if plain(entry.get("name")) == last:
+                yield {"path": path, **entry}
 
 
 def _below(client: Client, path: str, *, everything: bool) -> Iterator[Told]:
@@ -146,10 +158,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _tree_table(found: list[Told]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("path", "owner", "age", "state"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("value", overflow="fold")
+    table = columns("path", "owner", "age", "state", "value", kept=("state",))
     for entry in found:
         state, age_s = plain(entry.get("state")), entry.get("age_s")
         add_row(

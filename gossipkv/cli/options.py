@@ -69,7 +69,7 @@ TIMEOUT: Final = click.option(
     help="Time allowed for one request.",
 )
 VERSION: Final = click.option("--version", metavar="VERSION", help="Read exactly this version.")
-HEX: Final = click.option("--hex", "hexadecimal", is_flag=True, help="Write bytes as hexadecimal digits.")
+HEX: Final = click.option("--hex", "hexadecimal", is_flag=True, help="Write keys and values as hexadecimal digits.")
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 OUT: Final = click.option(
     "--out",
@@ -79,12 +79,16 @@ OUT: Final = click.option(
 )
 
 
+def usual_nodes() -> list[str]:
+    """The nodes that are asked when a command is told none, as text: those of the environment, else this machine's."""
+    return os.environ.get(NODE_VARIABLE, "").replace(",", " ").split() or [DEFAULT_NODE]
+
+
 def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:
     """A client for the nodes that were named, else those of the environment, else the one of this machine."""
     if not nodes:
-        named = os.environ.get(NODE_VARIABLE, "").replace(",", " ").split() or [DEFAULT_NODE]
         try:
-            nodes = [parse_address(text) for text in named]
+            nodes = [parse_address(text) for text in usual_nodes()]
         except ValueError as error:
             raise click.UsageError(f"{NODE_VARIABLE}: {error}") from None
     return blocking.connect(*nodes, timeout_ms=timeout_ms)

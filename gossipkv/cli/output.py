@@ -1,6 +1,6 @@
 """How results leave a command: bytes as they are, as hexadecimal or as JSON, to standard output or a file.
 
-JSON has no bytes: they are a string if they are UTF-8, else `{"base64": "…"}`.
+JSON has no bytes: they are a string if they are UTF-8, else `{"base64": "…"}`; in hexadecimal, a string of digits.
 """
 
 from __future__ import annotations
@@ -101,6 +101,13 @@ class Output:
     def form(self, data: bytes) -> bytes:
         """A key or value as it is to be written."""
         return data.hex().encode() if self._hexadecimal else data
+
+    def record(self, key: bytes, value: bytes | None) -> dict[str, Value]:
+        """A key and its value as they are to stand in JSON; no value is null."""
+        told: dict[str, bytes | None] = {"key": key, "value": value}
+        if self._hexadecimal:
+            return {name: data if data is None else data.hex() for name, data in told.items()}
+        return {**told}
 
     def write(self, data: bytes) -> None:
         """These bytes, as they are."""

@@ -2,7 +2,7 @@
 
 `get` writes the value and nothing else (on a terminal a line feed, if it does not end in one).  `mget` and `scan`
 write lines, `key TAB value`, the form in which sources are read; `--hex` and `--json` are for keys and values that
-hold a TAB or a line feed.
+hold a TAB or a line feed.  Both together are JSON whose keys and values are hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def get(
     with connect(nodes, timeout_ms) as client, Output(out, hexadecimal=hexadecimal) as output:
         value, answering = client.dataset(database).get_with_version(key, version=version)
         if as_json:
-            output.write(json_line({"key": key, "value": value, "version": answering}))
+            output.write(json_line({**output.record(key, value), "version": answering}))
         elif value is not None:
             output.write(output.form(value))
             if output.for_people and not value.endswith(b"\n"):
@@ -99,7 +99,7 @@ def mget(
             values, version = dataset.get_many_with_version(part, version=version)
             for key, value in zip(part, values, strict=True):
                 if as_json:
-                    output.write(json_line({"key": key, "value": value}))
+                    output.write(json_line(output.record(key, value)))
                 elif value is not None:
                     output.write(b"%b\t%b\n" % (output.form(key), output.form(value)))
                 if value is None:
@@ -146,7 +146,7 @@ def scan(
         )
         for key, value in found:
             if as_json:
-                output.write(json_line({"key": key, "value": value}))
+                output.write(json_line(output.record(key, value)))
             else:
                 output.write(b"%b\t%b\n" % (output.form(key), output.form(value)))
 

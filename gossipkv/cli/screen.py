@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, TextColumn
+from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli.output import printable
 from gossipkv.settings import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from rich.console import RenderableType
-    from rich.table import Table
 
 FOUR_DIGITS: Final = 1000  # From here on the next unit is easier to read.
 
@@ -43,6 +43,17 @@ def duration_text(seconds: int) -> str:
     return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
 
 
+def columns(*names: str, kept: Collection[str] = (), right: Collection[str] = ()) -> Table:
+    """A table.  Where the terminal is narrow its cells fold, the widest first, but those of the columns that are kept.
+
+    Rich crops what must not wrap, from the last column on, when nothing else gives way.
+    """
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in names:
+        made.add_column(name, no_wrap=name in kept, overflow="fold", justify="right" if name in right else "left")
+    return made
+
+
 def add_row(table: Table, *cells: str | Text) -> None:
     """A row of data, to the letter: in plain strings rich looks for markup, which `[::1]` and others' bytes are."""
     table.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells))
@@ -60,6 +71,11 @@ def draw(renderable: RenderableType) -> None:
 def description() -> TextColumn:
     """What a bar stands for, to the letter as in `add_row`: databases and versions are named by others."""
     return TextColumn("{task.description}", markup=False)
+
+
+def times() -> TextColumn:
+    """How long it has taken and will take, as its `times` say: what is watched began before whoever watches."""
+    return TextColumn("{task.fields[times]}", markup=False)
 
 
 @contextlib.contextmanager

@@ -29,8 +29,9 @@ def serve(file: Path | None, **flags: Flag) -> None:
     """Run a node.
 
     It writes one line to standard output, `ready HOST:PORT`, when it listens, has looked at its source once, and serves
-    every database it has built files for.  SIGTERM ends it after answering what is in flight; SIGHUP has it read
-    the databases' tables in the settings file again, and look at its source.
+    every database it has built files for; its log names those that are still to be built.  SIGTERM ends it after
+    answering what is in flight; SIGHUP has it read the databases' tables in the settings file again, and look at its
+    source.
     """
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)

@@ -14,7 +14,7 @@ from rich.text import Text
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, plain, print_json, printable
-from gossipkv.cli.screen import add_row, console, description, draw, duration_text, progress, size_text
+from gossipkv.cli.screen import add_row, console, description, draw, duration_text, progress, size_text, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +48,7 @@ class VersionStatus:
     size_bytes: int | None
     done: float | None
     remaining_s: float | None
+    waited_s: float | None
     waiting_for: str | None
     lacks_space: bool
     source_differs: bool
@@ -94,7 +95,7 @@ def _ask(client: Client, database: str | None) -> dict[str, Value]:
 
 def _wait(client: Client, database: str | None) -> dict[str, Value]:
     """Ask again and again until the newest complete version of each database serves, or is in error."""
-    columns = description(), BarColumn(), TaskProgressColumn()
+    columns = description(), BarColumn(), TaskProgressColumn(), times()
     with progress(*columns) as bar:
         while True:
             told = _ask(client, database)
@@ -110,8 +111,16 @@ def _advance(bar: Progress, newest: list[VersionStatus]) -> None:
     for version in newest:
         words = f"{version.database} {version.name}"
         if words not in tasks:
-            tasks[words] = bar.add_task(words, total=1.0)
-        bar.update(tasks[words], completed=1.0 if version.state == "ACTIVE" else version.done or 0.0)
+            tasks[words] = bar.add_task(words, total=1.0, times="")
+        completed = 1.0 if version.state == "ACTIVE" else version.done or 0.0
+        bar.update(tasks[words], completed=completed, times=_times(version))
+
+
+def _times(version: VersionStatus) -> str:
+    """How long it waits already, and how long its build will go on."""
+    waited = [] if version.waited_s is None else [duration_text(int(version.waited_s))]
+    left = [] if version.remaining_s is None else [f"{duration_text(round(version.remaining_s))} left"]
+    return ", ".join(waited + left)
 
 
 def _newest(told: dict[str, Value]) -> list[VersionStatus]:
@@ -155,6 +164,7 @@ def _version(database: str, name: str, told: dict[str, Value], *, hold: Value = 
         _whole(told.get("size_bytes")),
         _number(building.get("done")),
         _number(building.get("remaining_s")),
+        _number(told.get("waited_s")),
         _text(told.get("waiting_for")),
         told.get("needed_bytes") is not None,
         told.get("source_differs") is True,
@@ -289,6 +299,8 @@ def _remark(version: VersionStatus) -> str:
         left = "" if version.remaining_s is None else f", {duration_text(round(version.remaining_s))} left"
         filled = round(version.done * 20)
         remarks.append(f"{'━' * filled}{'╌' * (20 - filled)} {version.done:.0%}{left}")
+    if version.waited_s is not None:
+        remarks.append(f"waiting {duration_text(int(version.waited_s))}")
     if version.functions[1:]:
         remarks.append(f"{' and '.join(version.functions[1:])} would do as well")
     if version.duplicates:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 
 from gossipkv.client import parts, reads
@@ -28,6 +28,7 @@ from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
 from gossipkv.client.pages import Pages
+from gossipkv.client.patience import pause_s
 from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
 from gossipkv.client.route import Failures, addresses_of
@@ -42,18 +43,27 @@ if TYPE_CHECKING:
     from gossipkv.client._requests import Request
     from gossipkv.client.link import BlockingLink
     from gossipkv.client.reads import Key, OneKey, Record
+    from gossipkv.client.route import Named
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
 
+__all__ = ["Client", "Dataset", "connect"]
+
 IN_FLIGHT: Final = 100  # Hides a round trip of 1 ms at 100,000 requests a second.
 
 
-def connect(*addresses: str | Address, timeout_ms: int = TIMEOUT_MS) -> Client:
+def __dir__() -> list[str]:
+    """What a user may rely upon: this module is `gossipkv.blocking`."""
+    return [*__all__, "__doc__"]
+
+
+def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -> Client:
     """A client connected to the first of `addresses` (`host:port`) that can be reached.
 
     Args:
-        addresses: Some nodes of one cluster, in order of preference; shuffle them to spread many clients.
+        addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
+            clients.
         timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
 
     Raises:
@@ -74,7 +84,7 @@ class Client:
 
     __slots__ = ("_dialler", "_timeout_s")
 
-    def __init__(self, addresses: Sequence[str | Address], *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(self, addresses: Iterable[Named | Iterable[Named]], *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._dialler = Dialler(addresses_of(addresses))
         self._timeout_s = reads.positive(timeout_ms) / 1000
 
@@ -165,30 +175,41 @@ class Client:
         return monotonic() + (self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000)
 
     def ask(self, request: Request[_Result], deadline: float) -> _Result:
-        """The result of `request`.  Raises as `call` does."""
-        dialler = self._dialler
-        dialler.acquire()
+        """The result of `request`; of what is still being built, once it is there.  Raises as `call` does."""
+        self._dialler.acquire()
         try:
-            before = dialler.held
-            failures: Failures = {}
-            while True:
-                link = dialler.link(deadline, failures)
-                try:
-                    link.ask(request, deadline)
-                except LinkError as broken:
-                    dialler.leave(link, broken, failures, is_new=link is not before)
-                    self._check_outcome(request, link, broken)
-                except TimedOut as late:
-                    dialler.prefer_another(link)
-                    self._check_outcome(request, link, late)
-                    raise
-                except ProtocolError as odd:
-                    self._check_outcome(request, link, odd)
-                    raise
-                else:
-                    return request.take()
+            self._attempt(request, deadline)
+            if request.error is not None:
+                since = monotonic()
+                while (pause := pause_s(request.error, (now := monotonic()) - since, deadline - now)) is not None:
+                    sleep(pause)
+                    request.reopen()
+                    self._attempt(request, deadline)
+            return request.take()
         finally:
-            dialler.release()
+            self._dialler.release()
+
+    def _attempt(self, request: Request[object], deadline: float) -> None:
+        """Have `request` done, at whichever node."""
+        dialler = self._dialler
+        before = dialler.held
+        failures: Failures = {}
+        while True:
+            link = dialler.link(deadline, failures)
+            try:
+                link.ask(request, deadline)
+            except LinkError as broken:
+                dialler.leave(link, broken, failures, is_new=link is not before)
+                self._check_outcome(request, link, broken)
+            except TimedOut as late:
+                dialler.prefer_another(link)
+                self._check_outcome(request, link, late)
+                raise
+            except ProtocolError as odd:
+                self._check_outcome(request, link, odd)
+                raise
+            else:
+                return
 
     @staticmethod
     def _check_outcome(request: Request[object], link: BlockingLink, error: Exception) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from gossipkv.client.link import BlockingLink, LinkError
+from gossipkv.client.patience import pause_s
 from gossipkv.errors import TimedOut
 
 if TYPE_CHECKING:
@@ -73,8 +74,19 @@ class Pipeline(Generic[_Result]):
         return bool(self._open)
 
     def _oldest(self) -> Request[_Result]:
-        """The oldest request, done and no longer open."""
-        deadline = monotonic() + self._timeout_s
+        """The oldest request, done and no longer open; what is still being built is asked for until it is there."""
+        since = monotonic()
+        deadline = since + self._timeout_s
+        self._attempt(deadline)
+        while (pause := pause_s(self._open[0].error, (now := monotonic()) - since, deadline - now)) is not None:
+            sleep(pause)
+            self._open[0].reopen()
+            self._unsent.insert(0, self._open[0])
+            self._attempt(deadline)
+        return self._open.popleft()
+
+    def _attempt(self, deadline: float) -> None:
+        """Have the oldest request done."""
         while not self._open[0].is_done:
             link = self._link
             if link is None:
@@ -93,4 +105,3 @@ class Pipeline(Generic[_Result]):
                 raise
         self._proven = self._link
         self._failures.clear()
-        return self._open.popleft()

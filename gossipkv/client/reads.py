@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-Key = bytes | str
+Key = bytes | bytearray | memoryview | str
 Record = tuple[bytes, bytes]
 OneKey = TypeVar("OneKey", bound=Key)
 
@@ -37,8 +37,8 @@ def key_bytes(key: Key) -> bytes:
         BadRequest: text that has no UTF-8 form.
         TypeError: neither bytes nor text.
     """
-    if isinstance(key, bytes):
-        return key
+    if isinstance(key, (bytes, bytearray, memoryview)):
+        return bytes(key)  # Of what can be written to, as it is now; bytes themselves are not copied.
     if isinstance(key, str):
         try:
             return key.encode()
@@ -72,7 +72,7 @@ def read_options(version: str | None, min_version: str | None) -> bytes | None:
 
 def several(keys: Iterable[OneKey]) -> Iterable[OneKey]:
     """Guard against the classic slip: one key is an iterable as well, of its characters."""
-    if isinstance(keys, (bytes, str)):
+    if isinstance(keys, Key):
         raise TypeError(f"expected several keys, got the one {keys!r}; put it in a list")
     return keys
 

@@ -16,20 +16,28 @@ from gossipkv.address import Address, parse_address
 from gossipkv.errors import TimedOut, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 Failures = dict[str, str]  # Of one request: address to reason.
+Named = str | Address
 
 
-def addresses_of(given: Sequence[str | Address]) -> list[Address]:
-    """The addresses that a caller of `connect` named.
+def addresses_of(given: Iterable[Named | Iterable[Named]]) -> list[Address]:
+    """The addresses that a caller of `connect` named, one by one or in lists.
 
     Raises:
+        TypeError: something else was named.
         ValueError: none, or one that is not `host:port`.
     """
-    if not given:
+    found: list[Address] = []
+    for item in given:
+        for one in (item,) if isinstance(item, (str, bytes, Address)) else item:
+            if not isinstance(one, (str, Address)):
+                raise TypeError(f"an address is text, such as '127.0.0.1:7070', not {type(one).__name__}")
+            found.append(parse_address(one) if isinstance(one, str) else one)
+    if not found:
         raise ValueError("at least one address is needed, for example connect('127.0.0.1:7070')")
-    return [parse_address(item) if isinstance(item, str) else item for item in given]
+    return found
 
 
 @final

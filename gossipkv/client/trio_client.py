@@ -31,29 +31,32 @@ from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.backoff import Backoff
 from gossipkv.client.dispatcher import Dispatcher
 from gossipkv.client.pages import Pages
+from gossipkv.client.patience import pause_s
 from gossipkv.client.reads import TIMEOUT_MS
 from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 from gossipkv.errors import ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
     from gossipkv.client.reads import Key, Record
+    from gossipkv.client.route import Named
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
 
 
-def connect(*addresses: str | Address, timeout_ms: int = TIMEOUT_MS) -> Client:
+def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -> Client:
     """A client for `async with`, which connects to the first of `addresses` (`host:port`) that can be reached.
 
     Args:
-        addresses: Some nodes of one cluster, in order of preference; shuffle them to spread many clients.
+        addresses: Some nodes of one cluster, or lists of them, in order of preference; shuffle them to spread many
+            clients.
         timeout_ms: Time allowed for connecting, and for each request unless it says otherwise.
 
     Raises:
@@ -72,7 +75,7 @@ class Client:
 
     def __init__(
         self,
-        addresses: Sequence[str | Address],
+        addresses: Iterable[Named | Iterable[Named]],
         *,
         timeout_ms: int = TIMEOUT_MS,
         draw: Callable[[], float] = random.random,
@@ -90,6 +93,11 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._thread is not None:
             raise RuntimeError("a client is entered once; connect again")
+        if not trio.lowlevel.in_trio_task():
+            raise RuntimeError(
+                "gossipkv.connect is for Trio, and this is no task of trio.run; under asyncio and elsewhere use "
+                "gossipkv.blocking.connect, with asyncio.to_thread for what it asks"
+            )
         self._thread = get_ident()
         self._now = trio.lowlevel.current_clock().current_time  # Without looking up the clock each time.
         link = await self._first_link()
@@ -192,7 +200,7 @@ class Client:
         return RuntimeError("the client belongs to another thread and its trio.run; connect in each")
 
     async def ask(self, request: Request[_Result], due: float) -> _Result:
-        """The result of `request`.  Raises as `call` does."""
+        """The result of `request`; of what is still being built, once it is there.  Raises as `call` does."""
         # `answer`, written out: this is the path of every read, and a coroutine more is felt.
         request.owner = current_task()
         self._dispatcher.submit(request, due)
@@ -202,7 +210,7 @@ class Client:
             return trio.lowlevel.Abort.SUCCEEDED
 
         await wait_task_rescheduled(abort)
-        return request.take()
+        return request.take() if request.error is None else await self._once_built(request)
 
     def submit(self, request: Request[object], due: float) -> None:
         """Send `request`; `answer` waits for it.  One that nobody waits for does no harm."""
@@ -212,7 +220,12 @@ class Client:
         """The result of a request that was submitted."""
         if request.is_done:
             await trio.lowlevel.checkpoint()
-            return request.take()
+        else:
+            await self._done(request)
+        return request.take() if request.error is None else await self._once_built(request)
+
+    async def _done(self, request: Request[object]) -> None:
+        """Return when a request that was submitted is done."""
 
         def abort(_: Callable[[], None]) -> trio.lowlevel.Abort:
             self.abandon(request)
@@ -220,6 +233,15 @@ class Client:
 
         request.owner = current_task()
         await wait_task_rescheduled(abort)
+
+    async def _once_built(self, request: Request[_Result]) -> _Result:
+        """The result of a request that was answered with an error; what is still being built is asked for again."""
+        since = self._now()
+        while (pause := pause_s(request.error, (now := self._now()) - since, request.due - now)) is not None:
+            await trio.sleep(pause)
+            request.reopen()
+            self._dispatcher.submit(request, request.due)
+            await self._done(request)
         return request.take()
 
     def abandon(self, request: Request[object]) -> None:

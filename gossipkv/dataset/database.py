@@ -219,6 +219,7 @@ class Database:
             return
         if life.state is not State.RETIRING:
             life.take(Event.DAMAGE)
+            life.waits_since_ms = _now_ms()
             self.wake()
         elif life.trouble is not None:  # It was said, and matters only if this version becomes active again.
             return
@@ -268,7 +269,7 @@ class Database:
     def _begin_life(self, name: str, state: State) -> Life:
         """A look at the source may have found it already."""
         known = self.lives.get(name)
-        life = Life(name, state, source=None if known is None else known.source)
+        life = Life(name, state, source=None if known is None else known.source, waits_since_ms=_now_ms())
         self.lives[name] = life
         return life
 
@@ -385,7 +386,7 @@ class Database:
         try:
             found = await self._shared.look_threads.run(self._look_thread, partial(source.version, self.name, name))
         except SourceError as error:
-            life = self.lives.setdefault(name, Life(name))
+            life = self.lives.setdefault(name, Life(name, waits_since_ms=_now_ms()))
             life.source = SourceVersion(self.name, name, (), waiting_for="another source")
             life.tried = None
             if life.state in {State.SEEN, State.ERROR}:
@@ -393,7 +394,7 @@ class Database:
                 life.take(Event.FAIL)
                 self._warnings.say("cannot_list", error.message)
             return False
-        life = self.lives.setdefault(name, Life(name))
+        life = self.lives.setdefault(name, Life(name, waits_since_ms=_now_ms()))
         life.source = found
         built = self.versions.get(name)
         life.differs = built is not None and built.identity.digest != found.digest
@@ -461,6 +462,7 @@ class Database:
         self.lives[name].take(Event.SWITCH)
         if self.lives[name].trouble is not None:  # A read had found damage in it while it retired.
             self.lives[name].take(Event.DAMAGE)
+            self.lives[name].waits_since_ms = _now_ms()
         for life in tuple(self.lives.values()):
             if life.superseded(name, self.hold):
                 self._supersede(life.name)
@@ -549,7 +551,7 @@ class Database:
         assert life.source is not None
         assert self._source is not None
         source = life.source
-        wanted = Wanted(self._source, self.settings, source, life.needed_bytes)
+        wanted = Wanted(self._source, self.settings, source, life.needed_bytes, life.waits_since_ms / 1000)
         self._log.info("building", version=life.name, files=len(source.files), size_bytes=source.size_bytes)
         try:
             made = await self.builder.build(wanted, self._removals.get(life.name))

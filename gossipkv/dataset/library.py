@@ -63,7 +63,7 @@ class Library:
             store=store,
             source=self._source_of,
             look_threads=LookThreads(threads),
-            loads=Loads(settings.max_parallel_loads, settings.throttle_loads),
+            loads=Loads(settings.max_parallel_loads, settings.throttle_loads, settings.build_priority),
             build=build_in_child if build is None else build,
             threads=threads,
             requests=requests,
@@ -245,6 +245,14 @@ class Library:
     def unready(self, database: str) -> str:
         """Why a known database serves nothing, in words."""
         return report.unready(self._databases[database])
+
+    def coming(self, database: str) -> bool:
+        """Whether a known database that serves nothing will soon, if all goes well."""
+        return report.coming(self._databases[database])
+
+    def unserved(self) -> list[str]:
+        """The databases that are known and serve nothing."""
+        return [found.name for found in self._shown() if found.serving is None]
 
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""

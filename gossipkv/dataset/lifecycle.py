@@ -138,6 +138,12 @@ class Life:
     open: bool = False  # Its files are: requests that name it are served, in ERROR and while it is built again too.
     differs: bool = False  # The source shows other files than it was built from.
     asked_ms: int = 0  # When it began to retire, or was last asked for since.
+    waits_since_ms: int = 0  # When it was first seen, or found damaged: since then it is to be built.
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is to be built, or is being built."""
+        return self.state in {State.SEEN, State.BUILDING, State.ERROR}
 
     @property
     def waiting_for(self) -> str | None:

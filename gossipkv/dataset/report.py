@@ -41,9 +41,9 @@ def unready(database: Database) -> str:
     trouble = database.defect_trouble or database.storage_trouble or database.hold_trouble
     if trouble is not None:
         return trouble
-    if not database.lives:
+    life = _awaited(database)
+    if life is None:
         return database.source_trouble or "the source shows no version of it"
-    life = database.lives.get(database.hold or "") or database.lives[max(database.lives)]
     if life.state is State.BUILDING:
         done = 0.0 if database.builder.progress is None else database.builder.progress.done
         return f"version {life.name} is being built, {done:.0%} done"
@@ -52,6 +52,21 @@ def unready(database: Database) -> str:
     if life.trouble is not None:
         return f"version {life.name} is in error: {life.trouble.message}"
     return f"version {life.name} waits for its turn"
+
+
+def coming(database: Database) -> bool:
+    """Whether that is being built, or about to be, and nothing is known that stands in its way."""
+    if database.defect_trouble or database.storage_trouble or database.hold_trouble:
+        return False
+    life = _awaited(database)
+    if life is None:
+        return database.looking
+    return life.waiting_for is None and life.state in {State.SEEN, State.BUILDING, State.AVAILABLE}
+
+
+def _awaited(database: Database) -> Life | None:
+    """The version that is to be served: the one that is held, else the newest."""
+    return database.lives.get(database.hold or "") or database.lives.get(max(database.lives, default=""))
 
 
 def progress(database: Database, now_ms: int) -> dict[str, Detail]:
@@ -77,6 +92,8 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
     if life.source is not None:
         told["source_files"] = len(life.source.files)
         told["source_bytes"] = life.source.size_bytes
+    if life.is_waiting:
+        told["waited_s"] = max(0, now_ms - life.waits_since_ms) // 100 / 10
     if life.waiting_for is not None:
         told["waiting_for"] = life.waiting_for
         if life.shortage is not None:

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 # A child says ten times a second how far it is, unless its source hangs; or a disk, which holds up the others anyway.
-SILENCE_S = 30.0
+# While it has no processor to say it with, `build_in_child` says it in its place: then it keeps its turn.
+# Counted in looks, each of which follows a turn of all other tasks: a node that stood still itself has missed nothing.
+SILENT_LOOKS = 30
+LOOK_PERIOD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Wanted:
     settings: DatabaseSettings
     version: SourceVersion
     needed_bytes: int  # on the disk, at least
+    waits_since_s: float  # by Trio's clock
 
 
 class VersionBuilder:
@@ -53,16 +57,16 @@ class VersionBuilder:
         self._shared = shared
         self._look_thread = look_thread
         self._scope = trio.CancelScope()
-        self._heard_s = trio.current_time()
+        self._is_heard = False  # Since the last look.
 
     async def give_way(self, turn: Turn) -> None:
         """Gives the turn up when the build has been silent for long: it goes on, but no other has to wait for it."""
-        while True:
-            silent_s = trio.current_time() - self._heard_s
-            if silent_s >= SILENCE_S:
-                turn.give_up()
-                return
-            await trio.sleep(SILENCE_S - silent_s)
+        silent_looks = 0
+        while silent_looks < SILENT_LOOKS:
+            self._is_heard = False
+            await trio.sleep(LOOK_PERIOD_S)
+            silent_looks = 0 if self._is_heard else silent_looks + 1
+        turn.give_up()
 
     def stop(self) -> None:
         """Breaks the build off; `build` returns None then."""
@@ -80,8 +84,7 @@ class VersionBuilder:
             OSError: no child can be started.
         """
         assert self.progress is None, "one at a time"
-        self._heard_s = trio.current_time()
-        self.began_ms = int(self._heard_s * 1000)
+        self.began_ms = int(trio.current_time() * 1000)
         with trio.CancelScope() as self._scope:
             try:
                 if removal is not None:
@@ -110,7 +113,7 @@ class VersionBuilder:
 
             def note(progress: Progress) -> None:
                 self.progress = reservation.progress = progress
-                self._heard_s = trio.current_time()
+                self._is_heard = True
 
             try:
                 return await self._build_and_publish(job, wanted, note)
@@ -147,6 +150,7 @@ class VersionBuilder:
                 most_lanes=shared.settings.build_lanes or max(1, cores() - 1),
                 loads=shared.loads,
                 on_progress=note,
+                waits_since_s=wanted.waits_since_s,
             )
             await self._check_source(wanted)
             with trio.CancelScope(shield=True):  # What is published is opened, too.

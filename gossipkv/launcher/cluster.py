@@ -24,8 +24,10 @@ from gossipkv.processes.leash import Leash, braid, let_go
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
+
+    OnWait = Callable[[list[NodeStatus]], None]
 
 READY_TIMEOUT_S: Final = 60.0
 READY_TIMEOUT_PER_NODE_S: Final = 4.0  # 64 nodes on two busy cores were seen to take 80 s.
@@ -91,8 +93,10 @@ class Cluster:
             if node.failed and (node.index, node.log_from) not in self._told:
                 raise NodeFailed.of(node)
 
-    def up(self, *, detach: bool = False) -> list[NodeStatus]:
+    def up(self, *, detach: bool = False, on_wait: OnWait | None = None) -> list[NodeStatus]:
         """Start it, and return when every node is ready; with `detach` it outlives this process.
+
+        `on_wait` is told of the nodes again and again meanwhile.
 
         Raises:
             NodeFailed: a node did not get ready; nothing is left running.
@@ -100,7 +104,7 @@ class Cluster:
         """
         self.begin(detach=detach)
         try:
-            return self.wait_ready()
+            return self.wait_ready(on_wait=on_wait)
         except BaseException:
             self.down(grace_s=0)
             raise
@@ -155,8 +159,8 @@ class Cluster:
             supervisor.wait()
             raise LocalError(f"cannot start the cluster: {reply['error']}")
 
-    def wait_ready(self, *indexes: int) -> list[NodeStatus]:
-        """Return when these nodes, else all, are ready.
+    def wait_ready(self, *indexes: int, on_wait: OnWait | None = None) -> list[NodeStatus]:
+        """Return when these nodes, else all, are ready; `on_wait` is told of them again and again meanwhile.
 
         Raises:
             NodeFailed: one has ended instead, or it took too long.
@@ -175,6 +179,8 @@ class Cluster:
             if time.monotonic() - began_s > allowed_s:
                 names = ", ".join(node.name for node in waiting)
                 raise NodeFailed.of(waiting[0], f"not ready after {allowed_s:.0f} s: {names}")
+            if on_wait is not None:
+                on_wait(nodes)
             time.sleep(POLL_S)
 
     def wait_ended(self, index: int) -> NodeStatus:

@@ -101,6 +101,7 @@ async def run(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
                 await nursery.start(node.serve, make_loop, listener, nursery)
+                node.tell_unserved()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
         node.log.info("stopped", node=directory.record.node)
@@ -208,6 +209,11 @@ class _Node:
         self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers)
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
+
+    def tell_unserved(self) -> None:
+        """A line for each database that is known and not served: it is still being built, or cannot be."""
+        for name in self._library.unserved():
+            self.log.info("not_served_yet", database=name, reason=self._library.unready(name))
 
     async def obey(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
         """Do what signals say."""

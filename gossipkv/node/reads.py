@@ -42,6 +42,10 @@ class Holdings(Protocol):
         """Why a known database serves nothing, in words."""
         ...
 
+    def coming(self, database: str) -> bool:
+        """Whether a known database that serves nothing will soon, if all goes well."""
+        ...
+
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
         """A read met damage."""
         ...
@@ -134,7 +138,10 @@ class Reads:
     def _choose(self, database: str, options: Options) -> PublishedVersion:
         version, min_version = options.text("version"), options.text("min_version")
         options.number("timeout_ms")  # A local read takes no time worth the name, so any timeout is kept.
-        chosen = self._database(database).choose(version, min_version)
+        published = self._database(database)
+        if published.active is None and version is None and min_version is None:
+            raise self._not_ready(database)
+        chosen = published.choose(version, min_version)
         return self._count_choice(chosen, by_name=version is not None)
 
     def _count_choice(self, version: PublishedVersion, *, by_name: bool) -> PublishedVersion:
@@ -147,7 +154,10 @@ class Reads:
             return found
         if not self._holdings.known(name):
             raise UnknownDatabase(f"no database {name} here", {"database": name})
-        raise NotReady(
+        raise self._not_ready(name)
+
+    def _not_ready(self, name: str) -> NotReady:
+        return NotReady(
             f"{name} has no version ready yet: {self._holdings.unready(name)}",
-            {"database": name, "status": self._holdings.status(name)},
+            {"database": name, "coming": self._holdings.coming(name), "status": self._holdings.status(name)},
         )

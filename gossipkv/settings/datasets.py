@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gossipkv.settings.databases import DatabaseSettings
     from gossipkv.settings.masking import Option
 
+BUILD_PRIORITIES = ("auto", "low", "normal")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
@@ -75,6 +77,11 @@ class DatasetSettings(SourceSettings):
         0, 1, 64, words={"auto": 0},
         meaning="most processes that share the work of one build",
         why="auto: one for each core but one, which is left for serving",
+    )  # fmt: skip
+    build_priority: str = choice(
+        "auto", BUILD_PRIORITIES,
+        meaning="whether builds give way to all else: once something is served and they had their part, always, never",
+        why="reads come first, yet a small build is soon done, and no version waits for ever beside busy neighbours",
     )  # fmt: skip
     compression: str = choice(
         "none", ("none", "lz4"),

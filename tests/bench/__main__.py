@@ -55,7 +55,7 @@ QUICK = Sizes(
     rounds=2,
     build_rounds=1,
     sorted_bytes=16 * MIB,
-    serving=serving.Load(served_records=2_000, built_bytes=4 * MIB, idle_s=0.3, rounds=1),
+    serving=serving.Load(served_records=2_000, built_bytes=4 * MIB, small_builds=2, idle_s=0.3, rounds=1),
     sequence=sequence_files.Load(short=20_000, long=10_000, rounds=1),
     lanes=two_lanes.Load(records=400_000, loop=2_000_000, rounds=1),  # Enough for lanes to be started at all.
     restart=restart.Load(databases=2, total_bytes=8 * MIB, rounds=1),

@@ -48,6 +48,8 @@ class Load:
 
     served_records: int = 100_000
     built_bytes: int = 400 << 20
+    small_builds: int = 20  # Each too small to give way before it is done.
+    small_bytes: int = 64 << 10
     idle_s: float = 4.0
     rounds: int = 5
 
@@ -233,9 +235,27 @@ class Scene:
         wait_for(lambda: self.served(name, first_key), name)
         return samples
 
+    def during_small_builds(self, name: str) -> list[int]:
+        """Reads while many small databases are built, from their appearance until all of them answer."""
+        first_keys = {}
+        for number in range(self.load.small_builds):
+            database = f"{name}-{number}"
+            first_keys[database], _ = next(bulk(self.load.small_bytes, data.SMALL_VALUE_BYTES, database))
+            write_database(self.source, database, bulk(self.load.small_bytes, data.SMALL_VALUE_BYTES, database))
+        os.sync()
+        self.control.exchange(msgpack.packb([0, 1, "refresh", [None]]), msgpack.unpackb)
+
+        def all_served() -> bool:
+            return all(self.served(database, key) for database, key in first_keys.items())
+
+        deadline = monotonic() + BUILD_TIMEOUT_S
+        samples = self.reader.read(lambda: all_served() or monotonic() > deadline)
+        wait_for(all_served, name)
+        return samples
+
 
 def measure(directory: Path, load: Load) -> Iterator[Measurement]:
-    """The row with a goal, then the one beside redis."""
+    """The rows with a goal, then the one beside redis."""
     records = data.make(load.served_records, data.SMALL_VALUE_BYTES).records
     source = directory / "source"
     source.mkdir()
@@ -261,6 +281,7 @@ def measure(directory: Path, load: Load) -> Iterator[Measurement]:
 
 def _rounds(scene: Scene, beside: list[Reader]) -> Iterator[Measurement]:
     building: dict[str, list[float]] = {"GossipKV": [], goals.IDLE: []}
+    building_small: dict[str, list[float]] = {"GossipKV": [], goals.IDLE: []}
     resting: dict[str, list[float]] = {"GossipKV": [], "redis-server": []}
     scene.reader.read_for(scene.load.idle_s)  # Not counted: everything is touched for the first time.
     for number in count(1):
@@ -269,11 +290,15 @@ def _rounds(scene: Scene, beside: list[Reader]) -> Iterator[Measurement]:
         for redis_reader in beside:
             resting["redis-server"].append(percentile(redis_reader.read_for(scene.load.idle_s), 0.5))
         busy = scene.during_a_build(f"bulk-{number}")
-        building["GossipKV"].append(percentile(busy, 0.99))
-        building[goals.IDLE].append(percentile(idle, 0.99))
+        crowded = scene.during_small_builds(f"small-{number}")
+        for samples, beside_builds in ((building, busy), (building_small, crowded)):
+            samples["GossipKV"].append(percentile(beside_builds, 0.99))
+            samples[goals.IDLE].append(percentile(idle, 0.99))
         machine.say(f"    {len(idle):,} gets at rest, {len(busy):,} beside a build; median {median(busy) / 1e3:.1f} us")
+        machine.say(f"    {len(crowded):,} beside small builds; median {median(crowded) / 1e3:.1f} us")
         if number == scene.load.rounds:
             break
     yield Measurement(goals.SERVING, "us", "GossipKV", building)
+    yield Measurement(goals.SERVING_SMALL, "us", "GossipKV", building_small)
     if beside:
         yield Measurement(goals.ROUND_TRIP, "us", "GossipKV", resting)

@@ -37,7 +37,7 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     rows = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
     network = {value for name, value in vars(goals).items() if name.startswith("NETWORK_") and isinstance(value, str)}
     client_rows = {value for name, value in vars(goals).items() if name.startswith("CLIENT_")}
-    apart = {goals.SERVING, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *client_rows}
+    apart = {goals.SERVING, goals.SERVING_SMALL, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *client_rows}
     apart |= {goal.row for goal in goals.GOSSIP}
     expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
@@ -51,7 +51,8 @@ def test_quick_run_beside_a_node(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     run("--only", "serving", "--json", str(path))
     rows = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
-    assert rows[goals.SERVING]["samples"].keys() == {"GossipKV", goals.IDLE}
+    for row in (goals.SERVING, goals.SERVING_SMALL):
+        assert rows[row]["samples"].keys() == {"GossipKV", goals.IDLE}
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,25 @@ import signal
 import subprocess
 import sys
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from gossipkv.client import blocking
 from gossipkv.errors import NotReady, UnknownDatabase
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 PATIENCE_S = 60
+# For `changed`: builds beside a serving node do not wait for whatever else runs on this machine.
+UNHURRIED = "from gossipkv.processes import niceness\nniceness.give_way = lambda *_: None"
 
 
 class NodeProcess:
     """`gossipkv serve`, started and ready, with its address; killed at the end at the latest.
 
-    `changed` is Python that runs in it first, to change a constant.
+    `changed` is Python that runs in it first, to change a constant; `environ` is added to its environment.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class NodeProcess:
         source: Path | None = None,
         soft_descriptors: int | None = None,
         changed: str = "",
+        environ: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.log = place / "node.log"
         program = ["-c", f"import sys\n{changed}\nfrom gossipkv import cli\nsys.exit(cli.run(sys.argv[1:]))"]
@@ -40,9 +45,9 @@ class NodeProcess:
         command += [*(["--source", str(source)] if source else []), *options]
         if soft_descriptors is not None:  # As of a shell; this process may have more open already.
             command = ["sh", "-c", f'ulimit -Sn {soft_descriptors}; exec "$@"', "sh", *command]
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
+        cleared = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environ)
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=cleared | environ)
         self.address = ""
 
     def ready(self) -> str:

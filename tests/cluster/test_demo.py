@@ -108,10 +108,19 @@ def test_a_node_that_does_not_start_is_told(tmp_path):
 
 
 class Scripted:
-    """A dataset whose answers are given; it plays the node for the reader."""
+    """A client and its dataset, whose answers are given; it plays the node for the reader."""
 
-    def __init__(self, answers):
+    def __init__(self, answers, status=None):
         self.answers = answers
+        self.told = {"unicode": {"versions": {NEW.version: status or {"state": "BUILDING"}}}}
+
+    def dataset(self, _name):
+        """The only one."""
+        return self
+
+    def status(self, _database):
+        """How the second version fares."""
+        return self.told
 
     def iter_get(self, keys, in_flight):
         """Keys are taken ahead, as the pipeline does."""
@@ -126,10 +135,10 @@ OLD = demo.Edition("3.2.0", {b"k%d" % number: b"old" for number in range(3000)})
 NEW = demo.Edition("14.0.0", {b"k%d" % number: b"new" if number < 600 else b"old" for number in range(3000)})
 
 
-def outcome_of(answers):
+def outcome_of(answers, status=None):
     """What the reader makes of these answers."""
     outcome = demo.Outcome()
-    demo.Reader(OLD, NEW, outcome).read(Scripted(answers), lambda: None)
+    demo.Reader(OLD, NEW, outcome).read(Scripted(answers, status), lambda: None)
     return outcome
 
 
@@ -145,6 +154,16 @@ def test_the_reader_accepts_a_truthful_node():
     assert outcome.is_success
     assert outcome.changed == 600
     assert outcome.in_flight == demo.IN_FLIGHT
+
+
+def test_the_reader_goes_on_while_the_second_version_is_built(monkeypatch):
+    """However often it looks; when that version is in error it ends, and says why."""
+    monkeypatch.setattr(demo, "LOOK_PERIOD_S", 0.0)
+    assert outcome_of(truthful).is_success
+    failed = {"state": "ERROR", "error": {"message": "part-3: line 7"}}
+    outcome = outcome_of(lambda number, key: truthful(0, key), failed)
+    assert outcome.failures == 1
+    assert outcome.trouble[0].endswith("part-3: line 7")
 
 
 @pytest.mark.parametrize(("name", "answers"), [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from gossipkv.client import blocking
-from gossipkv.errors import UnknownVersion
+from gossipkv.errors import NotReady, UnknownVersion
 from gossipkv.wire import rpc
 
 if TYPE_CHECKING:
@@ -113,6 +113,25 @@ def test_the_life_of_a_node(tmp_path: Path) -> None:
         with node.connect() as client:
             assert client.dataset("geo").get_with_version("paris") == (b"Texas", "2")
         assert node.end(signal.SIGINT)[0] == 0
+
+
+def test_what_is_not_built_yet_is_said_and_waited_for(tmp_path: Path) -> None:
+    """`ready` promises no more than what is built: the log names the rest, and who asks for it waits for its build."""
+    with NodeProcess(tmp_path, "--require-success-file") as node:
+        node.add("geo", "1", b"a\t1\n")
+        node.ready()
+        with node.connect() as client:
+            with pytest.raises(NotReady, match="waits for a file _SUCCESS"):
+                client.dataset("geo").get("a")
+            (node.source / "geo/1/_SUCCESS").touch()
+            client.refresh("geo")
+            assert client.dataset("geo").get("a", timeout_ms=int(1000 * PATIENCE_S)) == b"1"
+        node.process.terminate()
+        assert node.process.stderr is not None
+        said = node.process.stderr.read()
+        (line,) = (line for line in said.splitlines() if "not_served_yet" in line)
+        assert "database=geo" in line
+        assert "version 1 waits for a file _SUCCESS" in line
 
 
 def test_settings_of_databases_are_read_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 Each frame has a generator of its own, seeded by its number, so that a failure is replayed without those before it:
 `FUZZ_NUMBER=4711 python -m pytest tests/fuzz/test_frames_core.py`, with the number that the failure prints.
+`FUZZ_FRAMES` says how many each test tries.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable
 
+FRAMES = int(os.environ.get("FUZZ_FRAMES", "100000"))
 SEEDS = [
     msgpack.packb([0, 1, "get", ["db", b"key"]]),
     msgpack.packb([0, 70_000, b"get_many", [b"db", [b"a", b"bc", "d"], {"version": "1"}]]),

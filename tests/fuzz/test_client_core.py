@@ -1,22 +1,28 @@
-"""100,000 mutated answers into the client core: an answer, `ProtocolError`, or nothing; never a crash."""
+"""FUZZ_FRAMES mutated answers into the client core: an answer, `ProtocolError`, or nothing; never a crash."""
 
 from __future__ import annotations
 
 import random
 import tracemalloc
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import msgpack
+import pytest
 
 from gossipkv.client._requests import Request, call_request, get_many_request, get_request
 from gossipkv.client._session import Session
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
-from tests.fuzz.frames import mutate
+from tests.fuzz.frames import FRAMES, mutate
 from tests.oracle import session as oracle
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.timeout(7200)
+
 SEED = 20_010_004
-FRAMES = 100_000
 MAX_FRAME = 4096
 LIMITS = {"max_size": MAX_FRAME, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS}
 KEYS = [b"a", b"bc", b"def"]
@@ -55,7 +61,7 @@ def outcome_of(request: Request) -> tuple[str, object]:
     return ("odd" if isinstance(request.error, ProtocolError) else "error"), None
 
 
-def test_mutated_answers_are_taken_as_by_the_oracle() -> None:
+def test_mutated_answers_are_taken_as_by_the_oracle(record_property: Callable[[str, str], None]) -> None:
     """Answers, their order and the end of each session are those of the plain-Python client; all kinds occur."""
     draw = random.Random(SEED)
     ends: Counter[str | None] = Counter()
@@ -96,6 +102,7 @@ def test_mutated_answers_are_taken_as_by_the_oracle() -> None:
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    record_property("measured", f"{frames:,} frames: {dict(ends)}, {dict(kinds)}, {peak_bytes:,} bytes at most")
     expected = (None, "unasked", "no answer", "undecodable", "size", "extension", "reserved")
     assert min(ends[end] for end in expected) > 100, ends
     assert min(kinds[kind] for kind in ("result", "error", "odd")) > 1000, kinds

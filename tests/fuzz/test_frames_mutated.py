@@ -1,17 +1,24 @@
-"""100,000 mutated frames through the scanner: it agrees with the oracle, or a bug of one of them is found."""
+"""FUZZ_FRAMES mutated frames through the scanner: it agrees with the oracle, or a bug of one of them is found."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
 
 from gossipkv.errors import ProtocolError
 from gossipkv.wire.frames import FrameReader
-from tests.fuzz.frames import SEEDS, mutate, numbers, replay, restructure
+from tests.fuzz.frames import FRAMES, SEEDS, mutate, numbers, replay, restructure
 from tests.oracle import msgpack_scanner
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.timeout(7200)
+
 SEED = 20_010_001
-FRAMES = 100_000
 LIMITS = {"max_size": 200, "max_depth": 6, "max_elements": 40}
 
 
@@ -29,7 +36,7 @@ def read(data: bytes, cut: int) -> int | tuple[str, int] | None:
     return None if frame is None else len(frame)
 
 
-def test_mutated_frames_are_judged_as_by_the_oracle() -> None:
+def test_mutated_frames_are_judged_as_by_the_oracle(record_property: Callable[[str, str], None]) -> None:
     """Each is complete, short, or refused with the same reason at the same offset; all of these really occur."""
     seen: Counter[str] = Counter()
     for number in numbers(FRAMES):
@@ -39,6 +46,7 @@ def test_mutated_frames_are_judged_as_by_the_oracle() -> None:
         expected = msgpack_scanner.scan(data, **LIMITS)
         assert read(data, draw.randrange(len(data) + 1)) == expected, replay(number, data)
         seen["complete" if isinstance(expected, int) else "partial" if expected is None else expected[0]] += 1
+    record_property("measured", f"{seen.total():,} frames: {dict(seen)}")
     if seen.total() > 1:
         assert min(seen[end] for end in ("complete", "partial", "size", "depth", "elements")) > 100, seen
         assert min(seen[end] for end in ("extension", "reserved")) > 100, seen

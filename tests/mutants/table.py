@@ -1,4 +1,4 @@
-"""The kill table: patches that break membership, tree, and what a node keeps, and what must notice each.
+"""The kill table: patches that break membership, tree, what a node keeps or who starts it, and what must notice each.
 
 A mutant edits single lines, each named by its place: module, function (or table), and the line as it stands there
 without its indentation.  So code can move and be laid out anew without a change here.  A mutant is killed when a
@@ -297,6 +297,57 @@ MUTANTS = (
         "isolated_says_so",
     ),
     Mutant(
+        "isolated at twice the time",
+        (
+            Edit(
+                f"{GOSSIP}.membership.contact:Contact.is_isolated",
+                "return now_ms - self._members.heard_ms"
+                " > self._profile.suspicion_least_ms(self._members.reachable) // 2",
+                "return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable)",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_pitfalls.py",),
+        "property",
+    ),
+    Mutant(
+        "isolated at half the time",
+        (
+            Edit(
+                f"{GOSSIP}.membership.contact:Contact.is_isolated",
+                "return now_ms - self._members.heard_ms"
+                " > self._profile.suspicion_least_ms(self._members.reachable) // 2",
+                "return now_ms - self._members.heard_ms"
+                " > self._profile.suspicion_least_ms(self._members.reachable) // 4",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_pitfalls.py",),
+        "property",
+    ),
+    Mutant(
+        "who is asked once",
+        (
+            Edit(
+                f"{GOSSIP}.membership.self_identity:SelfIdentity._ask",
+                "elif tries > 1:",
+                "elif tries > 2:",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_self_identity.py",),
+        "property",
+    ),
+    Mutant(
+        "dead by record does not hasten",
+        (
+            Edit(
+                f"{GOSSIP}.membership.beliefs:Beliefs._turn",
+                "if said is Said.DEAD_RECORD and state is SUSPECT:",
+                "if False:",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_lifeguard.py",),
+        "property",
+    ),
+    Mutant(
         "half a transfer is shown",
         (
             Edit(
@@ -464,6 +515,18 @@ MUTANTS = (
         ),
         ("tests/unit/dataset/test_hold.py",),
         "assertion of Database._close",
+    ),
+    Mutant(
+        "a launcher without descriptors spins",
+        (
+            Edit(
+                "gossipkv.launcher.supervisor:Supervisor._accept",
+                "time.sleep(ACCEPT_PAUSE_S)",
+                "pass",
+            ),
+        ),
+        ("tests/unit/launcher/test_fleet.py",),
+        "property",
     ),
     Mutant(
         "what was built is not said to be open",

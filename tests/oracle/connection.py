@@ -84,6 +84,8 @@ class Conversation:
     hand_offs: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     in_flight: set[int] = field(default_factory=set)
     notifications: int = 0
+    spoken: bool = False
+    protocol: str | None = None  # What it was asked in instead.
     ended: str | None = None
 
     def answer(self, msgid: int, result: object) -> None:
@@ -94,6 +96,10 @@ class Conversation:
         """A refusal; `why` is not said in these words."""
         del why
         self.answers.append((msgid, code, None))
+
+    def turn_away(self, protocol: str) -> None:
+        """One line in the peer's own protocol."""
+        self.protocol = protocol
 
     def hand_off(self, msgid: int, method: bytes, params: bytes) -> None:
         """Whoever is behind the connection answers."""
@@ -146,11 +152,14 @@ class Conversation:
         """One whole value."""
         parts = self.parts(frame)
         values = [decode(part) for part in parts]
+        first, self.spoken = not self.spoken, True
         if values and is_number(values[0]) and values[0] in {1, 2}:
             self.ended = "unasked_response" if values[0] == 1 else None
             self.notifications += values[0] == 2
         elif len(values) < 2 or not self.is_request_id(values):
             self.ended = "bad_message"
+            if first and len(frame) == 1 and (frame == b"*" or frame.isupper()):
+                self.turn_away("RESP" if frame == b"*" else "HTTP")
         elif len(values) != 4 or not isinstance(values[2], bytes) or type(values[3]) is not list:
             self.error(values[1], "BAD_REQUEST", "no request")
         else:

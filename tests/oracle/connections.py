@@ -20,7 +20,7 @@ from tests.oracle.connection import Conversation, Databases
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Wording = dict[str, list[object]]  # By reason: `[code, message, details]`.
+Wording = dict[str, list[object]]  # By reason: `[code, message, details]`; by protocol: `[what is written]`.
 
 
 # Why the scanner refuses, and what is counted then.
@@ -101,6 +101,12 @@ class Connection(Conversation):
         self.node.counts["duplicate_ids"] += why == "id in flight"
         self.node.counts["bad_requests"] += why == "no request"
         self.out += pack(msgid, words, None)
+
+    def turn_away(self, protocol: str) -> None:
+        """In the node's words."""
+        (words,) = self.node.wording[protocol]
+        assert isinstance(words, bytes)
+        self.out += words
 
     def hand_off(self, msgid: int, method: bytes, params: bytes) -> None:
         """In flight until it is answered; refused when too many are, in all."""

@@ -20,6 +20,7 @@ GOSSIP = {"gossip", "gossip.core", "gossip.packets", "gossip.membership", "gossi
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "unbuilt": set(),
+    "interrupt": set(),
     "address": {"errors"},
     "environment": {"errors", "address"},
     "environment.trio_world": {"address", "environment"},  # For `cli` alone.
@@ -72,11 +73,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "launcher",
         "demo",
         "testing",
+        "interrupt",
     }
     | GOSSIP
     | DATASET
     | {"dataset.formats", "dataset.offline"},
-    "__main__": {"cli"},
+    "__main__": {"cli", "interrupt"},
     "": {"errors", "unbuilt", "client", "blocking"},
 }
 

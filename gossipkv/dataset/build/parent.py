@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
@@ -19,7 +19,8 @@ from gossipkv.dataset.build.job import BuildJob, Progress
 from gossipkv.dataset.lifecycle import Trouble
 from gossipkv.errors import GossipKVError, LocalError, SourceChanged
 from gossipkv.processes import leash
-from gossipkv.processes.niceness import give_way
+from gossipkv.processes.activity import activity_of
+from gossipkv.processes.niceness import give_way, take_back
 from gossipkv.processes.program import command, environment, how_it_ended
 from gossipkv.processes.talk import Lines
 
@@ -32,6 +33,14 @@ MMAP_THRESHOLD_BYTES = 1 << 20
 
 # Of what a child says on standard error, enough for a traceback.
 STDERR_TAIL_BYTES = 4_000
+
+# How often a child is looked at from outside: a fraction of a millisecond each time.
+WATCH_PERIOD_S = 0.5
+
+# Of a processor's time a build may have so much before it gives way to reads, and this part of the time that its
+# version has waited: the first is what a small one takes in all, most of it to start an interpreter.
+FREE_S = 1.0
+FREE_PART = 0.1
 
 
 class BuildError(LocalError):
@@ -64,6 +73,7 @@ class Build(Protocol):
         most_lanes: int,
         loads: Loads,
         on_progress: Callable[[Progress], None],
+        waits_since_s: float,
     ) -> int:
         """Build, as `build_in_child` does."""
         ...
@@ -86,11 +96,12 @@ class Turn:
 class Loads:
     """What all builds of a node share: how many may run, how many bytes a second they read together, and the disk."""
 
-    def __init__(self, max_parallel: int, bytes_per_second: int) -> None:
+    def __init__(self, max_parallel: int, bytes_per_second: int, priority: str = "auto") -> None:
         self._limiter = trio.CapacityLimiter(max_parallel)
         self._bytes_per_second = bytes_per_second
+        self._priority = priority
         self.disk_space = Reservations()
-        self.reads_begin = trio.Event()  # Set once something is served here: from then on builds give way to reads.
+        self.reads_begin = trio.Event()  # Set once something is served here.
         self._running = 0
         self._changed = trio.Event()
 
@@ -110,6 +121,16 @@ class Loads:
         """What one build may read; 0: as fast as it goes."""
         return self._bytes_per_second and max(1, self._bytes_per_second // max(1, self._running))
 
+    def give_way(self, processor_s: float, waited_s: float) -> bool:
+        """Whether a build that had so much of a processor, of a version that has waited so long, lets others go first.
+
+        One that gets less than its part has normal priority, however much else runs: the longer its version has waited,
+        the more it may have.
+        """
+        if self._priority == "auto":
+            return self.reads_begin.is_set() and processor_s >= FREE_S + FREE_PART * waited_s
+        return self._priority == "low"
+
     async def share_changed(self) -> None:
         """Returns when a build has begun or ended."""
         await self._changed.wait()
@@ -122,9 +143,18 @@ class Loads:
 
 
 async def build_in_child(
-    job: BuildJob, *, memory_bytes: int, most_lanes: int = 1, loads: Loads, on_progress: Callable[[Progress], None]
+    job: BuildJob,
+    *,
+    memory_bytes: int,
+    most_lanes: int = 1,
+    loads: Loads,
+    on_progress: Callable[[Progress], None],
+    waits_since_s: float,
 ) -> int:
     """Builds `job` in a child process; when it returns, the result is durable in `job.directory`.
+
+    `on_progress` is called with what the child says, and again with the same while it is held up for want of a
+    processor; so not while it waits for its source.  `waits_since_s` is since when, by Trio's clock, the version waits.
 
     Returns the most memory that the child and its lanes have had, in bytes.
 
@@ -135,16 +165,16 @@ async def build_in_child(
     with leash.held() as (worn, started):
         process = await _start(worn)
         started()
-        if loads.reads_begin.is_set():  # At once: to start an interpreter is half of the work of a small build.
-            _give_way(process)
+        watch = _Watch(process.pid, loads, waits_since_s, Progress(0, job.source_bytes, 0, 0), on_progress)
+        watch.look()
         try:
             async with trio.open_nursery() as nursery:
                 errors: list[bytes] = []
                 order = Order(job, memory_bytes, loads.share_bytes_per_second(), worn, most_lanes)
                 nursery.start_soon(_instruct, process, order, loads)
-                nursery.start_soon(_give_way_to_reads, process, loads)
+                nursery.start_soon(watch.run)
                 nursery.start_soon(_collect_errors, process, errors)
-                outcome = await _listen(process, on_progress)
+                outcome = await _listen(process, watch.hear)
                 await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -156,14 +186,44 @@ async def build_in_child(
             raise _failure(process, outcome, b"".join(errors))
 
 
-async def _give_way_to_reads(process: trio.Process, loads: Loads) -> None:
-    await loads.reads_begin.wait()
-    _give_way(process)
+@final
+class _Watch:
+    """The child as it is seen from outside: it gets its priority by what it had, and speaks for it while it cannot."""
 
+    def __init__(
+        self,
+        process: int,
+        loads: Loads,
+        waits_since_s: float,
+        progress: Progress,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._process = process
+        self._loads = loads
+        self._waits_since_s = waits_since_s
+        self._progress = progress
+        self._on_progress = on_progress
+        self._gives_way = False
 
-def _give_way(process: trio.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):  # It has ended already, which is heard elsewhere.
-        give_way(process.pid)
+    def hear(self, progress: Progress) -> None:
+        """Take what the child has said."""
+        self._progress = progress
+        self._on_progress(progress)
+
+    async def run(self) -> None:
+        """Look again and again."""
+        while True:
+            await trio.sleep(WATCH_PERIOD_S)
+            if self.look():
+                self._on_progress(self._progress)
+
+    def look(self) -> bool:
+        """Give it its priority; whether it is held up."""
+        activity = activity_of(self._process)
+        wanted = self._loads.give_way(activity.processor_s, trio.current_time() - self._waits_since_s)
+        if wanted != self._gives_way and (give_way if wanted else take_back)(self._process):
+            self._gives_way = wanted
+        return activity.is_held_up
 
 
 async def _start(worn: int) -> trio.Process:

@@ -36,10 +36,12 @@ class BuildHere:
         most_lanes: int,
         loads: Loads,
         on_progress: Callable[[Progress], None],
+        waits_since_s: float,
     ) -> int:
         """Builds; raises what `build_in_child` raises."""
         assert min(memory_bytes, most_lanes) > 0
         assert loads is not None
+        assert waits_since_s >= 0
         try:
             await self._environment.threads.run(
                 perform, job, self._environment.files, Means(memory_bytes, on_progress=on_progress)

@@ -1,8 +1,9 @@
 """Requests, which outlive the connections that they are sent on, and a heap of their deadlines.
 
 A request knows what is asked and becomes done once: with a result, with an error, or because nobody waits any more.
-`get` and `get_many` keep their keys as they were given and are written straight into a session's buffer; every other
-method is encoded when the request is made, so that whatever MessagePack cannot say is found before anything is sent.
+Only what the node is still building is asked again (`patience`), by the same request, opened anew.
+`get` and `get_many` keep their keys as bytes and are written straight into a session's buffer; every other method is
+encoded when the request is made, so that whatever MessagePack cannot say is found before anything is sent.
 
 The heap is intrusive: a request knows its place in it, so one that is answered leaves at once and nothing that was
 answered is held.  Rejected: a cancel scope for each request (5 us each), and a heap with dead entries (holds what was
@@ -61,6 +62,13 @@ cdef class Request:
             self.session.withdraw(self)
         if not self.is_done:
             self.finish(None, error)
+
+    def reopen(self):
+        """Be open again, to be asked once more: it is done, and whoever asked it has time left."""
+        assert self.is_done, "only what is done is asked again"
+        assert self.session is None and self.deadlines is None, "what is done is nowhere"
+        self.is_done = False
+        self.result = self.error = self.history = None
 
     cdef int finish(self, object result, object error) except -1:
         assert not self.is_done, "a request becomes done once"

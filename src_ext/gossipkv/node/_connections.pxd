@@ -32,6 +32,7 @@ cdef struct Connection:
     State state
     int reason  # the counter of why it ends; counted when it is gone
     bint held  # `input` has bytes that were not looked at, because something else must give way first
+    bint spoken  # a whole message of its peer has been taken
     bint broken  # nothing more of the input is believed
     bint doomed  # to be closed at once, unsent answers included
     bint runnable

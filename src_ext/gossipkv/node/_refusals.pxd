@@ -1,8 +1,9 @@
 """The errors that the core answers by itself, in its words; -1 without memory."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport strlen
 
-from gossipkv.wire._buffer cimport Buffer, buffer_reserve
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve
 from gossipkv.wire._message cimport put_array, put_map, put_nil, put_response, put_text, put_unsigned
 
 cdef enum:
@@ -71,3 +72,16 @@ cdef inline int refuse_answer(Buffer* out, uint32_t msgid, Py_ssize_t limit, Py_
     return write_error(
         out, msgid, b"TOO_LARGE", b"the answer is larger than a frame may be; ask for less", limit, size
     )
+
+
+cdef inline int refuse_protocol(Buffer* out, uint8_t first) noexcept nogil:
+    """Say what speaks here to a peer whose first byte is that of a request of HTTP or of RESP; nothing to others."""
+    cdef const char* answer = NULL
+    if 0x41 <= first <= 0x5A:  # A letter: the method.
+        answer = (
+            b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+            b"This is a GossipKV node: it speaks MessagePack-RPC, not HTTP.\r\n"
+        )
+    elif first == 0x2A:  # An asterisk: an array.
+        answer = b"-ERR this is a GossipKV node: it speaks MessagePack-RPC, not RESP\r\n"
+    return 0 if answer == NULL else buffer_append(out, <const uint8_t*>answer, <Py_ssize_t>strlen(answer))

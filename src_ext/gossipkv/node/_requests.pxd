@@ -70,7 +70,9 @@ cdef class Core:
 
     # What it asks.
     cdef bint answer_gathered(self, Connection* connection, const uint8_t* data, Py_ssize_t* at) noexcept nogil
-    cdef void take_message(self, Connection* connection, int kind, const Envelope* envelope) noexcept nogil
+    cdef void take_message(
+        self, Connection* connection, int kind, const uint8_t* message, const Envelope* envelope
+    ) noexcept nogil
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil
     cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil
     cdef void count_answered(self, const Connection* connection) noexcept nogil

@@ -5,7 +5,7 @@ Bytes and the time in, bytes and hand-offs out; who is connected stands in `_con
 What becomes of a frame::
 
     not whole, or no room for an answer ──> held in the connection's input, looked at again later
-    no frame, no message ─────────────────> refused, and the connection ends
+    no frame, no message ─────────────────> refused, and the connection ends (HTTP and RESP: told what speaks here)
     plain get ──> gathered with others ──┐
     plain get_many, ping ────────────────┼─────────────────────────────────────────────> answered
     plain scan ──────────────────────────┴──> a slice at once, further ones by turns ──> answered
@@ -40,7 +40,7 @@ from gossipkv.node._counters cimport (
 from gossipkv.node._id_set cimport ids_contain
 from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable
 from gossipkv.node._refusals cimport (
-    refuse_answer, refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_size,
+    refuse_answer, refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_protocol, refuse_size,
 )
 from gossipkv.node._scans cimport (
     UNDER_WAY, Job, Scanner, release_unread, scans_ask, scans_counters, scans_done, scans_drop, scans_new_step,
@@ -287,7 +287,8 @@ cdef class Core:
                 self.refuse_frame(connection, data + at, size - at, result)
                 break
             frame_begin(&connection.scan)
-            self.take_message(connection, kind, &envelope)
+            self.take_message(connection, kind, data + at, &envelope)
+            connection.spoken = True
             at += length
         self.answer_gathered(connection, data, &at)
         return at
@@ -328,6 +329,7 @@ cdef class Core:
         cdef int count = self.gathered.count
         cdef int outcome
         cdef int i
+        connection.spoken |= count > 0
         self.gathered.count = 0
         self.elements = 0  # Those of the message behind them do not count.
         # All records are fetched, then all values; the buckets were asked for when the gets were gathered.
@@ -351,7 +353,9 @@ cdef class Core:
             self.conclude(connection, &entry.request, outcome)
         return True
 
-    cdef void take_message(self, Connection* connection, int kind, const Envelope* envelope) noexcept nogil:
+    cdef void take_message(
+        self, Connection* connection, int kind, const uint8_t* message, const Envelope* envelope
+    ) noexcept nogil:
         """Take one whole frame."""
         if kind == IS_REQUEST:
             self.take_request(connection, envelope)
@@ -365,6 +369,8 @@ cdef class Core:
         else:
             connection.broken = True
             self.connections.finish(connection, CLOSED_UNASKED_RESPONSE if kind == IS_RESPONSE else CLOSED_BAD_MESSAGE)
+            if not connection.spoken and refuse_protocol(self.out, message[0]) < 0:
+                self.connections.doom(connection, CLOSED_MEMORY)
 
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil:
         """Answer it here if it is plain, else hand it off."""

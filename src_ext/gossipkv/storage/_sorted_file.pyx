@@ -22,6 +22,7 @@ cdef enum:
     WINDOW = 32           # At least 3 * STAGGER + 1.
     LINE = 64
     FIRST_LINES = 3       # What a record of some 100 bytes lies in.
+    PAGES_A_MIB = 1 << 20 >> 12
     VALUE_LINES = 32      # A batch prefetches at most this many lines of a value; the hardware follows the rest.
 
 cdef struct Pending:
@@ -293,8 +294,10 @@ cdef class SortedFile(RecordReader):
             raise self.damage()
         return 0
 
-    def verify(self):
+    def verify(self, on_progress=lambda share: None):
         """Check every byte: all checksums, then that keys ascend and that index and anchors lead to each of them.
+
+        `on_progress` is told, after each MiB, how far that is, from 0 to 1; each of the two counts for half.
 
         Raises:
             Corrupt: the first damage found.
@@ -307,6 +310,8 @@ cdef class SortedFile(RecordReader):
         for page in range(self.page_count):
             if self.check_page(page) < 0:
                 raise self.damage()
+            if page % PAGES_A_MIB == 0:
+                on_progress(page / <double> self.page_count / 2)
         while position < self.position_end:
             if read_record(self, position, &record) < 0:
                 raise self.damage()
@@ -319,6 +324,8 @@ cdef class SortedFile(RecordReader):
                 stretch = position // PAGE_SIZE
                 self.verify_anchor(anchors, position, key)
                 anchors += 1
+                if anchors % PAGES_A_MIB == 0:
+                    on_progress(0.5 + position / <double> self.position_end / 2)
             if self.find(<const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &value) <= 0:
                 self.refuse(self.place_in_file(position), f"the index does not find the key {key!r}")
             position = record.next

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import pytest
 
 from gossipkv import cli
 from gossipkv.cli import FAILED
 from gossipkv.cli import cluster as command
-from gossipkv.launcher import Cluster, NodeFailed
+from gossipkv.launcher import Cluster, NodeFailed, NodeStatus
 from gossipkv.launcher.plan import NodePlan, Plan
+from tests.unit.client.fake_node import FakeNode
 
 
 @pytest.fixture
@@ -16,7 +20,7 @@ def begun(monkeypatch):
     """The clusters that `up` was to start: in each a node fails."""
     begun = []
 
-    def up(self, *, detach):
+    def up(self, *, detach, on_wait):
         begun.append((self, detach))
         raise NodeFailed("n1 ended", {"node": 1, "words": "n1 ended", "said": ["why"]})
 
@@ -59,3 +63,75 @@ def test_a_setting_that_nodes_fail_with(tmp_path, begun, capsys):
     assert cli.run(["cluster", "up", *place, "--set", "seal="]) == FAILED
     assert capsys.readouterr().err == "gossipkv: n1 ended\n    why\n"
     assert len(begun) == 2
+
+
+ADDRESSES = [f"127.0.0.1:{port}" for port in range(7071, 7075)]
+
+
+@pytest.fixture
+def up(monkeypatch, tmp_path, capsys):
+    """Has `up --detach` find four nodes that get ready one after the other: what is written to either stream."""
+
+    def ready(_self, *, detach, on_wait):
+        nodes = [NodeStatus(index, f"n{index}", address, "starting") for index, address in enumerate(ADDRESSES, 1)]
+        for at, node in enumerate(nodes):
+            on_wait(nodes)
+            nodes[at] = dataclasses.replace(node, state="ready")
+        return nodes
+
+    monkeypatch.setattr(Cluster, "up", ready)
+    monkeypatch.setattr(command, "_hear_signals", lambda: None)
+
+    def run(*arguments):
+        assert cli.run(["cluster", "up", "--detach", "--data", str(tmp_path), *arguments]) == 0
+        return capsys.readouterr()
+
+    return run
+
+
+EXPORT = "export GOSSIPKV_NODE=127.0.0.1:7071,127.0.0.1:7072,127.0.0.1:7073"
+
+
+def tells(connection):
+    """A node that says who it is."""
+    while (request := connection.next_request()) is not None:
+        connection.answer(request[0], {"node": "n1", "cluster": "other"})
+
+
+def serves_http(connection):
+    """It reads something and answers in its own way."""
+    connection.socket.recv(1000)
+    connection.raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "occupant"),
+    [
+        (tells, "node n1 of cluster other answers"),
+        (serves_http, "something listens that is no GossipKV node"),
+        (None, "nobody listens"),
+    ],
+)
+def test_a_cluster_that_commands_would_not_ask(up, monkeypatch, behaviour, occupant):
+    """Who is asked instead is told, and the line to copy that has this cluster asked."""
+    with FakeNode(behaviour or tells) as fake:
+        address = fake.address if behaviour else "127.0.0.1:1"
+        monkeypatch.setenv("GOSSIPKV_NODE", address)
+        lines = up().out.splitlines()
+    assert lines[-2:] == [f"commands ask {address}, where {occupant}; to have them ask this cluster:", EXPORT]
+
+
+def test_a_cluster_that_commands_ask(up, monkeypatch):
+    """Nothing is to be copied where the usual address is a node of it, nor among JSON."""
+    monkeypatch.setenv("GOSSIPKV_NODE", f"127.0.0.1:1 {ADDRESSES[3]}")
+    assert "export" not in up().out
+    monkeypatch.setenv("GOSSIPKV_NODE", "127.0.0.1:1")
+    assert [node["address"] for node in json.loads(up("--json").out)["nodes"]] == ADDRESSES
+
+
+def test_it_is_shown_how_many_are_ready(up, monkeypatch):
+    """On a terminal, from the first moment until all are."""
+    shown = []
+    monkeypatch.setattr("rich.progress.Progress.update", lambda _self, _task, **state: shown.append(state))
+    assert up().err == ""
+    assert shown == [{"total": 4, "completed": ready} for ready in range(4)]

@@ -83,6 +83,9 @@ def test_get_forms(run, tmp_path):
     assert json.loads(run("get", "geo", "bin", "--json").out)["value"] == {"base64": "/wAK"}
     done = run("get", "geo", "nope", "--json")
     assert (done.status, json.loads(done.out)["value"]) == (1, None)
+    done = run("get", "geo", "bin", "--hex", "--json")
+    assert json.loads(done.out) == {"key": b"bin".hex(), "value": "ff000a", "version": "v1"}
+    assert json.loads(run("get", "geo", "nope", "--hex", "--json").out)["value"] is None
     file = tmp_path / "value"
     done = run("get", "geo", "bin", "--out", str(file))
     assert (done.status, done.out, file.read_bytes()) == (0, b"", RECORDS[b"bin"])
@@ -116,6 +119,8 @@ def test_mget(run):
     assert run("mget", "geo", "k1", "bin", "--hex").out == b"6b31\t76616c75652031\n62696e\tff000a\n"
     lines = [json.loads(line) for line in run("mget", "geo", "k1", "nope", "--json").out.splitlines()]
     assert lines == [{"key": "k1", "value": "value 1"}, {"key": "nope", "value": None}]
+    lines = [json.loads(line) for line in run("mget", "geo", "k1", "nope", "--json", "--hex").out.splitlines()]
+    assert lines == [{"key": "6b31", "value": b"value 1".hex()}, {"key": b"nope".hex(), "value": None}]
     keys = b"k1\nk2\n" * 900
     done = run("mget", "geo", "-", stdin=keys)
     assert (done.status, done.out) == (0, b"k1\tvalue 1\nk2\tvalue 2\n" * 900)
@@ -128,6 +133,8 @@ def test_scan(run):
     assert run("scan", "geo", "--prefix", "k", "--reverse", "--limit", "2").out == b"k6\tvalue 6\nk5\tvalue 5\n"
     assert run("scan", "geo", "--prefix", b"\xfe", "--hex").out == b"fe\t6f6464206b6579\n"
     assert len(run("scan", "geo", "--json").out.splitlines()) == len(RECORDS)
+    (record,) = run("scan", "geo", "--prefix", b"\xfe", "--hex", "--json").out.splitlines()
+    assert json.loads(record) == {"key": "fe", "value": b"odd key".hex()}
     assert run("scan", "geo", "--prefix", "zzz").status == 0
 
 
@@ -179,6 +186,24 @@ def test_wrong_use_is_status_2(run, arguments):
     assert done.err.startswith(("gossipkv: ", "Usage: "))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (["stauts"], "; the nearest is 'status' (see gossipkv --help)"),
+        (["clustr", "up"], "; the nearest is 'cluster' (see gossipkv --help)"),
+        (["cluster", "strat", "1"], "; the nearest is 'start' (see gossipkv cluster --help)"),
+        (["keys", "lst", "f"], "; the nearest is 'list' (see gossipkv keys --help)"),
+        (["xyzzy"], " (see gossipkv --help)"),
+    ],
+)
+def test_a_mistyped_command(run, arguments, nearest):
+    """The nearest one is named, in groups as well; none where none is near."""
+    done = run(*arguments)
+    wrong = arguments[-2] if arguments[0] in {"cluster", "keys"} else arguments[0]
+    assert (done.status, done.out) == (2, b"")
+    assert done.err == f"gossipkv: no such command {wrong!r}{nearest}\n"
+
+
 def test_nobody_answers(run, monkeypatch):
     """No node: status 3, and one line with the address and the reason."""
     monkeypatch.setenv("GOSSIPKV_NODE", "127.0.0.1:1")
@@ -220,7 +245,7 @@ STATUS = {
     "geo": {"kind": "dataset", "active": "1", "hold": "1", "error": None, "versions": {
         "1": {"state": "ACTIVE", "records": 1234, "size_bytes": 2048, "partitions": [{}, {}], "source_differs": True,
               "format": "sequence", "function": "text", "alike": ["text", "string"], "duplicates": 1012},
-        "2": {"state": "BUILDING", "progress": {"done": 0.25, "remaining_s": 65.0}},
+        "2": {"state": "BUILDING", "waited_s": 75.9, "progress": {"done": 0.25, "remaining_s": 65.0}},
         "3": {"state": "SEEN", "waiting_for": "a file _SUCCESS"},
         "4": {"state": "SEEN", "waiting_for": "room on the disk: about 9 bytes are needed, 5 are free",
               "needed_bytes": 9, "free_bytes": 5},
@@ -254,7 +279,7 @@ def test_status_for_people(run, database):
             "ACTIVE",
             "1,234",
             "2.0 KiB",
-            "25%, 1 min 5 s left",
+            "25%, 1 min 5 s left; waiting 1 min 15 s",
             "waits for a file _SUCCESS",
             "source has changed since",
             "sequence",
@@ -322,6 +347,23 @@ def test_status_waits_for_the_newest(run, monkeypatch):
         done = run("status", "--wait", "--json", "--node", fake.address)
     assert (done.status, json.loads(done.out)) == (0, told[-1])
     assert len(told) == 1
+
+
+def test_status_wait_shows_how_long_it_takes(run, monkeypatch):
+    """On a terminal: the time that the version waits already, as the node knows it, and what remains."""
+    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
+    shown = []
+    monkeypatch.setattr("rich.progress.Progress.update", lambda _bar, _task, **fields: shown.append(fields))
+    building = states(v1="BUILDING")
+    building["geo"]["versions"]["v1"] |= {"waited_s": 75.9, "progress": {"done": 0.25, "remaining_s": 65.0}}
+    waiting = states(v1="SEEN")
+    waiting["geo"]["versions"]["v1"] |= {"waited_s": 3.2}
+    with FakeNode(answering(("status", [waiting, building, states(v1="ACTIVE")]), ("info", INFO))) as fake:
+        assert run("status", "--wait", "--node", fake.address).status == 0
+    assert shown == [
+        {"completed": 0.0, "times": "3 s"},
+        {"completed": 0.25, "times": "1 min 15 s, 1 min 5 s left"},
+    ]
 
 
 def test_status_wait_ends_with_an_error(run, monkeypatch):

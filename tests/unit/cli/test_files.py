@@ -6,10 +6,12 @@ import errno
 import json
 import os
 import random
+import shutil
 
 import pytest
 
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.launcher.plan import NodePlan, Plan
 from gossipkv.node.directory import DataDirectory
 from gossipkv.storage.sorted_file import SortedFile
 
@@ -230,3 +232,101 @@ def test_verify_one_file(run, data, tmp_path):
     assert (done.status, "not a sorted file" in done.out) == (3, True)
     (tmp_path / "none").mkdir()
     assert run("verify", tmp_path / "none").status == 2
+
+
+@pytest.fixture
+def cluster(data, tmp_path):
+    """The directory of a cluster of three nodes, as `cluster --data` keeps it; the third has not begun."""
+    place = tmp_path / "cluster"
+    for index in (1, 2):
+        shutil.copytree(data, place / f"n{index}" / "data")
+        (place / f"n{index}" / "log").write_text("a line\n")
+    (place / "n3").mkdir()
+    for name in ("lock", "supervisor.log"):
+        (place / name).touch()
+    Plan([NodePlan(index, 7069 + index) for index in (1, 2, 3)]).save(place)
+    return place
+
+
+def test_verify_a_cluster(run, cluster):
+    """The data directory of each node, and the plan; logs and locks are nobody's damage."""
+    done = run("verify", cluster, "--json")
+    told = json.loads(done.out)
+    assert (done.status, told["kind"], told["files"], told["damaged"]) == (0, "cluster", 13, [])
+    file = cluster / "n2" / "data" / "active" / "geo"
+    file.write_bytes(file.read_bytes()[:-1])
+    (cluster / "cluster.json").write_text("{}")
+    done = run("verify", cluster)
+    assert (done.status, "13 files of a cluster, " in done.out, "2 damaged" in done.out) == (3, True, True)
+    assert str(file) in done.out
+    assert f"{cluster}/cluster.json: damaged at byte 0: not the plan of a cluster" in done.out
+
+
+def test_verify_a_source_without_checksums(run, source):
+    """A healthy source of text, as a root, a database or a version: not damaged, and what was not checked is told."""
+    for place in (source, source.parent, source.parent.parent):
+        done = run("verify", place)
+        assert (done.status, done.err) == (0, "")
+        assert done.out == "3 files of a source, without checksums of GossipKV: not checked\n"
+        told = json.loads(run("verify", place, "--json").out)
+        assert told == {"kind": "source", "files": 0, "size_bytes": 0, "damaged": [], "source_files": 3}
+
+
+def test_verify_a_source_with_sorted_files(run, source):
+    """What was built offline is checked where it lies; beside it may be other formats, and places where jobs work."""
+    assert run("build", source, source.parent / "v2").status == 0
+    for name in ("_temporary", ".staging"):
+        (source / name).mkdir()
+        (source / name / "part-00000.gkv").write_bytes(b"half")
+    (source / ".half.gkv").write_bytes(b"half")
+    for place in (source.parent, source.parent.parent):
+        told = json.loads(run("verify", place, "--json").out)
+        assert (told["kind"], told["files"], told["damaged"]) == ("source", 4, [])
+    file = source.parent / "v2" / "part-00001.gkv"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:300] + b"?" + whole[301:])
+    done = run("verify", source.parent.parent)
+    assert (done.status, f"{file}: damaged" in done.out, "1 damaged" in done.out) == (3, True, True)
+
+
+def test_verify_what_is_not_ours(run, tmp_path):
+    """Directories and files of others: status 2, which is not that of damage, and one line."""
+    (tmp_path / "prose" / "chapter" / "one").mkdir(parents=True)
+    (tmp_path / "prose" / "chapter" / "one" / "text").write_text("Call me Ishmael.\nSome years ago\n")
+    (tmp_path / "mixed" / "directory").mkdir(parents=True)
+    (tmp_path / "mixed" / "file").write_bytes(b"\x7fELF")
+    (tmp_path / "mixed" / "directory" / "records").write_text("key\tvalue\n")
+    (tmp_path / "none").mkdir()
+    paths = ["/etc", "/etc/passwd", tmp_path / "prose", tmp_path / "mixed", tmp_path / "mixed" / "file"]
+    for path in [*paths, tmp_path / "none"]:
+        done = run("verify", path)
+        told = f"gossipkv: {path}: not ours: no file, data directory, cluster or source of GossipKV"
+        assert (done.status, done.out, done.err) == (2, "", f"{told} (see gossipkv verify --help)\n")
+
+
+def test_verify_a_data_directory_without_its_identity(run, data):
+    """NODE is what must not be lost: its absence is damage, and what is there is checked all the same."""
+    (data / "NODE").unlink()
+    done = run("verify", data)
+    assert (done.status, "6 files, " in done.out, "1 damaged" in done.out) == (3, True, True)
+    assert f"{data}/NODE: No such file or directory\n" in done.out
+
+
+def test_verify_our_files_wherever_they_lie(run, data, tmp_path):
+    """A document of a data directory may be damaged from its first byte on; a sorted file may be called anything."""
+    shutil.copy(data / "datasets" / "geo" / "v1" / "part-00000.gkv", tmp_path / "copy")
+    assert run("verify", tmp_path / "copy").status == 0
+    (data / "active" / "geo").write_bytes(b"nonsense")
+    assert run("verify", data / "active" / "geo").status == 3
+
+
+def test_verify_shows_how_far_it_is(run, tmp_path, monkeypatch):
+    """Within a file as well: one may have gigabytes."""
+    (tmp_path / "a").write_text("".join(f"key{number:06}\t{'x' * 100}\n" for number in range(40_000)))
+    assert run("build", tmp_path / "a", tmp_path / "out").status == 0
+    seen = []
+    monkeypatch.setattr("rich.progress.Progress.update", lambda _self, _task, completed: seen.append(completed))
+    told = json.loads(run("verify", tmp_path / "out", "--json").out)
+    assert len(set(seen)) > 8
+    assert seen == sorted(seen)
+    assert seen[-1] == told["size_bytes"]

@@ -4,6 +4,7 @@ import json
 
 import msgpack
 import pytest
+from rich.console import Console
 
 from tests.unit.client.fake_node import FakeNode
 
@@ -47,6 +48,15 @@ def test_members(run, node):
         ["beta", "[::1]:7071", "dead", "12", "4"],
     ]
     assert json.loads(run("members", "--json").out) == [ALPHA, BETA]
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 52])
+def test_members_in_a_narrow_terminal(run, node, monkeypatch, width):
+    """Everybody's state is there: that is what the command is for."""
+    monkeypatch.setattr("gossipkv.cli.screen.console", lambda: Console(width=width, highlight=False))
+    node(members=lambda: [ALPHA, BETA])
+    words = run("members").out.split()
+    assert (words.count("alive"), words.count("dead")) == (1, 1)
 
 
 def test_what_others_say_is_shown_to_the_letter(run, node):
@@ -145,9 +155,26 @@ def test_keys_below_keys(run, node):
 
 
 def test_a_path_with_nothing_below(run, forest):
-    """Status 1, as for a key that is not there."""
-    done = run("tree", "nowhere")
-    assert (done.status, done.out) == (1, "")
+    """Status 1 and a line, as for a key that is not there; JSON is an empty list."""
+    done = run("tree", "/no/where/")
+    told = "not found: nobody publishes anything at or below no/where\n"
+    assert (done.status, done.out, done.err) == (1, "", told)
+    done = run("tree", "nowhere", "--json")
+    assert (done.status, json.loads(done.out)) == (1, [])
+
+
+def test_nobody_publishes_anything(run, node):
+    """Nor is there a word of a path that was not asked for."""
+    node(children=lambda *_: [], entries=lambda *_: [])
+    done = run("tree")
+    assert (done.status, done.out, done.err) == (1, "", "not found: nobody publishes anything\n")
+
+
+def test_the_key_at_a_path(run, forest):
+    """A key that has nothing below it is shown by its path."""
+    found = json.loads(run("tree", "nodes/1@x", "--json").out)
+    assert [one["path"] for one in found] == ["nodes/1@x"]
+    assert [one["path"] for one in json.loads(run("tree", "a/b", "--json").out)] == ["a/b/c"]
     assert json.loads(run("tree", "nowhere", "--json").out) == []
 
 

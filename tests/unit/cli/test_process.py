@@ -90,6 +90,30 @@ def test_an_interrupt_is_status_130():
     assert (process.returncode, out, err.strip()) == (130, b"", b"")
 
 
+INTERRUPT_AMID = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, Interrupt)
+runpy.run_module("gossipkv", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["gossipkv.cli", "click", "gossipkv.cli.reads", "gossipkv.client.blocking"])
+def test_an_interrupt_while_modules_load(module):
+    """Ctrl-C before the command has begun: status 130 and not a word, wherever it meets an import."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPT_AMID, module, "get", "geo", "k"], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_keys_may_be_any_bytes():
     """A key that is not UTF-8 goes from the shell to the node as it is, and comes back."""
     with FakeNode(store({b"\xff\xfe": b"\x00\x80"})) as node:
@@ -165,8 +189,9 @@ def test_colours_are_for_terminals_that_want_them():
         assert on_a_terminal(["get", "geo", "k", "--node", node.address]) == "v\r\n"
 
 
-def test_a_build_that_is_ended_clears_up(tmp_path):
-    """By SIGTERM as by Ctrl-C: the directory is as it was, and no process is left."""
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_a_build_that_is_ended_clears_up(tmp_path, ending):
+    """By SIGTERM, or as its terminal closes, as by Ctrl-C: the directory is as it was, and no process is left."""
     source, dest = tmp_path / "source", tmp_path / "made" / "here"
     source.mkdir()
     for number in range(2):
@@ -178,7 +203,7 @@ def test_a_build_that_is_ended_clears_up(tmp_path):
     while not (dest.is_dir() and any(name.startswith("run-") or ".tmp" in name for name in os.listdir(dest))):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
-    process.terminate()
+    process.send_signal(ending)
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert os.listdir(tmp_path) == ["source"]

@@ -1,8 +1,10 @@
 """What is drawn for people: data to the letter, whatever is in it."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +26,21 @@ def test_a_cell_commands_no_terminal(capsys):
     screen.add_row(table, "a\x1b[2Jb")
     screen.draw(table)
     assert capsys.readouterr().out.split() == ["a\\x1b[2Jb"]
+
+
+@pytest.mark.parametrize("width", [24, 30, 40, 60, 120])
+def test_a_narrow_terminal_folds_what_may_give_way(capsys, monkeypatch, width):
+    """A column that is kept is whole at any width, and no character of the others is lost."""
+    monkeypatch.setattr(screen, "console", lambda: Console(width=width, highlight=False))
+    table = screen.columns("node", "address", "state", "incarnation", kept=("state",), right=("incarnation",))
+    screen.add_row(table, "a-node-with-a-long-name", "[2001:db8::1]:17711", "suspect", "1234567890")
+    screen.draw(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert sum("suspect" in line.split() for line in lines) == 1
+    shown = "".join(lines).replace(" ", "")
+    for cell in ("a-node-with-a-long-name", "[2001:db8::1]:17711", "suspect", "1234567890"):
+        assert not Counter(cell) - Counter(shown), cell
 
 
 def test_a_bar_is_described_to_the_letter():

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.client import reads
 from gossipkv.client._requests import Deadlines, Request, call_request, get_many_request, get_request
+from gossipkv.client._session import Session
+from gossipkv.client.pages import Pages
 from gossipkv.errors import BadRequest, TimedOut, TooLarge
 from gossipkv.wire.frames import MAX_FRAME_BYTES
 from tests.oracle import deadlines as oracle
@@ -75,6 +78,48 @@ def test_what_messagepack_cannot_say_is_a_bad_request(value):
     """Parameters that have no form on the wire raise `BadRequest` before anything is sent."""
     with pytest.raises(BadRequest, match="cannot be encoded"):
         call_request("get", ["geo", value])
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["k\xe9", bytearray(b"k\xc3\xa9"), memoryview(b"k\xc3\xa9"), memoryview(b"k_\xc3_\xa9_")[::2]],
+    ids=["str", "bytearray", "memoryview", "every second byte"],
+)
+def test_keys_of_every_kind_are_bytes_on_the_wire(key):
+    """Text, and whatever holds bytes, is asked for as the same bytes are."""
+    as_bytes = b"k\xc3\xa9"
+    session, plain = Session(), Session()
+    for request in (get_request(b"\xa3geo", key), get_many_request(b"\xa3geo", [key])):
+        session.send(request)
+    for request in (get_request(b"\xa3geo", as_bytes), get_many_request(b"\xa3geo", [as_bytes])):
+        plain.send(request)
+    assert session.take_output() == plain.take_output()
+    bounds = [
+        Pages("geo", start=bound, end=bound, prefix=bound, reverse=False, limit=None, version=None)
+        for bound in (key, as_bytes)
+    ]
+    for pages, asking in zip(bounds, (session, plain), strict=True):
+        asking.send(pages.next_request())
+    assert session.take_output() == plain.take_output()
+
+
+def test_a_key_is_taken_as_it_is():
+    """Whoever fills one buffer with key after key gets each."""
+    buffer = bytearray(b"one")
+    request = get_request(b"\xa3geo", memoryview(buffer))
+    buffer[:] = b"two"
+    session = Session()
+    session.send(request)
+    assert b"one" in session.take_output()
+
+
+@pytest.mark.parametrize(
+    "key", ["key", b"key", bytearray(b"key"), memoryview(b"key")], ids=lambda key: type(key).__name__
+)
+def test_one_key_is_not_several(key):
+    """Each kind of key can be iterated over, which nobody means."""
+    with pytest.raises(TypeError, match="put it in a list"):
+        reads.several(key)
 
 
 def test_wrong_keys():

@@ -6,20 +6,17 @@ import shutil
 import signal
 import sys
 import threading
-from pathlib import Path
 
 import trio
 from structlog.testing import capture_logs
 
 from gossipkv.dataset import library as library_module
-from gossipkv.dataset import version_build
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.processes.niceness import NICENESS
 from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.testing.faulty_files import FaultyFiles
 from tests.unit.dataset.sources import lines
-from tests.unit.dataset.world import active, get, state, until
+from tests.unit.dataset.world import active, children, get, state, until
 
 
 async def test_a_source_is_built_and_served(world):
@@ -219,20 +216,27 @@ async def test_why_nothing_is_served_yet(world):
     (world.source / "db").mkdir()
     async with world.node() as library:
         assert library.unready("db") == "the source shows no version of it"
+        assert not library.coming("db")
         (world.source / "db" / "v1").mkdir()
         await library.rescan()
         assert library.unready("db") == "version v1 waits for a data file"
+        assert not library.coming("db")
         world.put("v2", b"no record\n")
         await library.rescan()
         await until(lambda: "is in error" in library.unready("db"))
         assert library.unready("db").startswith("version v2 is in error: ")
         assert library.unready("db").endswith("part-0: line 1, byte 0: no TAB in the line 'no record'")
+        assert not library.coming("db")
         await library.rescan()  # After that no other look is going on, which may find the next one first.
         world.put("v3")
         await library.rescan()
         assert library.unready("db") == "version v3 waits for its turn"
+        assert library.coming("db")
         await until(lambda: library.unready("db") == "version v3 is being built, 0% done")
+        assert library.coming("db")
+        assert library.unserved() == ["db"]
         await active(library, "v3")
+        assert library.unserved() == []
 
 
 async def test_a_version_waits_for_its_success_file(world):
@@ -350,41 +354,6 @@ async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypat
         assert state(library, "v1", "broken") == "ERROR"
 
 
-def children():
-    """The processes that this one has started."""
-    return [
-        int(pid)
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-        if "gossipkv.dataset.build.child" in Path(f"/proc/{pid}/cmdline").read_text()
-    ]
-
-
-def niceness(process):
-    """Of a process."""
-    return os.getpriority(os.PRIO_PROCESS, process)
-
-
-async def test_builds_give_way_once_something_is_served(world):
-    """Until then the machine is theirs: a small build beside busy neighbours is soon done; reads come first after."""
-    world.put("v1", database="slow")
-    async with world.node() as library:
-        await until(children)
-        (slow,) = children()
-        os.kill(slow, signal.SIGSTOP)
-        assert niceness(slow) == os.nice(0)
-        world.put("v1", database="quick")
-        await library.rescan()
-        await active(library, "v1", "quick")
-        await until(lambda: niceness(slow) == max(NICENESS, os.nice(0)))
-        world.put("v2", database="quick")
-        await library.rescan()
-        await until(lambda: len(children()) > 1)
-        assert {niceness(child) for child in children()} == {max(NICENESS, os.nice(0))}
-        os.kill(slow, signal.SIGCONT)
-        await active(library, "v1", "slow")
-
-
 async def test_a_killed_child_is_started_again(world):
     """The build begins anew, in an empty directory; the error stands in the status meanwhile."""
     world.put("v1", b"a\t1\n" * 300_000)
@@ -435,22 +404,6 @@ async def test_ending_in_the_middle_of_a_build_leaves_no_child_and_no_leftovers(
         assert state(library, "v1") == "BUILDING"
     assert children() == []
     assert os.listdir(world.root / "data/building/db") == []
-
-
-async def test_only_so_many_are_built_at_once_and_share_what_may_be_read(world):
-    """`max_parallel_loads`, `throttle_loads`."""
-    for database in "abcd":
-        world.put("v1", b"a\t1\n" * 100_000, database=database)
-    most = 0
-    async with world.node(max_parallel_loads=2, throttle_loads=2 << 20) as library:
-        began = trio.current_time()
-        while any(library.active(database) is None for database in "abcd"):
-            most = max(most, len(children()))
-            await trio.sleep(0.01)
-        took = trio.current_time() - began
-    assert most == 2
-    # 1.6 MB at 2 MiB a second, less the first chunk of each build, which nobody waits for.
-    assert took > (1_600_000 - 4 * (256 << 10)) / (2 << 20)
 
 
 async def test_a_file_that_changes_while_it_is_read_makes_the_build_begin_anew(world):
@@ -571,25 +524,15 @@ class Unlisted(RealFiles):
         return super().list_directory(path)
 
 
-async def test_a_build_whose_source_hangs_holds_up_no_other(world, monkeypatch):
-    """It has the one place among the builds, says nothing for a while, and gives the place up without ending."""
-    ends = []
-
-    async def hanging(job, **means):
-        if job.database != "slow":
-            return await build_in_child(job, **means)
-        try:
-            await trio.sleep_forever()
-        finally:
-            ends.append(trio.current_time())
-
-    monkeypatch.setattr(library_module, "build_in_child", hanging)
-    monkeypatch.setattr(version_build, "SILENCE_S", 1.0)
-    world.put("v1", database="slow")
-    async with world.node(max_parallel_loads=1) as library:
-        await until(lambda: state(library, "v1", "slow") == "BUILDING")
-        world.put("v1", database="quick")
+async def test_it_is_told_since_when_a_version_waits(world):
+    """From when it was first seen until it serves, whatever becomes of it; of one that is built nothing."""
+    world.put("v1", b"bad\n")
+    async with world.node() as library:
+        await until(lambda: state(library, "v1") == "ERROR")
+        await until(lambda: library.status()["db"]["versions"]["v1"]["waited_s"] >= 0.2)
+        world.put("v2")
         await library.rescan()
-        await active(library, "v1", database="quick")
-        assert state(library, "v1", "slow") == "BUILDING"
-        assert ends == []
+        assert library.status()["db"]["versions"]["v2"]["waited_s"] >= 0
+        assert library.status()["db"]["versions"]["v1"]["waited_s"] >= 0.2
+        await active(library, "v2")
+        assert "waited_s" not in library.status()["db"]["versions"]["v2"]

@@ -156,13 +156,21 @@ def test_nothing_starts_while_the_cluster_ends(listening, request_):
     assert "is ending" in listening._answer(request_)["error"]
 
 
-def test_no_descriptor_for_a_request(listening, monkeypatch):
-    """Costs that request, not the cluster."""
-    monkeypatch.setattr(supervisor, "ACCEPT_PAUSE_S", 0.0)
+def test_no_descriptor_for_a_request(tmp_path, listening, monkeypatch):
+    """Costs that request a pause, not the cluster: it is tried again, and answered."""
+    pauses_s = []
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(sleep=pauses_s.append))
 
     def fail():
         raise OSError(errno.EMFILE, "too many open files")
 
-    with listening._listener:
-        listening._listener = SimpleNamespace(accept=fail, close=lambda: None)
+    with control.connect(tmp_path) as connection:
+        _send(connection, b'{"do": "status"}\n')
+        with monkeypatch.context() as patch:
+            patch.setattr(listening, "_listener", SimpleNamespace(accept=fail))
+            for _ in range(3):
+                listening._accept()
+        assert pauses_s == [supervisor.ACCEPT_PAUSE_S] * 3
+        assert not listening._ends
         listening._accept()
+        assert b'"nodes"' in connection.makefile("rb").readline()

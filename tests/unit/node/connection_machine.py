@@ -62,7 +62,9 @@ HANDED_OFF = [
 GOES_ON = [b"\xa1m\x80", b"\x05\x90", b"\xc0\xc0"]  # Behind an id: whole, and no request.
 REFUSED = [b"\xa1m\xc6\xff\xff\xff\xff", b"\xa1m\xdd\xff\xff\xff\xff", b"\xa1m" + b"\x91" * 8, b"\xa1m\x91\xc1"]
 IGNORED = [rpc.notification("note", [1]), b"\x91\x02", rpc.notification("note", [b"x" * 70])]
-FATAL = [rpc.response(1, None), rpc.response(2**32 - 1, [1]), b"\x90", b"\xc1", b"\x94\x00\xff\xa1m\x90"]
+HTTP = b"GET / HTTP/1.1\r\n\r\n"
+RESP = b"*1\r\n$4\r\nPING\r\n"
+FATAL = [rpc.response(1, None), rpc.response(2**32 - 1, [1]), b"\x90", b"\xc1", b"\x94\x00\xff\xa1m\x90", HTTP, RESP]
 
 
 def make_stream(count, seed):
@@ -103,6 +105,11 @@ def wording():
         peer.take()
         return peer.answers()[0][2]
 
+    def spoken(data):
+        peer = Peer(make_core())
+        assert peer.send(data) == []
+        return [peer.received]
+
     return {
         "no request": said(b"\x92\x00\x01"),
         "frame": said(b"\x94\x00\x01\xc1"),
@@ -110,6 +117,8 @@ def wording():
         "id in flight": said(2 * rpc.request(1, "m", [])),
         "overloaded": said(rpc.request(1, "m", []) + rpc.request(2, "m", []), max_in_flight_total=1),
         "reply too large": said(rpc.request(1, "m", [])),
+        "HTTP": spoken(HTTP),
+        "RESP": spoken(RESP),
     }
 
 

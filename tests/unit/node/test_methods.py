@@ -52,6 +52,10 @@ class MadeUpLibrary:
         """A made up reason."""
         return f"half of {database} is there"
 
+    def coming(self, database: str) -> bool:
+        """Half of it is there."""
+        return database in self.names
+
     def damaged(self, database: str, version: str, error: Corrupt) -> None:
         """Note it."""
         self.reported.append((database, version, error))
@@ -281,7 +285,7 @@ def test_not_ready_has_the_progress(node: Node) -> None:
     error = decoded(node.handlers.answer(b"get", msgpack.packb(["empty", b"k"]))).error
     assert error is not None
     assert error.message == "empty has no version ready yet: half of empty is there"
-    assert error.details == {"database": "empty", "status": {"empty": {"done": 0.5}}}
+    assert error.details == {"database": "empty", "coming": True, "status": {"empty": {"done": 0.5}}}
 
 
 def test_damage_is_reported_and_answered(tmp_path: Path) -> None:

@@ -318,6 +318,15 @@ def test_garbage_is_answered_and_ended(served: Served) -> None:
     assert served.receive(other, len(PONG)) == PONG
 
 
+def test_http_is_answered_and_ended(served: Served) -> None:
+    """What speaks here arrives although the request goes on for long, and then the end."""
+    client = served.connect()
+    client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 300000\r\n\r\n" + bytes(300_000))
+    received = served.ends(client)
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.endswith(b"it speaks MessagePack-RPC, not HTTP.\r\n")
+
+
 def test_lingering_ends_by_itself(served: Served) -> None:
     """A peer that neither reads nor closes after our end is closed after a while."""
     client = served.connect()

@@ -179,7 +179,8 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_st
         "    loads = Loads(1, 100)\n"
         "    async with loads.turn():\n"
         "        await build_in_child(job, memory_bytes=64 << 20, loads=loads,\n"
-        "                             on_progress=lambda _: print('on', flush=True))\n"
+        "                             waits_since_s=trio.current_time(),\n"
+        "                             on_progress=lambda now: now.read_bytes and print('on', flush=True))\n"
         "trio.run(main)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -213,6 +214,21 @@ def test_it_gives_way_to_others(own_session):
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True, start_new_session=own_session)
+
+
+def test_what_was_given_way_is_taken_back():
+    """The session's niceness by anybody, where the kernel knows one; that of the process with a privilege."""
+    script = (
+        "import os, time; from pathlib import Path; from gossipkv.processes.niceness import give_way, take_back\n"
+        "group = Path('/proc/self/autogroup')\n"
+        "def session(): return group.read_text().split()[-1:] if group.exists() else []\n"
+        "def until(done):\n"
+        "    while not done(os.getpid()): time.sleep(0.01)\n"
+        "until(give_way); given = session(); until(take_back)\n"
+        "assert session() == (['0'] if given else []), session()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, start_new_session=True, timeout=200)
 
 
 def test_it_runs_without_trio():

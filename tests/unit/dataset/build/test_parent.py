@@ -1,13 +1,17 @@
 """The node's side of a build."""
 
 import os
+import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
+from gossipkv.dataset.build import parent
 from gossipkv.dataset.build.parent import BuildError, Loads, build_in_child
 from gossipkv.errors import SourceChanged
+from gossipkv.processes.activity import activity_of, family
 
 
 async def perform(job, *, told=None, loads=None, memory_bytes=64 << 20):
@@ -16,8 +20,9 @@ async def perform(job, *, told=None, loads=None, memory_bytes=64 << 20):
     async with loads.turn():
         with trio.fail_after(60):
             return await build_in_child(
-                job, memory_bytes=memory_bytes, loads=loads, on_progress=(told if told is not None else []).append
-            )
+                job, memory_bytes=memory_bytes, loads=loads, on_progress=(told if told is not None else []).append,
+                waits_since_s=trio.current_time(),
+            )  # fmt: skip
 
 
 async def test_a_build_tells_its_progress_and_its_memory(job):
@@ -136,3 +141,96 @@ async def test_a_change_of_the_share_wakes_those_who_wait(autojump_clock):
         await trio.sleep(1)
         assert woken == 2
         nursery.cancel_scope.cancel()
+
+
+async def test_a_child_that_is_stopped_is_spoken_for(job, monkeypatch):
+    """It says nothing, and is not what hangs; so what it has said last is said again."""
+    monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
+    told, stopped = [], []
+
+    def hear(progress):
+        told.append(progress)
+        if not stopped:
+            (child,) = family(os.getpid())[1:]
+            os.kill(child, signal.SIGSTOP)
+            stopped.extend([child, len(told)])
+        elif len(told) == stopped[1] + 20:
+            os.kill(stopped[0], signal.SIGCONT)
+
+    loads = Loads(1, 0)
+    with trio.fail_after(200):
+        async with loads.turn():
+            await build_in_child(
+                job([b"a\t1\n" * 10_000]), memory_bytes=64 << 20, loads=loads, on_progress=hear, waits_since_s=0.0
+            )
+    assert len(told) > 20
+
+
+async def test_a_child_that_waits_for_its_source_is_not_spoken_for(job, monkeypatch):
+    """It may read so little a second that it sleeps for hours: it has a processor, and nothing to do."""
+    monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
+    monkeypatch.setattr(parent, "activity_of", lambda process: looks.append(activity_of(process)) or looks[-1])
+    one, loads = job([b"a\t1\n" * 500_000]), Loads(1, 1)
+    told, looks = [], []
+    build = partial(build_in_child, one, memory_bytes=64 << 20, loads=loads, on_progress=told.append, waits_since_s=0.0)
+    with trio.fail_after(200):
+        async with loads.turn(), trio.open_nursery() as nursery:
+            nursery.start_soon(build)
+            while len(looks) < 100 or any(look.is_held_up for look in looks[-100:]):
+                await trio.sleep(0.01)
+            told.clear()
+            looks.clear()
+            while len(looks) < 100:
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("priority", "served", "processor_s", "waited_s", "gives_way"),
+    [
+        ("auto", False, 1000.0, 0.0, False),  # The machine is theirs until something is served.
+        ("auto", True, 0.9, 0.0, False),  # A small one is done by then.
+        ("auto", True, 1.0, 0.0, True),
+        ("auto", True, 3.0, 30.0, False),  # It gets less than its part: its priority rises with the wait.
+        ("auto", True, 4.0, 30.0, True),
+        ("low", False, 0.0, 0.0, True),
+        ("normal", True, 1000.0, 0.0, False),
+    ],
+)
+def test_who_gives_way(priority, served, processor_s, waited_s, gives_way):
+    """`build_priority`."""
+    loads = Loads(1, 0, priority)
+    if served:
+        loads.reads_begin.set()
+    assert loads.give_way(processor_s, waited_s) == gives_way
+
+
+async def test_the_priority_of_a_child_follows_what_it_had(job, monkeypatch):
+    """It gives way, and no more once its version has waited long; as far as the system lets it be taken back."""
+    monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
+    monkeypatch.setattr(parent, "FREE_S", -1.0)
+    asked = []
+    monkeypatch.setattr(parent, "give_way", lambda _: asked.append("give_way") or len(asked) > 1)
+    monkeypatch.setattr(parent, "take_back", lambda _: asked.append("take_back") or True)
+    loads, told = Loads(1, 0), []
+
+    def hear(progress):
+        told.append(progress)
+        if len(told) == 1:
+            (child,) = family(os.getpid())[1:]
+            os.kill(child, signal.SIGSTOP)
+            loads.reads_begin.set()
+        elif asked == ["give_way", "give_way"]:
+            monkeypatch.setattr(parent, "FREE_S", 1000.0)
+        elif "take_back" in asked:
+            (child,) = family(os.getpid())[1:]
+            os.kill(child, signal.SIGCONT)
+
+    with trio.fail_after(200):
+        async with loads.turn():
+            await build_in_child(
+                job([b"a\t1\n" * 10_000]), memory_bytes=64 << 20, loads=loads, on_progress=hear,
+                waits_since_s=trio.current_time(),
+            )  # fmt: skip
+    assert asked == ["give_way", "give_way", "take_back"]  # Asked again after the kernel had said: not now.

@@ -129,6 +129,21 @@ def test_who_is_dead_to_others_is_dead_in_time(members, first, pauses):
     assert changes == [(None, ALIVE), (ALIVE, SUSPECT), (SUSPECT, DEAD)]
 
 
+@pytest.mark.parametrize("suspected_ms", [0, 1, 1000, 10_000])
+def test_who_is_dead_to_others_has_the_least_time(suspected_ms):
+    """Suspected here for a while and by nobody else: a record that calls it dead leaves it that time and no more."""
+    believer = Believer(*(member(f"n{i}") for i in range(20)), member("x"))
+    believer.unanswered("x")
+    believer.wait(suspected_ms)
+    believer.record(member("x", DEAD))
+    least_ms = LAN.suspicion_least_ms(22)
+    assert suspected_ms + least_ms < LAN.suspicion_most_ms(22)
+    believer.wait(least_ms - 1)
+    assert believer.state("x") is SUSPECT
+    believer.wait(1)
+    assert believer.state("x") is DEAD
+
+
 def test_without_lifeguard_nobody_is_waited_for():
     """Plain SWIM, for comparison: the least time from the start."""
     suspicion = Suspicion(b"0", replace(LAN, lifeguard=False), 100, 0)

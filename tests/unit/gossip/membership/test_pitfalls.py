@@ -378,9 +378,11 @@ def test_isolated():
     nodes = link.cluster(3)
     assert not nodes[0].core.isolated(now_ms=link.now_ms)
     link.cut = lambda source, to: nodes[0].address in {source, to}
-    link.run(1500)
+    link.run(10)  # What was under way is there.
+    half_ms = LAN.suspicion_least_ms(3) // 2
+    link.run(nodes[0].core.members.heard_ms + half_ms - link.now_ms)
     assert not nodes[0].core.isolated(now_ms=link.now_ms)
-    assert link.run(4 * SECOND_MS, lambda: nodes[0].core.isolated(now_ms=link.now_ms))
+    assert nodes[0].core.isolated(now_ms=link.now_ms + 1)
     link.run(60 * SECOND_MS)
     assert nodes[0].core.isolated(now_ms=link.now_ms)  # Also when it has given up on all of them.
     assert not nodes[1].core.isolated(now_ms=link.now_ms)

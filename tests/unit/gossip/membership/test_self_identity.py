@@ -110,6 +110,26 @@ def test_a_copied_data_directory():
     assert nodes[5].stopped is None
 
 
+def test_a_question_that_is_lost_is_asked_again():
+    """A copy whose first question reaches nobody asks once more before it takes the name, and nobody sees it."""
+    link = Link()
+    nodes = link.cluster(6)
+    link.run(5 * SECOND_MS)
+    first = nodes[5]
+    copy = again(link, first, epoch=2, port=9999)
+    link.cut = lambda source, to: {source, to} == {copy.address, first.address}
+    started_ms = link.now_ms
+    link.start(copy, nodes[0])
+    link.at(LAN.probe_interval_ms, lambda: setattr(link, "cut", lambda source, to: False))
+    while copy.stopped is None and link.now_ms < started_ms + 5 * SECOND_MS:
+        link.run(10)
+        assert epochs(nodes, "n05") == {("ALIVE", 1, first.address)}
+    assert copy.stopped is not None
+    # The first question waits for its whole time, the second has its answer at once.
+    asked_again_ms = LAN.probe_interval_ms + LAN.probe_timeout_ms
+    assert asked_again_ms <= link.now_ms - started_ms <= asked_again_ms + 100
+
+
 def test_nothing_of_a_copy_is_heard():
     """What a second node of a name publishes reaches nobody before it is clear whose name it is; the first's stays."""
     link = Link()

@@ -1,0 +1,29 @@
+"""Ctrl-C while a command loads.
+
+Modules take a few tenths of a second.  What Python raises meanwhile comes out of whichever line is being imported, or
+is lost in a callback of the import system.  Nothing has begun that would have to be ended, so the process just exits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+INTERRUPTED: Final = 130
+
+
+def _exit(*_: object) -> None:
+    os._exit(INTERRUPTED)
+
+
+def exit_at_once() -> None:
+    """Have Ctrl-C end the process without a word, unless it is ignored, as in a job that a shell runs behind."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _exit)
+
+
+def raise_again() -> None:
+    """Have Ctrl-C raise KeyboardInterrupt again, after `exit_at_once`."""
+    if signal.getsignal(signal.SIGINT) is _exit:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

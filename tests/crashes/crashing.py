@@ -1,0 +1,122 @@
+"""Processes that are killed before their Nth call that changes a directory, and what their calls were.
+
+`crash.c` counts, writes down and kills; here it is compiled, told what to do, and its trace is read and judged.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+SHIM = Path(__file__).with_name("crash.c")
+
+
+class Call(NamedTuple):
+    """One call that changed something; of one that was struck the path says what it would have been, and of what."""
+
+    what: str  # create, write, sync, rename, link, remove or crash
+    path: str
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What the processes that get its environment change below a directory, and before which call they die."""
+
+    library: Path
+    below: Path
+    notes: Path  # A directory of its own, elsewhere.
+    at: int = 0  # 0: never.
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to be watched, with all that it starts."""
+        self.notes.mkdir()
+        (self.notes / "calls").write_bytes(bytes(8))
+        told = {"CRASH_BELOW": str(self.below), "CRASH_NOTES": str(self.notes), "CRASH_AT": str(self.at)}
+        return {**told, "LD_PRELOAD": str(self.library)}
+
+    @property
+    def count(self) -> int:
+        """How many calls there were."""
+        return struct.unpack("=Q", (self.notes / "calls").read_bytes())[0]
+
+    @property
+    def trace(self) -> list[Call]:
+        """The calls, in order."""
+        place = self.notes / "trace"
+        return [Call(*line.split("\t")) for line in place.read_text().splitlines()] if place.exists() else []
+
+    @property
+    def struck(self) -> Call | None:
+        """The call that was not made; None if there were fewer."""
+        return next((call for call in self.trace if call.what == "crash"), None)
+
+
+def compile_shim(place: Path) -> Path:
+    """Compile what is to be loaded before libc; return where it is."""
+    library = place / "crash.so"
+    subprocess.run(
+        [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-o", library, SHIM], check=True
+    )
+    return library
+
+
+class Order:
+    """What a power loss could still take at each moment: contents and names that no sync covers."""
+
+    def __init__(self) -> None:
+        self.contents: set[str] = set()  # Files that were written since their last sync.
+        self.names: set[str] = set()  # What was made, or renamed to, since the last sync of its directory.
+        self.wrong: list[str] = []
+
+    def feed(self, call: Call) -> None:
+        """Take the next call."""
+        match call.what:
+            case "create":
+                self.names.add(call.path)
+            case "write":
+                self.contents.add(call.path)
+            case "sync":
+                self.contents.discard(call.path)
+                self.names = {name for name in self.names if os.path.dirname(name) != call.path}
+            case "remove":
+                self._forget(call.path)
+            case "rename" | "link":
+                self._rename(call.path, call.target)
+
+    def _rename(self, path: str, target: str) -> None:
+        lost = sorted(one for one in (self.contents | self.names - {path}) if _is_within(one, path))
+        if lost and not is_passing(target):
+            self.wrong.append(f"{target} got its name before {', '.join(lost)} was synced")
+        self._forget(path)
+        self.names.add(target)
+
+    def _forget(self, path: str) -> None:
+        self.contents = {one for one in self.contents if not _is_within(one, path)}
+        self.names = {one for one in self.names if not _is_within(one, path)}
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")
+
+
+def is_passing(path: str) -> bool:
+    """Whether it may be lost: the lock, and what an opening of the data directory removes anyway."""
+    parts = PurePath(path).parts
+    return parts[-1] == "LOCK" or not {"building", "removing"}.isdisjoint(parts)
+
+
+def careless(trace: list[Call]) -> list[str]:
+    """Return what a power loss could have taken although something was said of it, or it was said to be done.
+
+    A file or directory may get its name when what is in it is synced; in the end every name and content is.
+    """
+    order = Order()
+    for call in trace:
+        order.feed(call)
+    ended = sorted(path for path in order.contents | order.names if not is_passing(path) and os.path.exists(path))
+    return order.wrong + [f"{path} was not synced in the end" for path in ended]

@@ -1,0 +1,151 @@
+"""The tests that take too long for each change, one leg after the other, and a report of what ran.
+
+    python -m tests.nightly REPORT [LEG...]
+
+The numbers stand in the environment (`NUMBERS`), where the Makefile sets them; those that are not set are what each
+change runs.  A leg that fails does not hold up the next one; the exit status says whether any did.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree.ElementTree import parse
+
+import gossipkv
+from tests.bench import machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+NUMBERS = ("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", "CRASH_STRIDE", "SOAK_SECONDS")
+ROOT = Path(__file__).parents[2]
+SCRATCH = ROOT / "build" / "nightly"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Commands, one after the other while none fails; `tests` are the arguments of pytest, run behind them."""
+
+    name: str
+    before: Sequence[Sequence[str]] = ()
+    tests: Sequence[str] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    after: Sequence[Sequence[str]] = ()  # Run whatever became of the rest.
+
+
+def sanitizer(name: str) -> str:
+    """Where the compiler keeps what has to be in a process before Python is."""
+    found = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    return found.stdout.strip()
+
+
+def legs() -> list[Leg]:
+    """All of them; the one that changes the extensions comes last."""
+    sanitized = {
+        "LD_PRELOAD": sanitizer("libasan.so"),
+        # Python keeps what it has until the end, and asks for more than there is where a test wants to see it refused.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    debug = ("env", "GOSSIPKV_SANITIZE=address,undefined", "make", "debug")
+    return [
+        Leg("seeds", tests=("-n", "2", "tests/simulation/test_seeds.py")),
+        Leg("fuzz", tests=("-n", "2", "--hypothesis-profile=explore", "tests/unit", "tests/fuzz")),
+        Leg("crashes", tests=("tests/crashes",)),
+        Leg("soak", tests=("tests/soak",)),
+        *(Leg(f"python {version}", before=[(".ci/run", "--python", version)]) for version in ("3.12", "3.13")),
+        Leg(
+            "sanitizers",
+            before=[debug],
+            tests=("--hypothesis-profile=brief", "tests/unit", "tests/fuzz"),
+            # A frame costs twenty times what it does otherwise.
+            environ=sanitized | {"FUZZ_FRAMES": "100000", "FUZZ_FLIPS": "20000"},
+            after=[("make", "build")],
+        ),
+    ]
+
+
+def run(leg: Leg) -> tuple[bool, list[str]]:
+    """Run a leg; return whether all of it went well, and what is to be said of it."""
+    began_s = time.monotonic()
+    document = SCRATCH / f"{leg.name.replace(' ', '-')}.xml"
+    document.unlink(missing_ok=True)
+    told: list[str] = []
+    is_right = all(subprocess.run(command, cwd=ROOT, check=False).returncode == 0 for command in leg.before)
+    if is_right and leg.tests:
+        command = [sys.executable, "-m", "pytest", "-o", "junit_family=xunit1", f"--junit-xml={document}", *leg.tests]
+        done = subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, **leg.environ})
+        is_right = done.returncode == 0
+        told = read_results(document) if document.exists() else [f"pytest ended with status {done.returncode}"]
+    for command in leg.after:
+        is_right &= subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+    heading = f"{'ok' if is_right else 'FAILED':8}{time.monotonic() - began_s:7.0f} s  {leg.name}"
+    set_here = [f"{name}={number}" for name, number in leg.environ.items() if name in NUMBERS]
+    return is_right, [" ".join([heading, *set_here]), *(f"{'':12}{line}" for line in told)]
+
+
+def read_results(document: Path) -> list[str]:
+    """Return how many tests there were, what they measured, and which failed."""
+    found = parse(document).getroot()
+    cases = list(found.iter("testcase"))
+    ends = {name: [case for case in cases if case.find(name) is not None] for name in ("failure", "error", "skipped")}
+    lines = [", ".join([f"{len(cases):,} tests", *(f"{len(some)} {name}" for name, some in ends.items())])]
+    for case in cases:
+        lines += [
+            f"{case.get('name')}: {said.get('value')}"
+            for said in case.iter("property")
+            if said.get("name") == "measured"
+        ]
+    lines += [f"{name}: {case.get('file')}::{case.get('name')}" for name, some in ends.items() for case in some]
+    return lines
+
+
+def versions() -> list[str]:
+    """What was tested, with what, and where."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    compiler = subprocess.run(["cc", "--version"], capture_output=True, text=True, check=False).stdout.partition("\n")[
+        0
+    ]
+    return [
+        f"gossipkv {gossipkv.__version__}, commit {commit.stdout.strip() or 'unknown'}",
+        f"{machine.describe()}; {compiler}",
+        " ".join(f"{name}={os.environ.get(name, 'as for a change')}" for name in NUMBERS),
+    ]
+
+
+def report(place: Path, chosen: Iterable[Leg]) -> int:
+    """Run the legs, and write the report anew after each; return the exit status."""
+    SCRATCH.mkdir(parents=True, exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"begun {datetime.now(UTC):%Y-%m-%d %H:%M} UTC", *versions(), ""]
+    is_right = True
+    for leg in chosen:
+        was_right, told = run(leg)
+        is_right &= was_right
+        lines += told
+        place.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    lines += ["", f"ended {datetime.now(UTC):%Y-%m-%d %H:%M} UTC: {'all is well' if is_right else 'NOT all is well'}"]
+    place.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    sys.stdout.write(place.read_text(encoding="utf-8"))
+    return 0 if is_right else 1
+
+
+def main(place: str, *names: str) -> int:
+    """Run the legs of these names, or all."""
+    known = {leg.name: leg for leg in legs()}
+    if unknown := [name for name in names if name not in known]:
+        sys.exit(f"no such leg: {', '.join(unknown)}; there are {', '.join(known)}")
+    return report(Path(place), [known[name] for name in names] if names else known.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

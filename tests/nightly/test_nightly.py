@@ -1,0 +1,75 @@
+"""The report says what ran, what it measured and what failed; a leg that fails holds up no other."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.nightly import __main__ as nightly
+from tests.nightly.__main__ import Leg
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TESTS = """
+def test_right(record_property):
+    record_property("measured", "7 flips")
+def test_wrong():
+    assert False
+"""
+
+
+@pytest.fixture
+def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two tests, one of which fails."""
+    monkeypatch.setattr(nightly, "SCRATCH", tmp_path / "scratch")
+    place = tmp_path / "test_two.py"
+    place.write_text(TESTS)
+    return place
+
+
+def python(program: str) -> tuple[str, ...]:
+    """A command that runs it."""
+    return (sys.executable, "-c", program)
+
+
+def test_the_report(tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a leg that fails, one that is right, and one that never comes to its tests."""
+    monkeypatch.setenv("FUZZ_FLIPS", "11")
+    mark = tmp_path / "mended"
+    legs = [
+        Leg("half wrong", tests=("-c", "/dev/null", str(tests)), after=[python(f"open({str(mark)!r}, 'w')")]),
+        Leg("right", tests=("-c", "/dev/null", str(tests), "-k", "right"), environ={"FUZZ_FRAMES": "3"}),
+        Leg("not built", before=[python("raise SystemExit(1)"), python("raise SystemExit(0)")], tests=(str(tests),)),
+    ]
+    assert nightly.report(tmp_path / "report.txt", legs) == 1
+    told = (tmp_path / "report.txt").read_text()
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    for expected in ("FUZZ_FLIPS=11", "SOAK_SECONDS=as for a change"):
+        assert expected in lines[3]
+    assert [line.split()[0] for line in lines if " s " in line] == ["FAILED", "ok", "FAILED"]
+    assert "2 tests, 1 failure, 0 error, 0 skipped" in lines
+    assert lines.count("test_right: 7 flips") == 2
+    assert "1 tests, 0 failure, 0 error, 0 skipped" in lines
+    assert sum(line.startswith("failure: ") and line.endswith("::test_wrong") for line in lines) == 1
+    assert any(line.endswith("right FUZZ_FRAMES=3") for line in lines)
+    assert lines[-1].endswith("NOT all is well")
+    assert mark.exists()
+
+
+def test_every_number_is_used() -> None:
+    """Each name that the report tells is one that a test reads, and that the Makefile sets, twice."""
+    sources = [path.read_text() for path in (nightly.ROOT / "tests").rglob("test_*.py")]
+    sources.append((nightly.ROOT / "tests" / "fuzz" / "frames.py").read_text())
+    makefile = (nightly.ROOT / "Makefile").read_text()
+    for name in nightly.NUMBERS:
+        assert any(f'os.environ.get("{name}"' in source for source in sources), name
+        assert makefile.count(f"{name}=") == 2, name
+
+
+def test_legs_are_named() -> None:
+    """A leg that is not there is refused with the names of those that are."""
+    with pytest.raises(SystemExit, match="no such leg: nosuch; there are seeds, fuzz, crashes, soak, "):
+        nightly.main("report.txt", "nosuch")

@@ -1,0 +1,102 @@
+"""Builds beside each other and beside reads: whose turn it is, and who goes first."""
+
+import os
+import signal
+
+import trio
+
+from gossipkv.dataset import library as library_module
+from gossipkv.dataset import version_build
+from gossipkv.dataset.build import parent
+from gossipkv.dataset.build.parent import build_in_child
+from gossipkv.processes.activity import activity_of
+from gossipkv.processes.niceness import NICENESS
+from tests.unit.dataset.world import active, children, state, until
+
+
+def niceness(process):
+    """Of a process."""
+    return os.getpriority(os.PRIO_PROCESS, process)
+
+
+async def test_builds_give_way_once_something_is_served(world, monkeypatch):
+    """Until then the machine is theirs: a small build beside busy neighbours is soon done; reads come first after."""
+    monkeypatch.setattr(parent, "FREE_S", 0.0)
+    monkeypatch.setattr(parent, "FREE_PART", 0.0)
+    world.put("v1", database="slow")
+    async with world.node() as library:
+        await until(children)
+        (slow,) = children()
+        os.kill(slow, signal.SIGSTOP)
+        assert niceness(slow) == os.nice(0)
+        world.put("v1", database="quick")
+        await library.rescan()
+        await active(library, "v1", "quick")
+        await until(lambda: niceness(slow) == max(NICENESS, os.nice(0)))
+        world.put("v2", database="quick")
+        await library.rescan()
+        await until(lambda: len(children()) > 1)
+        await until(lambda: {niceness(child) for child in children()} <= {max(NICENESS, os.nice(0))})
+        os.kill(slow, signal.SIGCONT)
+        await active(library, "v1", "slow")
+
+
+async def test_only_so_many_are_built_at_once_and_share_what_may_be_read(world):
+    """`max_parallel_loads`, `throttle_loads`."""
+    for database in "abcd":
+        world.put("v1", b"a\t1\n" * 100_000, database=database)
+    most = 0
+    async with world.node(max_parallel_loads=2, throttle_loads=2 << 20) as library:
+        began = trio.current_time()
+        while any(library.active(database) is None for database in "abcd"):
+            most = max(most, len(children()))
+            await trio.sleep(0.01)
+        took = trio.current_time() - began
+    assert most == 2
+    # 1.6 MB at 2 MiB a second, less the first chunk of each build, which nobody waits for.
+    assert took > (1_600_000 - 4 * (256 << 10)) / (2 << 20)
+
+
+async def test_a_build_whose_source_hangs_holds_up_no_other(world, monkeypatch):
+    """It has the one place among the builds, says nothing for a while, and gives the place up without ending."""
+    ends = []
+
+    async def hanging(job, **means):
+        if job.database != "slow":
+            return await build_in_child(job, **means)
+        try:
+            await trio.sleep_forever()
+        finally:
+            ends.append(trio.current_time())
+
+    monkeypatch.setattr(library_module, "build_in_child", hanging)
+    monkeypatch.setattr(version_build, "LOOK_PERIOD_S", 0.03)
+    world.put("v1", database="slow")
+    async with world.node(max_parallel_loads=1) as library:
+        await until(lambda: state(library, "v1", "slow") == "BUILDING")
+        world.put("v1", database="quick")
+        await library.rescan()
+        await active(library, "v1", database="quick")
+        assert state(library, "v1", "slow") == "BUILDING"
+        assert ends == []
+
+
+async def test_a_build_that_gets_no_processor_keeps_its_turn(world, monkeypatch):
+    """It is stopped, and no more are built at once than may be; what it waits for is no source that hangs."""
+    monkeypatch.setattr(version_build, "LOOK_PERIOD_S", 0.02)
+    monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
+    looks = []
+    monkeypatch.setattr(parent, "activity_of", lambda process: looks.append(activity_of(process)) or looks[-1])
+    world.put("v1", database="slow")
+    async with world.node(max_parallel_loads=1) as library:
+        await until(children)
+        (slow,) = children()
+        os.kill(slow, signal.SIGSTOP)
+        world.put("v1", database="quick")
+        await library.rescan()
+        await until(lambda: len(looks) > 10 * version_build.SILENT_LOOKS)
+        assert state(library, "v1", "slow") == "BUILDING"
+        assert state(library, "v1", "quick") == "SEEN"
+        assert children() == [slow]
+        os.kill(slow, signal.SIGCONT)
+        await active(library, "v1", database="quick")
