@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.skips import SkipReport, read_skips
 
@@ -32,12 +32,18 @@ TOGETHER = {
     "tests/simulation/test_seeds.py": "seeds",
 }
 
+# What takes long comes before what is soon done: begun last, it would keep one worker busy while the other has nothing.
+LONG = ("tests/simulation/", "tests/mutants/", "tests/fuzz/")
+
 # The same inputs on every run, so that a red run means changed code; `make fuzz` looks for new ones.
 settings.register_profile(
     "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.register_profile("brief", settings.get_profile("fixed"), max_examples=20)  # Of a further Python.
 settings.register_profile("explore", settings.get_profile("fixed"), derandomize=False, max_examples=1000)
+settings.register_profile(  # Of code with a defect: that it is found is enough, how little shows it is of no use.
+    "planted", settings.get_profile("fixed"), phases=[Phase.explicit, Phase.generate], report_multiple_bugs=False
+)
 settings.load_profile("fixed")
 
 
@@ -78,6 +84,11 @@ def end_with_a_crashed_worker(config: pytest.Config) -> None:
     """
     if getattr(config.option, "maxworkerrestart", "") is None:
         config.option.maxworkerrestart = "0"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what `LONG` says; within that and the rest the order stays as it was drawn."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def run(*arguments: str) -> str:
     """The table, from a process of its own."""
     command = [sys.executable, "-m", "tests.bench", "--quick", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=280).stdout
 
 
 def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_build_is_compared_with_itself() -> None:
     """Both sides of a row have figures, and instructions where they can be counted here."""
     command = [sys.executable, "-m", "tests.bench.builds", str(builds.ROOT)]
     command += ["--quick", "--rounds", "1", "--only", "lookup"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=280).stdout
     head, _, found = ([cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()[-3:])
     assert (head[:4], found[0]) == (list(builds.HEAD[:4]), goals.GET_HIT_SMALL)
     assert float(found[3]) > 0

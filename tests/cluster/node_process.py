@@ -80,7 +80,7 @@ class NodeProcess:
 def wait_for(address: str, database: str, version: str) -> None:
     """Return when the node answers from `version`."""
     give_up_s = time.monotonic() + PATIENCE_S
-    with blocking.connect(address) as client:
+    with blocking.connect(address, timeout_ms=1000 * PATIENCE_S) as client:
         while True:
             try:
                 if client.dataset(database).get_with_version(b"")[1] == version:

@@ -17,6 +17,7 @@ from tests.cluster.node_process import NodeProcess, wait_for
 def gossipkv(*arguments, node="", stdin=b""):
     """Run a command to its end."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
+    arguments += ("--timeout", "60s") if node else ()
     return subprocess.run(
         [sys.executable, "-m", "gossipkv", *map(str, arguments)],
         input=stdin, capture_output=True, timeout=120, check=False,
@@ -90,7 +91,7 @@ def test_a_scan_of_many_pages_is_from_one_version(source, tmp_path):
         node.ready()
         wait_for(node.address, "geo", "v1")
         everything = sorted((key, value) for part in FIRST for key, value in part.items())
-        with blocking.connect(node.address) as client:
+        with blocking.connect(node.address, timeout_ms=60_000) as client:
             dataset = client.dataset("geo")
             assert list(dataset.scan()) == everything
             assert list(dataset.scan(reverse=True)) == everything[::-1]
@@ -155,7 +156,7 @@ def test_a_reader_survives_a_restart_of_its_node(source, tmp_path):
             wait_for(node.address, "geo", "v1")
         everything = {key: value for part in FIRST for key, value in part.items()}
         keys = list(everything) * 20
-        with blocking.connect(first.address, second.address, timeout_ms=10_000) as client:
+        with blocking.connect(first.address, second.address, timeout_ms=60_000) as client:
             for number, (key, value, _) in enumerate(client.dataset("geo").iter_get(keys)):
                 assert value == everything[key]
                 if number == 5000:

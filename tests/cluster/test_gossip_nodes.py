@@ -44,7 +44,7 @@ def joining(*others):
 
 def ask(node, method, *params):
     """Any method."""
-    with blocking.connect(node.address) as client:
+    with blocking.connect(node.address, timeout_ms=1000 * PATIENCE_S) as client:
         return client.call(method, *params)
 
 
@@ -68,7 +68,7 @@ def until(condition, node):
 
 def command(node, *arguments):
     """A command, asking this node."""
-    line = [sys.executable, "-m", "gossipkv", *arguments, "--node", node.address]
+    line = [sys.executable, "-m", "gossipkv", *arguments, "--node", node.address, "--timeout", "60s"]
     return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 

@@ -62,7 +62,7 @@ def test_nodes_live_through_a_flood(tmp_path: Path) -> None:
         views = Views(cluster)
         views.until(alive(names(TWO)), TWO)
         noise, draw = stranger(tmp_path), random.Random(2)
-        clients = {index: cluster.connect(index, timeout_ms=5000) for index in TWO}
+        clients = {index: cluster.connect(index, timeout_ms=60_000) for index in TWO}
         before = {index: memory_bytes(cluster.node(index).process) for index in TWO}
         mark = views.mark()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

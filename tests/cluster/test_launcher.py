@@ -87,7 +87,7 @@ def test_nodes_come_up_together(cluster):
     assert [(node.index, node.name, node.state) for node in nodes] == [(n, f"n{n}", "ready") for n in (1, 2, 3)]
     assert len({node.process for node in nodes} | {node.address for node in nodes} | {node.data for node in nodes}) == 9
     for node in nodes:
-        with cluster.connect(node.index) as client:
+        with cluster.connect(node.index, timeout_ms=60_000) as client:
             assert client.info()["node"] == node.name
         assert "ready" in cluster.log(node.index)
 
@@ -266,7 +266,7 @@ def test_nodes_more(tmp_path):
     """A node is added while the others run, with settings of its own, and remembered."""
     with Cluster(tmp_path, nodes=1) as cluster:
         assert cluster.add(settings={"cluster": "other"}, called="stranger").name == "n2"
-        with cluster.connect(2) as client:
+        with cluster.connect(2, timeout_ms=60_000) as client:
             assert (client.info()["cluster"], client.info()["node"]) == ("other", "stranger")
     with Cluster(tmp_path) as cluster:
         assert len(processes_of(cluster)) == 2

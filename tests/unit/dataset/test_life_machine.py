@@ -212,9 +212,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(
-    max_examples=80 if settings.default.derandomize else settings.default.max_examples, stateful_step_count=30
-)
+TestLife.settings = settings(max_examples=settings.default.max_examples * 4 // 5, stateful_step_count=30)
 
 
 # Planted bugs: what breaks a promise must be found.
