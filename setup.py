@@ -118,10 +118,11 @@ def extensions() -> list[Extension]:
     return found
 
 
-def older_than_this_file(directory: Path) -> bool:
-    """Whether generated C may stem from other directives: Cython itself compares only the sources' times."""
+def older_than_this_file(found: list[Extension], generated: Path) -> bool:
+    """Whether C below `generated` may stem from other directives: Cython itself compares only the sources' times."""
     changed = Path("setup.py").stat().st_mtime
-    return any(generated.stat().st_mtime < changed for generated in directory.rglob("*.c"))
+    in_c = (Path(generated, *extension.sources).with_suffix(".c") for extension in found)
+    return any(path.exists() and path.stat().st_mtime < changed for path in in_c)
 
 
 def translate(found: list[Extension]) -> None:
@@ -132,7 +133,7 @@ def translate(found: list[Extension]) -> None:
         include_path=[str(SOURCE_ROOT)],
         build_dir=str(generated),
         compiler_directives=DIRECTIVES,
-        force=older_than_this_file(generated),
+        force=older_than_this_file(found, generated),
         nthreads=CORES,
         annotate=DEBUG,
         emit_linenums=DEBUG,
