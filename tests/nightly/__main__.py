@@ -28,6 +28,7 @@ NUMBERS = ("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", "CRASH_STRIDE", "SOAK
 # What the process takes is measured here, and a sanitizer takes several times as much for itself.
 OF_MEMORY = (
     "tests/unit/storage/test_builder_memory.py",
+    "tests/unit/node/test_connection.py::test_large_frames_leave_no_memory_behind",
     "tests/unit/dataset/build/test_child.py::test_the_whole_process_stays_within_its_memory",
     "tests/unit/dataset/build/test_lane_builds.py::test_all_processes_stay_within_the_memory",
     "tests/unit/dataset/formats/test_codecs.py::test_bombs_take_no_memory",
