@@ -77,10 +77,15 @@ class NodeProcess:
         self.process.stdout.close()
 
 
+def connect(address: str) -> blocking.Client:
+    """Return a client that waits for as long as a busy machine may take."""
+    return blocking.connect(address, timeout_ms=PATIENCE_S * 1000)
+
+
 def wait_for(address: str, database: str, version: str) -> None:
     """Return when the node answers from `version`."""
     give_up_s = time.monotonic() + PATIENCE_S
-    with blocking.connect(address, timeout_ms=1000 * PATIENCE_S) as client:
+    with connect(address) as client:
         while True:
             try:
                 if client.dataset(database).get_with_version(b"")[1] == version:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from gossipkv.client import blocking
 from gossipkv.errors import NotReady, Unavailable, UnknownDatabase
-from tests.cluster.node_process import PATIENCE_S, UNHURRIED, NodeProcess, wait_for
+from tests.cluster.node_process import PATIENCE_S, UNHURRIED, NodeProcess, connect, wait_for
 from tests.crashes.crashing import Call, Order, Watch, careless, compile_shim
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def serve(place: Place, newest: str, watch: Watch | None = None, changed: str = 
 def ask(place: Place, newest: str, address: str, node: NodeProcess, said: list[str]) -> None:
     """Ask again and again until the newest version is the only one, or the node ends."""
     give_up_s = time.monotonic() + PATIENCE_S
-    with contextlib.suppress(Unavailable), blocking.connect(address) as client:
+    with contextlib.suppress(Unavailable), connect(address) as client:
         while node.process.poll() is None and not (newest in said and is_only(place, newest)):
             assert time.monotonic() < give_up_s, node.said()
             with contextlib.suppress(NotReady, UnknownDatabase):
@@ -143,7 +142,7 @@ def restart(place: Place, newest: str, at_least: str | None) -> list[str]:
         verify(place.data)
     with NodeProcess(place.node, *SERVE, source=place.source, changed=UNHURRIED) as node:
         node.ready()
-        with blocking.connect(node.address) as client:
+        with connect(node.address) as client:
             geo = client.dataset("geo")
             if at_least is not None:
                 value, version = geo.get_with_version(b"a")

@@ -69,6 +69,13 @@ def test_every_number_is_used() -> None:
         assert makefile.count(f"{name}=") == 2, name
 
 
+def test_what_is_left_out_is_there() -> None:
+    """Each test that the sanitizers leave out exists; another name would leave out nothing."""
+    for place in nightly.OF_MEMORY:
+        file, _, name = place.partition("::")
+        assert f"def {name}" in (nightly.ROOT / file).read_text(), place
+
+
 def test_legs_are_named() -> None:
     """A leg that is not there is refused with the names of those that are."""
     with pytest.raises(SystemExit, match="no such leg: nosuch; there are seeds, fuzz, crashes, soak, "):
