@@ -246,16 +246,22 @@ def answers(peer: socket.socket, count: int) -> list[list[object]]:
     return found
 
 
+def bytes_until_end(peer: socket.socket) -> bytes:
+    """All that the node says until it ends the connection."""
+    received = bytearray()
+    with contextlib.suppress(ConnectionResetError):  # We may have sent more than it has read.
+        while data := peer.recv(1 << 20):
+            received += data
+    return bytes(received)
+
+
 def until_end(peer: socket.socket) -> list[list[object]]:
     """All answers until the node ends the connection."""
     unpacker = msgpack.Unpacker(max_buffer_size=1 << 28, unicode_errors="surrogateescape")
-    received = 0
-    with contextlib.suppress(ConnectionResetError):  # We may have sent more than it has read.
-        while data := peer.recv(1 << 20):
-            received += len(data)
-            unpacker.feed(data)
+    received = bytes_until_end(peer)
+    unpacker.feed(received)
     found = list(unpacker)
-    assert unpacker.tell() == received
+    assert unpacker.tell() == len(received)
     return found
 
 

@@ -197,9 +197,11 @@ def test_a_build_that_is_ended_clears_up(tmp_path, ending):
     for number in range(2):
         lines = (b"%d-%d\tvalue\n" % (number, line) for line in range(1_500_000))
         (source / f"part-{number}").write_bytes(b"".join(lines))
+    before = signal.signal(ending, signal.SIG_DFL)  # What ran under `nohup` would go on, as it should.
     process = subprocess.Popen(
         [*COMMAND, "build", str(source), str(dest), "--lanes", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
+    signal.signal(ending, before)
     while not (dest.is_dir() and any(name.startswith("run-") or ".tmp" in name for name in os.listdir(dest))):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
