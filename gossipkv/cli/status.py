@@ -14,7 +14,7 @@ from rich.text import Text
 from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, plain, print_json, printable
-from gossipkv.cli.screen import add_row, console, description, draw, duration_text, progress, size_text, times
+from gossipkv.cli.screen import add_row, columns, console, description, draw, duration_text, progress, size_text, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,13 +234,9 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
 
 
 def _table(told: dict[str, Value], *, wide: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("database", "version", "state", "format", "function"):
-        table.add_column(name, no_wrap=True)
-    for name in ("partitions", "records", "size"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if wide:
-        table.add_column("", overflow="fold")
+    numbers = "partitions", "records", "size"
+    names = "database", "version", "state", "format", "function", *numbers, *([""] if wide else [])
+    table = columns(*names, kept=("state",), right=numbers)
     for database, entry in sorted(told.items()):
         _add_database(table, database, entry, wide=wide)
     return table

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from gossipkv import cli
 from tests.unit.client.fake_node import Connection, FakeNode, store
@@ -294,6 +296,17 @@ def test_status_for_people(run, database):
     assert ("EMPTY" in text) == (database != "geo")
     assert all(line == line.rstrip() for line in text.splitlines())
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 90])
+def test_status_in_a_narrow_terminal(run, monkeypatch, width):
+    """Each version's state is whole, whatever else must fold."""
+    for module in "screen", "status":
+        monkeypatch.setattr(f"gossipkv.cli.{module}.console", partial(Console, width=width, highlight=False))
+    with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:
+        words = run("status", "--node", fake.address).out.decode().split()
+    for state, times in ("ACTIVE", 1), ("BUILDING", 1), ("SEEN", 2), ("RETIRING", 1), ("ERROR", 1), ("EMPTY", 1):
+        assert words.count(state) == times
 
 
 def test_status_of_a_node_that_is_alone(run):
