@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, final
 
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn
-from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED
@@ -18,6 +17,8 @@ from gossipkv.cli.screen import add_row, columns, console, description, draw, du
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.table import Table
 
     from gossipkv.address import Address
     from gossipkv.client.blocking import Client
