@@ -299,7 +299,7 @@ async def test_a_source_that_hangs_holds_up_nobody_else(world, monkeypatch):
     world.files = Hanging(world.source / "slow")
     try:
         async with world.node() as library:
-            assert world.files.waiting.is_set()
+            await until(world.files.waiting.is_set)
             await active(library, "v1", "quick")
             world.put("v2", database="quick")
             library.refresh()
