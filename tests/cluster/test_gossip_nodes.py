@@ -16,6 +16,7 @@ import pytest
 from gossipkv.client import blocking
 from gossipkv.errors import Unavailable
 from tests.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
+from tests.ports import quiet_ports
 
 AT_ONCE_MS = 2000  # Of a busy machine; whoever waited for the other node would wait for ever.
 QUICK = ("--profile", "local", "--time-to-converge", "300ms")
@@ -251,9 +252,10 @@ def test_members_are_joined_by_name_and_over_either_family(start, host, name):
 
 def test_a_port_that_is_taken_for_datagrams(start, tmp_path):
     """Said in one line, before anything else happens."""
+    (port,) = quiet_ports(1)  # Free for connections: not the same port as another test's client.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        taken.bind(("127.0.0.1", port))
+        address = f"127.0.0.1:{port}"
         node = start("alpha", "--listen", address, ready=False)
         assert node.process.wait(PATIENCE_S) == 3
     assert f"gossipkv: cannot listen on {address} over UDP: Address already in use" in node.said()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -16,19 +16,11 @@ from gossipkv.launcher import NodeStatus, control, supervisor
 from gossipkv.launcher.fleet import Fleet
 from gossipkv.launcher.plan import HOST, NodePlan, Plan, load
 from gossipkv.launcher.supervisor import Supervisor
+from tests.ports import quiet_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-def some_ports(count: int) -> list[int]:
-    """Free ones, from where clusters do not look first: one beside this test could take them meanwhile."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager
@@ -45,7 +37,7 @@ def at_rest(directory: Path, *nodes: NodePlan) -> Iterator[Fleet]:
 
 def test_the_port_of_a_sibling(tmp_path):
     """Belongs to it also while it is down: neither another node nor a new one gets it, and the error names it."""
-    first, second = some_ports(2)
+    first, second = quiet_ports(2)
     with at_rest(tmp_path, NodePlan(1, first), NodePlan(2, second)) as fleet:
         with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{second} is the port of n2; choose another --port"):
             fleet.start(1, settings={}, port=second)
@@ -56,7 +48,7 @@ def test_the_port_of_a_sibling(tmp_path):
 
 def test_a_port_that_is_in_use(tmp_path):
     """Is refused with the flag that asked for it."""
-    (own,) = some_ports(1)
+    (own,) = quiet_ports(1)
     with at_rest(tmp_path, NodePlan(1, own)) as fleet, socket.socket() as other:
         other.bind((HOST, 0))
         other.listen()
@@ -67,7 +59,7 @@ def test_a_port_that_is_in_use(tmp_path):
 
 def test_a_port_that_two_remember(tmp_path):
     """Is the first one's; the second gets another."""
-    (port,) = some_ports(1)
+    (port,) = quiet_ports(1)
     with at_rest(tmp_path, NodePlan(1, port), NodePlan(2, port)):
         first, second = (node.port for node in load(tmp_path).nodes)
     assert first == port
@@ -80,7 +72,7 @@ def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "disk full")
 
-    with at_rest(tmp_path, NodePlan(1, some_ports(1)[0])) as fleet:
+    with at_rest(tmp_path, NodePlan(1, quiet_ports(1)[0])) as fleet:
         fleet._children[1] = SimpleNamespace(reap=lambda: False, is_ready=True)
         with monkeypatch.context() as patch:
             patch.setattr(Plan, "save", fail)
@@ -95,7 +87,7 @@ def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with at_rest(tmp_path, *(NodePlan(number, port) for number, port in enumerate(some_ports(2), 1))) as fleet:
+    with at_rest(tmp_path, *(NodePlan(number, port) for number, port in enumerate(quiet_ports(2), 1))) as fleet:
         fleet._waiting = [1, 2]
         with monkeypatch.context() as patch:
             patch.setattr(Fleet, "_start", fail)
@@ -109,7 +101,7 @@ def test_a_node_that_cannot_be_started(tmp_path, monkeypatch):
 @pytest.fixture
 def listening(tmp_path):
     """A supervisor that listens, without nodes that run."""
-    with at_rest(tmp_path, NodePlan(1, some_ports(1)[0])) as fleet:
+    with at_rest(tmp_path, NodePlan(1, quiet_ports(1)[0])) as fleet:
         made = Supervisor(tmp_path, fleet, lock=-1, leash=None)
         yield made
         for held in (made._listener, made._signals, made._signalled, made._selector):

@@ -1,0 +1,30 @@
+"""Ports that stay free until a test takes them: the system hands them to nobody who asks for any port."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import closing
+from pathlib import Path
+
+HOST = "127.0.0.1"
+FIRST = 20_000  # Above what programs are known by, and what clusters look at first.
+
+
+def quiet_ports(count: int) -> list[int]:
+    """Return so many, free for datagrams and connections; others that ask here at this moment get other ones."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    quiet = [port for port in range(FIRST, 1 << 16) if not low <= port <= high] or range(FIRST, 1 << 16)
+    found = [port for port in random.sample(quiet, 20 * count) if _is_free(port)][:count]
+    assert len(found) == count
+    return found
+
+
+def _is_free(port: int) -> bool:
+    for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+        with closing(socket.socket(socket.AF_INET, kind)) as trial:
+            try:
+                trial.bind((HOST, port))
+            except OSError:
+                return False
+    return True
