@@ -23,6 +23,9 @@ MAX_BLOCK_BYTES = 64 << 20
 # In a node the largest block is this part of `build_memory`.
 BLOCKS_IN_MEMORY = 12
 
+# What to say of a block whose size is not known; `enough_memory` is for others.
+MORE_MEMORY = "in a node, more build_memory allows larger ones"
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats._sequence_file import KINDS, Block, RecordDecoder, sum_of_lengths
 from gossipkv.dataset.formats.codecs import CODECS, DamagedError, decompressor
-from gossipkv.dataset.formats.reading import enough_memory, refusal
+from gossipkv.dataset.formats.reading import MORE_MEMORY, enough_memory, refusal
 from gossipkv.storage.batch import Batch
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _check_block(name: str, offset: int, size_bytes: int, limit: int, exactness:
         raise refusal(
             name, offset,
             f"a block of {exactness}{size_bytes:,} bytes; {limit:,} are allowed: {_SMALLER_BLOCKS}; "
-            + ("in a node, more build_memory allows larger ones" if exactness else enough_memory(size_bytes)),
+            + (MORE_MEMORY if exactness else enough_memory(size_bytes)),
         )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ import cramjam
 from lz4.frame import LZ4FrameDecompressor
 
 from gossipkv.dataset.formats.codecs import ZlibStream, lz4_chunk
-from gossipkv.dataset.formats.reading import refusal
+from gossipkv.dataset.formats.reading import MORE_MEMORY, enough_memory, refusal
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -165,7 +165,11 @@ def _made(stream: Stream, kind: _Kind, fed: bytes | memoryview, place: tuple[str
         try:
             made = stream.decompress(fed, STEP_BYTES)
         except kind.errors as error:
-            raise refusal(*place, f"damaged {kind.name} data: {error}") from error
+            # zstd alone says so, of a window.
+            is_window = "too much memory" in str(error)
+            raise refusal(
+                *place, f"{error}; {MORE_MEMORY}" if is_window else f"damaged {kind.name} data: {error}"
+            ) from error
         fed = b""
         if made:
             yield made
@@ -228,7 +232,7 @@ def _blocks(
         left = feed.word()
         if left > limit:
             reason = f"a {name} block that becomes {left:,} bytes; the limit is {limit:,}: not written by Hadoop?"
-            raise refusal(feed.name, start, reason)
+            raise refusal(feed.name, start, f"{reason} If it was, {enough_memory(left)}")
         if left > len(room):
             room = bytearray(left)
         while left:

@@ -12,6 +12,7 @@ from gossipkv.dataset.formats._json_text cimport (
 from gossipkv.dataset.formats._lines cimport BATCH_FULL, MAX_KEY_BYTES, TAKEN, WRONG_LINE, Lines, Taken
 from gossipkv.storage._batch cimport BATCH_RECORDS, Batch
 
+from gossipkv.dataset.formats import reading
 from gossipkv.dataset.formats.excerpt import excerpt
 
 cdef enum:
@@ -196,7 +197,7 @@ cdef class JsonLines(Lines):
         key, value = self.key_name.decode(), self.value_name.decode()
         column = f"column {self.wrong_at + 1:,}"
         if self.wrong == NOTHING_WRONG:
-            limit = f"the limit is {self.max_line_bytes:,}"
+            limit = f"the limit is {self.max_line_bytes:,}: {reading.MORE_MEMORY}"
             return f"a line of {len(line):,} bytes or more, beginning {excerpt(line)}; {limit}"
         if self.wrong == ENDS:
             return "the line ends within its JSON text; each object is one line"

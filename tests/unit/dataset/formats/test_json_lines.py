@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset.formats._json_lines import JsonLines
 from gossipkv.dataset.formats.json_lines import batches
-from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, Reading
+from gossipkv.dataset.formats.reading import MAX_KEY_BYTES, MORE_MEMORY, Reading
 from gossipkv.errors import SourceError
 from tests.oracle import json_lines as oracle
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
@@ -236,7 +236,9 @@ def test_the_limits_hold():
     assert refused(longest.replace(b'":"k', b'":"kk', 1)) == "a key of 65,536 bytes; the limit is 65,535"
     assert refused(longest, max_value_bytes=4) == "a value of 5 bytes; the limit is 4"
     assert one(b'"\\u0041\\u0041"', max_value_bytes=2) == b"AA"
-    assert "a line of 82 bytes or more" in refused(b" " * 82, max_block_bytes=81)
+    too_long = refused(b" " * 82, max_block_bytes=81)
+    assert "a line of 82 bytes or more" in too_long
+    assert too_long.endswith(f"the limit is 81: {MORE_MEMORY}")
     reader = CutReader(memoryview(bytes(1 << 24)))
     with pytest.raises(SourceError, match="a line of 1,048,576 bytes or more"):
         everything(batches(reader, Reading(max_block_bytes=1_000_000)))

@@ -14,7 +14,7 @@ import pytest
 from backports import zstd
 
 from gossipkv.dataset.formats import json_lines, tab_separated, text
-from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.formats.reading import MORE_MEMORY, Reading, enough_memory
 from gossipkv.errors import SourceError
 from tests.unit.dataset.formats.compressed import COMPRESS, hadoop, hadoop_lz4, snappy
 from tests.unit.dataset.formats.cut_reader import CutReader, everything
@@ -135,6 +135,8 @@ def test_lying_blocks_are_refused():
     """Sizes over the limit, over the file, over the block; chunks of nothing."""
     chunk = bytes(cramjam.snappy.compress_raw(b"x" * 100))
     assert "becomes 101 bytes; the limit is 100" in refused(".snappy", struct.pack(">I", 101), max_block_bytes=100)
+    too_large = refused(".snappy", struct.pack(">I", 100 << 20))
+    assert f"the limit is 67,108,864: not written by Hadoop? If it was, {enough_memory(100 << 20)}" in too_large
     block = struct.pack(">II", 100, len(chunk))
     assert "a snappy chunk of 4,294,967,295 bytes" in refused(".snappy", struct.pack(">II", 100, 2**32 - 1))
     assert "cut short: 50 bytes should be here, and 1 are" in refused(".lz4", struct.pack(">II", 100, 50) + b"x")
@@ -150,7 +152,7 @@ def test_a_window_over_the_limit_is_refused():
     compressor = zstd.ZstdCompressor(options=options)
     stored = compressor.compress(TEXT) + compressor.flush()
     assert read(".zst", stored, max_block_bytes=1 << 22) == TEXT
-    assert "too much memory" in refused(".zst", stored, max_block_bytes=(1 << 22) - 1)
+    assert f"too much memory for decoding; {MORE_MEMORY}" in refused(".zst", stored, max_block_bytes=(1 << 22) - 1)
 
 
 def test_formats_read_compressed_lines():
