@@ -31,6 +31,7 @@ OF_MEMORY = (
     "tests/unit/node/test_connection.py::test_large_frames_leave_no_memory_behind",
     "tests/unit/dataset/build/test_child.py::test_the_whole_process_stays_within_its_memory",
     "tests/unit/dataset/build/test_lane_builds.py::test_all_processes_stay_within_the_memory",
+    "tests/unit/dataset/build/test_lanes.py::test_more_than_memory_holds_within_the_memory_of_all_processes",
     "tests/unit/dataset/formats/test_codecs.py::test_bombs_take_no_memory",
     "tests/unit/dataset/formats/test_parquet.py::test_a_large_row_group_is_read_in_pieces",
     "tests/unit/dataset/formats/test_text.py::test_a_bomb_takes_no_memory",
@@ -81,7 +82,7 @@ def legs() -> list[Leg]:
                 "tests/fuzz",
             ),
             # A frame costs twenty times what it does otherwise.
-            environ=sanitized | {"FUZZ_FRAMES": "100000", "FUZZ_FLIPS": "20000"},
+            environ=sanitized | {"FUZZ_FRAMES": "100000", "FUZZ_FLIPS": "20000", "BUILD_MEMORY": str(256 << 20)},
             after=[("make", "build")],
         ),
     ]

@@ -1,11 +1,14 @@
 """Sources for the tests of datasets."""
 
 import contextlib
+import os
 
 from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.seam import READ_WRITE_NEW
 
-MEMORY_BYTES = 8 << 20
+MEMORY_BYTES = 8 << 20  # Of a builder.
+# Of a whole process that builds; a sanitizer takes as much again for itself.
+BUILD_MEMORY = int(os.environ.get("BUILD_MEMORY", str(64 << 20)))
 
 
 def put_version(files, root, name, contents, database="db"):

@@ -13,7 +13,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.datasets import DatasetSettings
-from tests.unit.dataset.sources import lines, put_version
+from tests.unit.dataset.sources import BUILD_MEMORY, lines, put_version
 
 
 class World:
@@ -56,7 +56,7 @@ class World:
     @asynccontextmanager
     async def node(self, **settings):
         """A running library; ends as a node does."""
-        usual = {"source": str(self.source), "refresh_period": 0, "build_memory": 64 << 20, "build_lanes": 1}
+        usual = {"source": str(self.source), "refresh_period": 0, "build_memory": BUILD_MEMORY, "build_lanes": 1}
         with DataDirectory.open(self.root / "data", self.files, cluster="test", random=random.Random(1)) as directory:
             library = Library(
                 directory.store,

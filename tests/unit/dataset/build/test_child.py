@@ -17,6 +17,7 @@ from gossipkv.dataset.build.child import Order, Pace
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
+from tests.unit.dataset.sources import BUILD_MEMORY
 
 COMMAND = [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"]
 
@@ -26,7 +27,7 @@ def start():
     """`start(job, ...)`: a child with its order given; returns the process and the held end of its leash."""
     started = []
 
-    def start(job, memory_bytes=64 << 20, bytes_per_second=0):
+    def start(job, memory_bytes=BUILD_MEMORY, bytes_per_second=0):
         leash, held = os.pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         child = subprocess.Popen(
@@ -160,7 +161,7 @@ def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
     ) as child:
         os.close(leash)
         os.close(held)
-        child.stdin.write(Order(one, 64 << 20, 100, leash).to_line())
+        child.stdin.write(Order(one, BUILD_MEMORY, 100, leash).to_line())
         child.stdin.flush()
         assert child.wait(timeout=60) == -signal.SIGKILL
 
@@ -178,7 +179,7 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_st
         "    job = BuildJob.from_json(open(sys.argv[1]).read())\n"
         "    loads = Loads(1, 100)\n"
         "    async with loads.turn():\n"
-        "        await build_in_child(job, memory_bytes=64 << 20, loads=loads,\n"
+        f"        await build_in_child(job, memory_bytes={BUILD_MEMORY}, loads=loads,\n"
         "                             waits_since_s=trio.current_time(),\n"
         "                             on_progress=lambda now: now.read_bytes and print('on', flush=True))\n"
         "trio.run(main)\n"

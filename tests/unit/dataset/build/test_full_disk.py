@@ -16,7 +16,7 @@ from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import StorageError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.datasets import DatasetSettings
-from tests.unit.dataset.sources import MEMORY_BYTES
+from tests.unit.dataset.sources import BUILD_MEMORY, MEMORY_BYTES
 from tests.unit.dataset.world import active, get, until
 
 
@@ -51,7 +51,7 @@ def fill(path, disk, leave_bytes):
 @asynccontextmanager
 async def node(tmp_path, disk, files=None, **settings):
     """A running library on the small disk."""
-    usual = {"source": str(tmp_path / "source"), "refresh_period": 0, "build_memory": 64 << 20, "build_lanes": 1}
+    usual = {"source": str(tmp_path / "source"), "refresh_period": 0, "build_memory": BUILD_MEMORY, "build_lanes": 1}
     with DataDirectory.open(disk / "data", files or RealFiles(), cluster="test", random=random.Random(1)) as directory:
         library = Library(directory.store, DatasetSettings(**usual | settings), threads=RealThreads())
         try:

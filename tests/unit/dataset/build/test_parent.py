@@ -12,9 +12,10 @@ from gossipkv.dataset.build import parent
 from gossipkv.dataset.build.parent import BuildError, Loads, build_in_child
 from gossipkv.errors import SourceChanged
 from gossipkv.processes.activity import activity_of, family
+from tests.unit.dataset.sources import BUILD_MEMORY
 
 
-async def perform(job, *, told=None, loads=None, memory_bytes=64 << 20):
+async def perform(job, *, told=None, loads=None, memory_bytes=BUILD_MEMORY):
     """Builds it alone."""
     loads = loads or Loads(1, 0)
     async with loads.turn():
@@ -28,7 +29,7 @@ async def perform(job, *, told=None, loads=None, memory_bytes=64 << 20):
 async def test_a_build_tells_its_progress_and_its_memory(job):
     """And leaves the result in its directory."""
     one, told = job([b"a\t1\n" * 10_000]), []
-    assert 1 << 20 < await perform(one, told=told) <= 64 << 20
+    assert 1 << 20 < await perform(one, told=told) <= BUILD_MEMORY
     assert told
     assert "_MANIFEST" in os.listdir(one.directory)
 
@@ -161,7 +162,7 @@ async def test_a_child_that_is_stopped_is_spoken_for(job, monkeypatch):
     with trio.fail_after(200):
         async with loads.turn():
             await build_in_child(
-                job([b"a\t1\n" * 10_000]), memory_bytes=64 << 20, loads=loads, on_progress=hear, waits_since_s=0.0
+                job([b"a\t1\n" * 10_000]), memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear, waits_since_s=0.0
             )
     assert len(told) > 20
 
@@ -172,7 +173,8 @@ async def test_a_child_that_waits_for_its_source_is_not_spoken_for(job, monkeypa
     monkeypatch.setattr(parent, "activity_of", lambda process: looks.append(activity_of(process)) or looks[-1])
     one, loads = job([b"a\t1\n" * 500_000]), Loads(1, 1)
     told, looks = [], []
-    build = partial(build_in_child, one, memory_bytes=64 << 20, loads=loads, on_progress=told.append, waits_since_s=0.0)
+    means = {"memory_bytes": BUILD_MEMORY, "loads": loads, "on_progress": told.append, "waits_since_s": 0.0}
+    build = partial(build_in_child, one, **means)
     with trio.fail_after(200):
         async with loads.turn(), trio.open_nursery() as nursery:
             nursery.start_soon(build)
@@ -230,7 +232,7 @@ async def test_the_priority_of_a_child_follows_what_it_had(job, monkeypatch):
     with trio.fail_after(200):
         async with loads.turn():
             await build_in_child(
-                job([b"a\t1\n" * 10_000]), memory_bytes=64 << 20, loads=loads, on_progress=hear,
+                job([b"a\t1\n" * 10_000]), memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear,
                 waits_since_s=trio.current_time(),
             )  # fmt: skip
     assert asked == ["give_way", "give_way", "take_back"]  # Asked again after the kernel had said: not now.
