@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 POLL_S: Final = 0.2
+PATIENCE_MS: Final = 10_000  # At least, of who waits: a build may keep the machine busy.
 WIDE_COLUMNS: Final = 110  # From here on there is room for remarks beside the table; else they come below it.
 STYLES: Final = {
     "ACTIVE": "green",
@@ -77,7 +78,7 @@ def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *,
 
     With --json everything that the node tells, per database, version and partition.
     """
-    with connect(nodes, timeout_ms) as client:
+    with connect(nodes, max(timeout_ms, PATIENCE_MS) if wait else timeout_ms) as client:
         told = _wait(client, database) if wait else _ask(client, database)
         if as_json:
             print_json(told)

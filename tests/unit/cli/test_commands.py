@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -360,6 +361,19 @@ def test_status_waits_for_the_newest(run, monkeypatch):
         done = run("status", "--wait", "--json", "--node", fake.address)
     assert (done.status, json.loads(done.out)) == (0, told[-1])
     assert len(told) == 1
+
+
+def test_status_wait_is_patient_with_a_busy_node(run):
+    """An answer that comes after the time of one request does not end it; without --wait it does."""
+
+    def answers_late(connection):
+        while (request := connection.next_request()) is not None:
+            time.sleep(0.1)
+            connection.answer(request[0], {"status": states(v1="ACTIVE"), "info": INFO}[request[1]])
+
+    with FakeNode(answers_late) as fake:
+        assert run("status", "--timeout", "1ms", "--node", fake.address).status == 3
+        assert run("status", "--wait", "--timeout", "1ms", "--node", fake.address).status == 0
 
 
 def test_status_wait_shows_how_long_it_takes(run, monkeypatch):
