@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 NUMBERS = ("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", "CRASH_STRIDE", "SOAK_SECONDS")
 # What the process takes is measured here, and a sanitizer takes several times as much for itself.
 OF_MEMORY = (
+    "tests/fuzz/test_datagrams.py",
     "tests/unit/storage/test_builder_memory.py",
     "tests/unit/node/test_connection.py::test_large_frames_leave_no_memory_behind",
     "tests/unit/dataset/build/test_child.py::test_the_whole_process_stays_within_its_memory",
     "tests/unit/dataset/build/test_lane_builds.py::test_all_processes_stay_within_the_memory",
     "tests/unit/dataset/build/test_lanes.py::test_more_than_memory_holds_within_the_memory_of_all_processes",
     "tests/unit/dataset/formats/test_codecs.py::test_bombs_take_no_memory",
+    "tests/unit/dataset/formats/test_codecs.py::test_long_values_do_not_wait_for_a_full_batch",
+    "tests/unit/dataset/formats/test_codecs.py::test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take",
     "tests/unit/dataset/formats/test_parquet.py::test_a_large_row_group_is_read_in_pieces",
     "tests/unit/dataset/formats/test_text.py::test_a_bomb_takes_no_memory",
 )
@@ -77,6 +80,7 @@ def legs() -> list[Leg]:
             before=[debug],
             tests=(
                 "--hypothesis-profile=brief",
+                "--timeout=3600",
                 *(f"--deselect={place}" for place in OF_MEMORY),
                 "tests/unit",
                 "tests/fuzz",
