@@ -58,12 +58,12 @@ class DataDirectory:
         cluster: str,
         random: random.Random,
         node: str | None = None,
-        first_epoch: int = 1,
+        least_epoch: int = 1,
     ) -> Self:
         """Lock the directory, making it if need be, and have each part remove what a crash left behind.
 
         `node` renames this node; None keeps its name, or makes one from its uuid.  Each opening is an epoch of its own,
-        that of a new directory `first_epoch`.
+        at least `least_epoch`.
 
         Raises:
             DirectoryInUse: another node runs in it.
@@ -77,7 +77,7 @@ class DataDirectory:
             _refuse_foreign(files, place)
             lock = _take_lock(files, place)
             try:
-                record = begin(files, place, cluster=cluster, node=node, random=random, first_epoch=first_epoch)
+                record = begin(files, place, cluster=cluster, node=node, random=random, least_epoch=least_epoch)
                 store = VersionStore.open(place, files)
             except BaseException:
                 files.close(lock)

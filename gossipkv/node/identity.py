@@ -79,11 +79,12 @@ def write_node(files: Files, path: PurePath, record: NodeRecord) -> None:
 
 
 def begin(
-    files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random, first_epoch: int
+    files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random, least_epoch: int
 ) -> NodeRecord:
     """The node that lives here, in the epoch of this start, which is durable; the first time it is born.
 
-    `node` renames it; None keeps its name, or makes one from its uuid.
+    `node` renames it; None keeps its name, or makes one from its uuid.  The epoch is `least_epoch`, the wall clock,
+    where that is more than one above the last: so an older copy of the directory, put back, repeats none.
 
     Raises:
         UnsupportedFormat: it is of another cluster, or its document of a newer format.
@@ -92,14 +93,14 @@ def begin(
     known = read_node(files, path)
     if known is None:
         uuid = f"{random.getrandbits(128):032x}"
-        known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=max(0, first_epoch - 1))
+        known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=0)
     elif known.cluster != cluster:
         raise UnsupportedFormat(
             f"{path}: belongs to cluster {known.cluster!r}, and this node is to join {cluster!r}; "
             "set the same cluster, or give --data another directory",
             {"file": str(path / NODE), "expected": known.cluster, "got": cluster},
         )
-    record = known._replace(node=node or known.node, epoch=known.epoch + 1)
+    record = known._replace(node=node or known.node, epoch=max(known.epoch + 1, least_epoch))
     write_node(files, path, record)
     return record
 

@@ -140,7 +140,7 @@ def _open_directory(config: Config, environment: Environment) -> DataDirectory:
         cluster=config.cluster,
         random=environment.random,
         node=config.node,
-        first_epoch=environment.clock.wall_ms(),
+        least_epoch=environment.clock.wall_ms(),
     )
 
 

@@ -102,7 +102,7 @@ class Disk:
 
     # What it is for
 
-    def begin(self, name: str, random: Random, *, first_epoch: int) -> NodeRecord:
+    def begin(self, name: str, random: Random, *, least_epoch: int) -> NodeRecord:
         """Who lives here, in the epoch of this start, which is durable.
 
         Raises:
@@ -111,7 +111,7 @@ class Disk:
             GossipKVError: what is kept is damaged.
         """
         with self._struck_once() as files:
-            return begin(files, _PLACE, cluster=_CLUSTER, node=name, random=random, first_epoch=first_epoch)
+            return begin(files, _PLACE, cluster=_CLUSTER, node=name, random=random, least_epoch=least_epoch)
 
     def keep(self, record: NodeRecord) -> None:
         """Keep who lives here.  Raises as `begin`."""

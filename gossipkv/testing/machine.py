@@ -188,7 +188,7 @@ class Machine:
     def _boot(self) -> None:
         chance = self._world.streams[f"program/{self.name}"]
         try:
-            self.kept = kept = self.disk.begin(self.name, chance, first_epoch=self.clocks.wall_ms())
+            self.kept = kept = self.disk.begin(self.name, chance, least_epoch=self.clocks.wall_ms())
         except Crash:
             self.ended_by_itself("crash")
             return

@@ -32,6 +32,21 @@ def test_each_start_is_a_higher_epoch(tmp_path):
             assert read_node(FILES, tmp_path) == data.record
 
 
+def test_an_older_copy_put_back_repeats_no_epoch(tmp_path):
+    """Each start takes at least the wall clock's milliseconds, as the first did; a clock set back is no way back."""
+    epochs = []
+    for wall_ms in (1000, 2000, 3000):
+        with opened(tmp_path, least_epoch=wall_ms) as data:
+            epochs.append(data.record.epoch)
+        if wall_ms == 1000:
+            copy = (tmp_path / "NODE").read_bytes()
+    (tmp_path / "NODE").write_bytes(copy)
+    for wall_ms in (4000, 500):
+        with opened(tmp_path, least_epoch=wall_ms) as data:
+            epochs.append(data.record.epoch)
+    assert epochs == [1000, 2000, 3000, 4000, 4001]
+
+
 def test_a_document_of_the_format_before(tmp_path):
     """It knew no epoch: the node keeps its uuid and name, and begins at 1."""
     body = {"cluster": "test", "uuid": UUID, "node": "old"}

@@ -22,7 +22,7 @@ def fresh(seed):
     """A disk, what struck it, and a start on it."""
     streams, struck = Streams(seed), Counter()
     disk = Disk("m", streams, struck)
-    return disk, struck, lambda: disk.begin("m", streams["start"], first_epoch=100)
+    return disk, struck, lambda: disk.begin("m", streams["start"], least_epoch=100)
 
 
 def damage(disk):
