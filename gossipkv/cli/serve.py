@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import resource
+import stat
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, final
 
 import click
+import structlog
 import trio
 
 from gossipkv.address import Address
@@ -36,6 +39,7 @@ def serve(file: Path | None, **flags: Flag) -> None:
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)
     _allow_descriptors()
+    _keep_private(config.data)
 
     # Not `nursery.start`: a node that a signal ends before it is ready has done what it was told.
     trio.run(
@@ -68,6 +72,19 @@ def _keep_what_is_here() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def _keep_private(data: Path) -> None:
+    """Let nobody else read what is made here, by this process or its children; say so where others can already.
+
+    A directory that was made for the node, a container's volume say, is left as it is.
+    """
+    os.umask(0o077)
+    with contextlib.suppress(OSError):  # It is yet to be made, or else what opens it says what is wrong.
+        found = data.stat()
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            log = structlog.get_logger("gossipkv.node")
+            log.warning("not_private", path=str(data), mode=f"{stat.S_IMODE(found.st_mode):04o}", owner=found.st_uid)
 
 
 def _allow_descriptors() -> None:

@@ -111,7 +111,7 @@ class Cluster:
 
     def begin(self, *, detach: bool = False) -> None:
         """Start it without waiting for the nodes.  Raises as `up`."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._order.plan(load(self.directory))  # What is wrong with it is better said here.
         leash = None if detach else braid()
         supervisor = None
@@ -133,6 +133,7 @@ class Cluster:
 
     def _spawn(self, leash: Leash | None) -> subprocess.Popen[bytes]:
         try:
+            (self.directory / "supervisor.log").touch(mode=0o600)
             with (self.directory / "supervisor.log").open("ab") as log:
                 return subprocess.Popen(  # noqa: S603  # Our own module.
                     [sys.executable, "-m", "gossipkv.launcher.supervisor", os.fspath(self.directory)],
@@ -141,6 +142,7 @@ class Cluster:
                     stderr=log,
                     pass_fds=[] if leash is None else [leash.worn],
                     start_new_session=True,
+                    umask=0o077,  # Its socket, and what the nodes write, are nobody else's.
                 )
         finally:
             if leash is not None:

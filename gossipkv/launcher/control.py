@@ -52,12 +52,14 @@ def _name(directory: Path) -> Iterator[str]:
 
 
 def listen(directory: Path) -> socket.socket:
-    """The supervisor's end; what an earlier one left is replaced.  Requires: the directory's lock is held."""
+    """The supervisor's end; what an earlier one left is replaced.
+
+    Requires: the directory's lock is held; the umask is 077, since whoever may write to the socket may give orders.
+    """
     (directory / SOCKET).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     with _name(directory) as name:
         listener.bind(name)
-    (directory / SOCKET).chmod(0o600)
     listener.listen()
     listener.settimeout(0)
     return listener

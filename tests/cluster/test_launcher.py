@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -39,8 +40,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def lives(process: int) -> bool:
     """Whether it runs; one that only waits to be reaped does not."""
     try:
-        with open(f"/proc/{process}/stat", "rb") as stat:
-            return stat.read().rpartition(b") ")[2][:1] not in {b"Z", b"X"}
+        with open(f"/proc/{process}/stat", "rb") as told:
+            return told.read().rpartition(b") ")[2][:1] not in {b"Z", b"X"}
     except OSError:
         return False
 
@@ -90,6 +91,20 @@ def test_nodes_come_up_together(cluster):
         with cluster.connect(node.index, timeout_ms=60_000) as client:
             assert client.info()["node"] == node.name
         assert "ready" in cluster.log(node.index)
+
+
+def test_what_a_cluster_makes_is_nobody_else_s(tmp_path):
+    """Its directory, the socket that takes orders from the moment it is there, what the nodes write and log."""
+    before = os.umask(0)
+    try:
+        with Cluster(tmp_path / "new", nodes=1) as cluster:
+            found = [cluster.directory, *cluster.directory.rglob("*")]
+            kinds = {stat.S_IFMT(path.lstat().st_mode) for path in found}
+            assert kinds == {stat.S_IFDIR, stat.S_IFREG, stat.S_IFSOCK}
+            assert [path for path in found if path.lstat().st_mode & 0o077] == []
+            assert "not_private" not in cluster.log(1)
+    finally:
+        os.umask(before)
 
 
 def test_a_node_is_killed_and_started_again(cluster):

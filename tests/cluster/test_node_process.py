@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -113,6 +115,39 @@ def test_the_life_of_a_node(tmp_path: Path) -> None:
         with node.connect() as client:
             assert client.dataset("geo").get_with_version("paris") == (b"Texas", "2")
         assert node.end(signal.SIGINT)[0] == 0
+
+
+def modes(root: Path) -> set[tuple[str, int]]:
+    """What there is below a directory, itself included, and who may use it."""
+    found = [root, *root.rglob("*")]
+    return {("directory" if path.is_dir() else "file", stat.S_IMODE(path.lstat().st_mode)) for path in found}
+
+
+def test_what_a_node_writes_is_nobody_else_s(tmp_path: Path) -> None:
+    """Whatever its umask, what its children build included; a directory that others may enter stays, and is told."""
+    before = os.umask(0o022)
+    try:
+        for mode in (None, 0o750):
+            if mode is not None:
+                (tmp_path / "data").chmod(mode)
+            with NodeProcess(tmp_path) as node:
+                if mode is None:
+                    node.add("geo", "1", b"a\t1\n")
+                node.ready()
+                node.until_active("geo", "1")
+                node.process.terminate()
+                assert node.process.stderr is not None
+                told = [line for line in node.process.stderr if "not_private" in line]
+            if mode is None:
+                assert told == []
+                assert modes(tmp_path / "data") == {("directory", 0o700), ("file", 0o600)}
+                assert len(list((tmp_path / "data").rglob("*.gkv"))) == 1
+            else:
+                assert len(told) == 1
+                assert "mode=0750" in told[0]
+                assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == mode
+    finally:
+        os.umask(before)
 
 
 def test_what_is_not_built_yet_is_said_and_waited_for(tmp_path: Path) -> None:
