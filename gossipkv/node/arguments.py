@@ -32,6 +32,9 @@ MAX_NAME_BYTES = 255
 # And the longest path in the tree.
 MAX_PATH_BYTES = 1024
 
+# The longest time that a request may be allowed, 35 years: added to any clock it fits 63 bits.
+MAX_TIMEOUT_MS = 1 << 40
+
 
 def _text(value: Raw, where: str, limit: int = MAX_NAME_BYTES) -> str:
     if not isinstance(value, bytes):
@@ -194,6 +197,13 @@ class Options:
             raise BadRequest(f"{self._where(name)} must be an integer, not {kind_of(value)}")
         if value < least:
             raise BadRequest(f"{self._where(name)} must be at least {least}, not {value}")
+        return value
+
+    def timeout_ms(self) -> int | None:
+        """The time allowed."""
+        value = self.number("timeout_ms")
+        if value is not None and value > MAX_TIMEOUT_MS:
+            raise BadRequest(f"{self._where('timeout_ms')} must be at most {MAX_TIMEOUT_MS}, not {value}")
         return value
 
     def flag(self, name: str) -> bool:

@@ -114,7 +114,7 @@ class Reads:
             version = self._choose(database, options)
         else:
             pinned, last = decode_cursor(cursor)
-            options.text("min_version"), options.number("timeout_ms")  # Not needed, but they must be right.
+            options.text("min_version"), options.timeout_ms()  # Not needed, but they must be right.
             if options.text("version") not in {None, pinned}:
                 raise BadRequest(f"scan: the cursor belongs to version {pinned}")
             version = self._count_choice(self._database(database).choose(pinned, None), by_name=True)
@@ -137,7 +137,7 @@ class Reads:
 
     def _choose(self, database: str, options: Options) -> PublishedVersion:
         version, min_version = options.text("version"), options.text("min_version")
-        options.number("timeout_ms")  # A local read takes no time worth the name, so any timeout is kept.
+        options.timeout_ms()  # A local read takes no time worth the name, so any timeout is kept.
         published = self._database(database)
         if published.active is None and version is None and min_version is None:
             raise self._not_ready(database)

@@ -40,7 +40,7 @@ from gossipkv.wire._message cimport (
     take_array,
     take_blob,
     take_map,
-    take_unsigned,
+    take_timeout,
 )
 
 from msgpack import packb
@@ -80,7 +80,6 @@ cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) n
     """The last parameter, if there is one, when it holds nothing but options that a local read understands."""
     cdef Py_ssize_t entries
     cdef Blob name
-    cdef uint64_t number
     options.has_version = False
     options.has_min_version = False
     if count == 2:
@@ -100,7 +99,7 @@ cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) n
             if not take_blob(params, &options.min_version):
                 return False
             options.has_min_version = True
-        elif not (blob_is(&name, b"timeout_ms", 10) and take_unsigned(params, &number)):
+        elif not (blob_is(&name, b"timeout_ms", 10) and take_timeout(params)):
             return False  # A local read takes no time worth the name, so any timeout is kept.
     return True
 

@@ -18,7 +18,8 @@ from gossipkv.storage._scan cimport write_prefix_end
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._frames cimport FALSE, NIL, TRUE, big_endian
 from gossipkv.wire._message cimport (
-    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str, take_unsigned,
+    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str, take_timeout,
+    take_unsigned,
 )
 
 cdef enum:
@@ -64,7 +65,6 @@ cdef inline bint take_limit_or_nil(Cursor* params, uint64_t* limit) noexcept nog
 cdef bint take_option(Cursor* params, Asked* asked) noexcept nogil:
     """One option and its value, if they are plain."""
     cdef Blob name
-    cdef uint64_t number
     if not take_blob(params, &name):
         return False
     if blob_is(&name, b"start", 5):
@@ -84,7 +84,7 @@ cdef bint take_option(Cursor* params, Asked* asked) noexcept nogil:
     if blob_is(&name, b"limit", 5):
         return take_limit_or_nil(params, &asked.limit)
     # A local read takes no time worth the name, so any timeout is kept.
-    return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_unsigned(params, &number))
+    return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_timeout(params))
 
 
 cdef bint may_be_name(const Blob* text) noexcept nogil:

@@ -259,6 +259,8 @@ def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
         ("get", ["db", b"k", {"min_version": "v9"}], "NOT_READY", "as new as v9"),
         ("get_many", ["db", b"k"], "BAD_REQUEST", "must be an array"),
         ("get_many", ["db", [b"k", 1]], "BAD_REQUEST", r"keys[1] must be bytes"),
+        ("get", ["db", b"k", {"timeout_ms": 2**63}], "BAD_REQUEST", "at most 1099511627776, not 9223372036854775808"),
+        ("scan", ["db", {"cursor": None, "timeout_ms": 2**40 + 1}], "BAD_REQUEST", "at most 1099511627776"),
         ("scan", ["db", {"limit": 0}], "BAD_REQUEST", "at least 1"),
         ("scan", ["db", {"cursor": b"mine"}], "BAD_REQUEST", "cursor"),
         ("scan", ["db", {"reverse": 1}], "BAD_REQUEST", "true or false"),

@@ -132,6 +132,7 @@ def test_options_that_are_understood(tmp_path: Path) -> None:
         ["db", b"key1", {"version": "v1", "min_version": "v2"}],
         ["db", b"key1", {"timeout_ms": -1}],
         ["db", b"key1", {"timeout_ms": "1"}],
+        ["db", b"key1", {"timeout_ms": 2**40 + 1}],
         ["db", b"x" * 65_536],
     ],
 )
