@@ -90,7 +90,7 @@ async def run(
         stack.callback(listener.close)
         stack.callback(datagrams.close)
         bound = Address(*listener.getsockname()[:2])
-        sealing = await environment.threads.run(read_key_ring, config, environment)
+        sealing = await environment.threads.run(read_key_ring, config, environment, bound)
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)

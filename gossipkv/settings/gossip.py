@@ -15,6 +15,7 @@ from gossipkv.settings.setting import (
     read_name,
     read_path,
     size,
+    switch,
 )
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class GossipSettings:
         "require", ("accept", "send", "require"),
         meaning="with keys: read sealed gossip too and send plain; send sealed too; take nothing that is plain",
         why="keys are for this; the other two are steps on the way there in a running cluster",
+    )  # fmt: skip
+    insecure_gossip: bool = switch(
+        default=False,
+        meaning="listen beyond this machine without keys: who can send a datagram there can speak for any node",
+        why="only whoever built the network knows that no stranger is on it",
     )  # fmt: skip
     max_members: int = count(
         4096, 2, 65_536,

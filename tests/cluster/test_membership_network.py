@@ -38,7 +38,8 @@ def network() -> Iterator[Network]:
 @pytest.fixture(scope="module")
 def cluster(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A node on each."""
-    with Cluster(tmp_path_factory.mktemp("eight"), places=network.places(), settings=LOGGED) as cluster:
+    settings = {**LOGGED, "insecure_gossip": "true"}  # Nobody else is on that network.
+    with Cluster(tmp_path_factory.mktemp("eight"), places=network.places(), settings=settings) as cluster:
         yield cluster
 
 

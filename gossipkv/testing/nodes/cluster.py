@@ -111,7 +111,8 @@ class SimulatedCluster:
 
 def placed(config: Config, number: int) -> Config:
     """The settings of the node `n<number>`, on a machine of its own."""
-    return replace(config, listen=Address(f"10.0.0.{number}", DEFAULT_PORT), node=f"n{number}")
+    place = Address(f"10.0.0.{number}", DEFAULT_PORT)
+    return replace(config, listen=place, node=f"n{number}", insecure_gossip=config.key_ring is None)
 
 
 def simulate(

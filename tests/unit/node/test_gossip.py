@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SETTLE_MS = 10_000
 ADDRESS = Address("10.0.0.1", 7070)
+HERE = Address("127.0.0.1", 7070)
 OTHER = Member(member_id("b"), "b", bytes(16), Address("10.0.0.2", 7070), 1, 0, State.ALIVE)
 
 
@@ -148,9 +149,21 @@ def test_entries_in_portions(core: Gossip) -> None:
 def test_seals_without_keys_are_refused() -> None:
     """Who asks for seals and forgets the key ring does not run in the clear; who asks for nothing does."""
     world = trio_world.real()
-    assert read_key_ring(load(), world) is None
+    assert read_key_ring(load(), world, HERE) is None
     with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require': there is no key ring"):
-        read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world)
+        read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world, HERE)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "fd00::1"])
+def test_strangers_can_speak_only_where_that_is_said(host: str) -> None:
+    """Beyond loopback a node wants keys, or to be told that nobody else is there."""
+    world, bound = trio_world.real(), Address(host, 7)
+    environ = {"GOSSIPKV_LISTEN": str(bound)}
+    with pytest.raises(ConfigError, match=r"GOSSIPKV_LISTEN: listen = .*: who .*; make keys .*insecure_gossip"):
+        read_key_ring(load(environ=environ), world, bound)
+    assert read_key_ring(load(environ={**environ, "GOSSIPKV_INSECURE_GOSSIP": "true"}), world, bound) is None
+    for here in ("127.0.0.1", "127.9.9.9", "::1"):
+        assert read_key_ring(load(), world, Address(here, 7)) is None
 
 
 async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
@@ -161,7 +174,7 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
     ring = tmp_path / "ring"
     key_file.write_text(ring, line_of(key(bytes(32))))
     config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
-    sealing = read_key_ring(config, world)
+    sealing = read_key_ring(config, world, ADDRESS)
 
     def hang(_path: Path) -> tuple[Key, ...]:
         goes_on.wait(60)
@@ -189,7 +202,7 @@ async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
     old, new = key(bytes(32)), key(b"n" * 32)
     key_file.write_text(ring, line_of(old))
     config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
-    sealing = read_key_ring(config, world)
+    sealing = read_key_ring(config, world, ADDRESS)
     assert sealing is not None
     began = threading.Event()
 
