@@ -72,7 +72,7 @@ def legs() -> list[Leg]:
     }
     debug = ("env", "GOSSIPKV_SANITIZE=address,undefined", "make", "debug")
     return [
-        Leg("seeds", tests=("-n", "2", "tests/simulation/test_seeds.py")),
+        Leg("seeds", tests=("tests/simulation/test_seeds.py",)),
         Leg("fuzz", tests=("-n", "2", "--hypothesis-profile=explore", "tests/unit", "tests/fuzz")),
         Leg("crashes", tests=("tests/crashes",)),
         Leg("soak", tests=("tests/soak",)),
