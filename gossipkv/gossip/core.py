@@ -211,6 +211,7 @@ class Gossip:
     def on_forgotten(self, member: Member, *, now_ms: int) -> None:
         """A member is known no longer."""
         self.tree.forget(member.id)
+        self._reconnecting.on_forgotten(member, now_ms)
         self._exchange.touch(member.id, now_ms=now_ms)
 
     def on_older(self, id_: bytes, *, now_ms: int) -> None:

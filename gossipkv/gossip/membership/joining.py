@@ -3,7 +3,8 @@
 Addresses to join are asked at once, and from then on as long as none of the live members is at them: so two halves of
 a cluster that lost each other find each other again whatever happened.  Addresses remembered from the last run are
 asked until a member was seen at each, or for as long as the dead are remembered: of a cluster that was restarted all at
-once, every node asks several others, so no two groups stay apart, each content with itself.
+once, every node asks several others, so no two groups stay apart, each content with itself.  Then they are *lost*, as
+are the dead that are forgotten: some of those are asked now and then for ever, since a partition may last longer.
 
 Asking is an exchange over TCP (`exchange.py`).  Where the cluster ids differ it is only a *meeting* of two nodes.
 A cluster id keeps two clusters apart that happen to have one name.  It is random, drawn by the first node, and every
@@ -49,6 +50,7 @@ MAX_SEEDS: Final = 256
 PATIENCE_INTERVALS: Final = 2  # In which a node that was told to join others waits for theirs before it draws an id.
 PATIENCE: Final = 2  # Refusals, or none at all, before anybody is told: the other may come to ask by itself, or later.
 MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still there.
+MAX_LOST: Final = 16  # Likewise; the latest of them.
 
 
 class Side(NamedTuple):
@@ -127,6 +129,7 @@ class Joining:
         "_contact",
         "_exchange",
         "_identity",
+        "_lost",
         "_members",
         "_outbox",
         "_pinned",
@@ -161,6 +164,7 @@ class Joining:
         self._cluster = cluster
         self._pinned = pinned
         self._seeds: dict[Address, Seed] = {}
+        self._lost: dict[Address, None] = {}  # In the order in which they were.
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
         self._complained: set[Address] = set()
         self._started_ms = 0
@@ -212,6 +216,23 @@ class Joining:
         if address not in self._seeds:
             self._ask(address, Seed(remembered=True), now_ms)
 
+    def lose(self, address: Address) -> None:
+        """Keep where somebody was who is known no longer."""
+        self._lost.pop(address, None)
+        self._lost[address] = None
+        if len(self._lost) > MAX_LOST:
+            del self._lost[next(iter(self._lost))]
+
+    def look_for_lost(self, now_ms: int) -> None:
+        """Ask where one of the lost was, when it is this node's turn: all nodes together ask one at a time."""
+        if not self._lost or self._random.random() * self._members.reachable >= 1:
+            return
+        address = list(self._lost)[int(self._random.random() * len(self._lost))]
+        if any(peer.reachable and peer.member.address == address for peer in self._members.peers.values()):
+            del self._lost[address]
+        else:
+            self.look(address, now_ms)
+
     def lone(self, *, asked: bool) -> bool:
         """Whether I may take another cluster's id without leaving anybody behind."""
         if self._members.reachable > 1:
@@ -220,8 +241,8 @@ class Joining:
 
     @property
     def unseen(self) -> list[Address]:
-        """Remembered addresses where nobody was found yet."""
-        return [address for address, seed in self._seeds.items() if seed.remembered]
+        """Remembered addresses where nobody was found yet, and the lost."""
+        return [*(address for address, seed in self._seeds.items() if seed.remembered), *self._lost]
 
     def as_asker(self, seed: Seed) -> Side:
         """What a meeting must know of me when I ask."""
@@ -269,7 +290,8 @@ class Joining:
         if self._seeds.get(address) is not seed or seed.asking or now_ms < seed.due_ms:
             return
         if seed.remembered and now_ms - self._started_ms > self._profile.dead_retention_ms:
-            del self._seeds[address]  # As long as the dead are remembered: whoever was there is gone for good.
+            del self._seeds[address]
+            self.lose(address)
             return
         if not (self._identity.announced and self._is_reached(address, seed)):
             self._ask(address, seed, now_ms)  # Who is here may know my name, which I must hear before I announce it.

@@ -1,4 +1,4 @@
-"""Coming together again: addresses are kept for the next start, and some of the dead are spoken to."""
+"""Coming together again: addresses are kept for the next start, and some of the dead and the lost are spoken to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from gossipkv.gossip.effects import Remember
 from gossipkv.gossip.member import State
 
 if TYPE_CHECKING:
+    from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.detector import Detector
     from gossipkv.gossip.membership.joining import Joining
     from gossipkv.gossip.membership.shared_state import SharedState
@@ -36,6 +37,12 @@ class Reconnecting:
         """Begin to speak to the dead now and then."""
         self._state.timers.at(self._state.later(now_ms, self._profile.reconnect_interval_ms), self._greet_the_dead)
 
+    def on_forgotten(self, member: Member, now_ms: int) -> None:
+        """A dead member is known no longer; it may live behind a partition that lasts so long."""
+        if member.state is State.DEAD:
+            self._joining.lose(member.address)
+            self.remember_soon(now_ms)
+
     def remember_soon(self, now_ms: int) -> None:
         """Keep the addresses of peers for the next start, when some more may be known."""
         if not self._is_remembering:
@@ -59,6 +66,7 @@ class Reconnecting:
         self.start(now_ms)
         if self._members.own.state is State.LEFT:
             return
+        self._joining.look_for_lost(now_ms)
         dead = [peer for peer in self._members.unreachable() if peer.member.state is State.DEAD]
         some = min(GREETED, len(dead), -(-3 * len(dead) // self._members.reachable))
         for _ in range(some):

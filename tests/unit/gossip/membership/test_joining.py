@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.address import Address
+from gossipkv.gossip.membership.joining import MAX_LOST
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, all_alive, no_id
@@ -374,14 +375,53 @@ def test_asked_before_its_own_question_is_answered():
     assert late.core.isolated(now_ms=link.now_ms) is False
 
 
-def test_who_is_gone_for_good_is_asked_no_more():
-    """An address of the last run where nobody was seen is dropped when the dead are, and not remembered again."""
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_partition_longer_than_the_dead_are_remembered(restarts):
+    """Nobody was told to join anybody any more: where the forgotten were is asked, however old that is."""
+    link = Link()
+    profile = replace(LAN, dead_retention_ms=600_000)
+    nodes = link.cluster(6, profile=profile)
+    for node in nodes:
+        node.core.join((), now_ms=link.now_ms)
+    left = {node.address for node in nodes[:3]}
+    link.cut = lambda source, to: (source in left) != (to in left)
+    link.run(700_000)
+    assert all_alive(nodes[:3])
+    assert all_alive(nodes[3:])
+    if restarts:
+        for number, node in enumerate(nodes[:3]):
+            link.kill(node)
+            again = link.node(node.me.name, epoch=2, port=node.address.port, profile=profile)
+            nodes[number] = link.start(again, remembered=node.remembered)
+        link.run(1_300_000)
+        assert all_alive(nodes[:3])
+    link.cut = lambda source, to: False
+    assert link.run(120_000, lambda: all_alive(nodes))
+
+
+def test_who_is_not_found_is_lost():
+    """An address of the last run where nobody was seen is asked seldom once the dead are forgotten, and for ever."""
     link = Link()
     nodes = link.cluster(2, profile=replace(LAN, dead_retention_ms=600_000))
     gone = Address("10.9.9.9", 9)
+    asked, ask = [], link._ask
+    link._ask = lambda asker, question: (asked.append(question.to), ask(asker, question))
     again = link.start(link.node("again", profile=nodes[0].core._profile), remembered=(gone, nodes[0].address))
-    link.run(300_000)
+    link.run(620_000)
     assert again.core._joining.unseen == [gone]
-    link.run(320_000)
-    assert again.core._joining.unseen == []
+    before = asked.count(gone)
+    assert before > 600_000 / LAN.reconnect_interval_ms
+    link.run(3_000_000)
+    assert again.core._joining.unseen == [gone]
+    assert 70 < asked.count(gone) - before < 130  # A third of its turns, since there are three nodes.
     assert all_alive([*nodes, again])
+
+
+def test_the_latest_lost_are_kept():
+    """So many, each once."""
+    link = Link()
+    joining = link.start(link.node("one")).core._joining
+    places = [Address("10.9.9.9", port) for port in range(1, 2 * MAX_LOST)]
+    for place in [*places, places[-2]]:
+        joining.lose(place)
+    assert joining.unseen == [*places[-MAX_LOST:-2], places[-1], places[-2]]
