@@ -172,6 +172,7 @@ class Soak:
         if self._churned is not None and kill:
             time.sleep(self.rounds % 16 * 0.05)  # At another moment of the build each time.
             self._churned.stop(signal.SIGKILL)
+            self._churned.process.stdout.close()  # There are thousands in a night.
             self.kills += 1
         for node in self.nodes:
             self._bother(node.address)
