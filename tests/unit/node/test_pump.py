@@ -248,9 +248,10 @@ async def test_answers_that_took_time_wait_for_a_peer_that_reads(tmp_path: Path)
 
 async def test_what_waits_for_a_peer_that_does_not_read_is_bounded(tmp_path: Path) -> None:
     """Beyond 16 MiB its connection is closed, and no other."""
-    async with serving(tmp_path, max_queued=1_000_000, output_timeout_ms=60_000, max_held=1 << 26) as running:
+    limits = {"max_in_flight": 1000, "max_queued": 1_000_000, "max_held": 1 << 26, "output_timeout_ms": 60_000}
+    async with serving(tmp_path, **limits) as running:
         other = await running.connect()
-        await ask_for_large_answers_that_take_time(running, 100)
+        await ask_for_large_answers_that_take_time(running, 150)  # 14 MB more than that, for what the sockets take.
         await exchange(other, rpc.request(1, "info", []), 1)
         counters = running.core.counters()
         assert (counters["closed_memory"], counters["connections"]) == (1, 1)

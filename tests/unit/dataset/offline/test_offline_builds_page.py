@@ -1,6 +1,7 @@
 """The examples of docs/users/offline-builds.md run as they stand there, and a dict agrees with what they wrote."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def test_an_example_writes_a_version(tmp_path, name):
     script.write_text(example, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script), str(source), str(version)],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "records=500" in done.stdout
