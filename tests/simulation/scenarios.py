@@ -243,7 +243,7 @@ def remembered():
 
 
 def restarts():
-    """Restarted at once, elsewhere, or without a disk: one member, its newest epoch, and nothing of the old one."""
+    """Restarted at once, elsewhere, without a disk, with a clock set back: one member, its newest epoch alone."""
     scene = Scene(5)
     scene.publish_all()
     scene.look_for(2 * SECOND)
@@ -254,6 +254,8 @@ def restarts():
             machine.move(scene.world.free_address())
         if turn % 3 == 2:
             machine.disk.wipe()
+        if turn > 5:  # Then only what was kept keeps its epochs apart.
+            machine.clocks.wall_offset_ms = -3_600_000
         scene.look_for(scene.chance.choice((0, 300 * MS, 5 * SECOND)))
         machine.start()
         scene.look_for(200 * MS)
