@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import trio
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -398,8 +398,6 @@ PLANTED = [
 def test_a_planted_bug_is_found(plant, monkeypatch):
     """By the same machine that finds nothing in the program as it is."""
     plant(monkeypatch)
-    chosen = settings(
-        max_examples=1000, stateful_step_count=40, phases=[Phase.generate], database=None, print_blob=False,
-    )  # fmt: skip
+    chosen = settings(settings.get_profile("planted"), max_examples=1000, stateful_step_count=40, database=None)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Life, settings=chosen)

@@ -2,7 +2,7 @@
 
 import msgpack
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from gossipkv.node.published import publish
@@ -322,8 +322,6 @@ PLANTED = [
 def test_a_planted_bug_is_found(planted, monkeypatch):
     """By the same machine that finds nothing in the core as it is."""
     planted(monkeypatch)
-    chosen = settings(
-        max_examples=1000, stateful_step_count=60, phases=[Phase.generate], database=None, print_blob=False,
-    )  # fmt: skip
+    chosen = settings(settings.get_profile("planted"), max_examples=1000, stateful_step_count=60, database=None)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Connections, settings=chosen)
