@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 
-# With `-n 3`, one more than there are cores in CI, since a fifth of the time is waiting: what starts many processes, or
-# looks at how long they take, stays in one worker and so never runs beside its like; so does what remembers its runs.
+# With `-n 2`: what starts many processes, or looks at how long they take, stays in one worker and so never runs beside
+# its like; and so does what remembers its runs.
 TOGETHER = {
     "tests/cluster/": "processes",
     "tests/crashes/": "processes",
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def end_with_a_crashed_worker(config: pytest.Config) -> None:
-    """With `-n 3`: end the run, with the test's name, where a worker crashes.
+    """With `-n 2`: end the run, with the test's name, where a worker crashes.
 
     Else the scheduler gives the same test to a worker in its place, and may then wait for ever.
     """

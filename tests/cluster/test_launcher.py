@@ -222,7 +222,8 @@ def test_clusters_do_not_share_ports(tmp_path):
 
 def test_a_node_that_does_not_get_ready(tmp_path):
     """Its log is in the error; nothing is left running; the directory is free again."""
-    (tmp_path / "n2" / "data").mkdir(parents=True)
+    (tmp_path / "n2").mkdir()
+    (tmp_path / "n2" / "data").mkdir(mode=0o700)
     (tmp_path / "n2" / "data" / "NODE").write_text("nonsense")
     cluster = Cluster(tmp_path, nodes=3)
     with pytest.raises(NodeFailed, match=r"n2 ended with status 3; the end of .*/n2/log:\n    gossipkv: .*NODE"):

@@ -46,6 +46,11 @@ def is_limit(value: object) -> bool:
     return is_number(value) and value != 0
 
 
+def is_timeout(value: object) -> bool:
+    """At most 35 years."""
+    return isinstance(value, int) and is_number(value) and value <= 2**40
+
+
 def is_flag(value: object) -> bool:
     """True or false."""
     return isinstance(value, bool)
@@ -58,11 +63,11 @@ def is_nothing(value: object) -> bool:
 
 
 NO_OPTIONS = Pairs()
-READ_OPTIONS = {b"version": is_bytes, b"min_version": is_bytes, b"timeout_ms": is_number}
+READ_OPTIONS = {b"version": is_bytes, b"min_version": is_bytes, b"timeout_ms": is_timeout}
 SCAN_OPTIONS = {
     b"version": is_bytes,
     b"min_version": is_name,
-    b"timeout_ms": is_number,
+    b"timeout_ms": is_timeout,
     b"start": is_bytes,
     b"end": is_bytes,
     b"prefix": is_bytes,

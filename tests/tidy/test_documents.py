@@ -44,10 +44,10 @@ def test_the_readme_has_two_lines() -> None:
     """One line ends in the demo and one in the tests, in that order, and continuous integration runs both."""
     demo, tests = COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert demo.endswith("&& .venv/bin/gossipkv demo")
-    assert tests.endswith("&& .venv/bin/pytest -n 3")
+    assert tests.endswith("&& .venv/bin/pytest -n 2")
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "$(readme_line 'gossipkv demo')" in script
-    assert "$(readme_line 'pytest -n 3')" in script
+    assert "$(readme_line 'pytest -n 2')" in script
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
