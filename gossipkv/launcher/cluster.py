@@ -133,8 +133,9 @@ class Cluster:
 
     def _spawn(self, leash: Leash | None) -> subprocess.Popen[bytes]:
         try:
-            (self.directory / "supervisor.log").touch(mode=0o600)
-            with (self.directory / "supervisor.log").open("ab") as log:
+            place = self.directory / "supervisor.log"
+            place.touch(mode=0o600)
+            with place.open("ab") as log:
                 return subprocess.Popen(  # noqa: S603  # Our own module.
                     [sys.executable, "-m", "gossipkv.launcher.supervisor", os.fspath(self.directory)],
                     stdin=subprocess.PIPE,

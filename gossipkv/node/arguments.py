@@ -188,7 +188,7 @@ class Options:
         value = self.blob(name)
         return None if value is None else _check_length(value, self._where(name), limit)
 
-    def number(self, name: str, least: int = 0) -> int | None:
+    def number(self, name: str, least: int = 0, most: int | None = None) -> int | None:
         """A whole number."""
         value = self._given.get(name)
         if value is None:
@@ -197,14 +197,13 @@ class Options:
             raise BadRequest(f"{self._where(name)} must be an integer, not {kind_of(value)}")
         if value < least:
             raise BadRequest(f"{self._where(name)} must be at least {least}, not {value}")
+        if most is not None and value > most:
+            raise BadRequest(f"{self._where(name)} must be at most {most}, not {value}")
         return value
 
     def timeout_ms(self) -> int | None:
         """The time allowed."""
-        value = self.number("timeout_ms")
-        if value is not None and value > MAX_TIMEOUT_MS:
-            raise BadRequest(f"{self._where('timeout_ms')} must be at most {MAX_TIMEOUT_MS}, not {value}")
-        return value
+        return self.number("timeout_ms", most=MAX_TIMEOUT_MS)
 
     def flag(self, name: str) -> bool:
         """True or false; false when it is not given."""

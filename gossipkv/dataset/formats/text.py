@@ -165,11 +165,9 @@ def _made(stream: Stream, kind: _Kind, fed: bytes | memoryview, place: tuple[str
         try:
             made = stream.decompress(fed, STEP_BYTES)
         except kind.errors as error:
-            # zstd alone says so, of a window.
-            is_window = "too much memory" in str(error)
-            raise refusal(
-                *place, f"{error}; {MORE_MEMORY}" if is_window else f"damaged {kind.name} data: {error}"
-            ) from error
+            is_window = "too much memory" in str(error)  # zstd alone says so.
+            reason = f"{error}; {MORE_MEMORY}" if is_window else f"damaged {kind.name} data: {error}"
+            raise refusal(*place, reason) from error
         fed = b""
         if made:
             yield made

@@ -228,7 +228,7 @@ class Joining:
         if not self._lost or self._random.random() * self._members.reachable >= 1:
             return
         address = list(self._lost)[int(self._random.random() * len(self._lost))]
-        if any(peer.reachable and peer.member.address == address for peer in self._members.peers.values()):
+        if self._is_reached(address, Seed(remembered=True)):
             del self._lost[address]
         else:
             self.look(address, now_ms)
