@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._message cimport Blob, Cursor
+from gossipkv.wire._message cimport Blob, Cursor, take_unsigned
 
 cdef enum Outcome:
     OUT_OF_MEMORY = -1
@@ -106,3 +106,9 @@ cdef class PublishedTable:
     cdef int get_many(
         self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out, uint64_t* keys_read
     ) noexcept nogil
+
+
+cdef inline bint take_timeout(Cursor* cursor) noexcept nogil:
+    """A `timeout_ms` that Python would not refuse (`gossipkv.node.arguments`)."""
+    cdef uint64_t timeout_ms
+    return take_unsigned(cursor, &timeout_ms) and timeout_ms <= <uint64_t>1 << 40

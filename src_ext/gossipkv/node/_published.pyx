@@ -40,7 +40,6 @@ from gossipkv.wire._message cimport (
     take_array,
     take_blob,
     take_map,
-    take_timeout,
 )
 
 from msgpack import packb

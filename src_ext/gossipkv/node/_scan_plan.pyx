@@ -10,6 +10,7 @@ from libc.string cimport memset
 
 from gossipkv.node._published cimport (
     ANSWERED, HAND_OFF, OUT_OF_MEMORY, PublishedTable, DatabaseRow, ReadLimits, ReadOptions, choose_version,
+    take_timeout,
 )
 from gossipkv.node._scan_page cimport Range
 from gossipkv.storage._checksum cimport crc32c_of
@@ -18,8 +19,7 @@ from gossipkv.storage._scan cimport write_prefix_end
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._frames cimport FALSE, NIL, TRUE, big_endian
 from gossipkv.wire._message cimport (
-    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str, take_timeout,
-    take_unsigned,
+    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str, take_unsigned,
 )
 
 cdef enum:

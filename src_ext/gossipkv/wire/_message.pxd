@@ -93,12 +93,6 @@ cdef inline bint take_unsigned(Cursor* cursor, uint64_t* value) noexcept nogil:
     return take_number(cursor, 1 << (head - INT_8), value)
 
 
-cdef inline bint take_timeout(Cursor* cursor) noexcept nogil:
-    """A `timeout_ms` that Python would not refuse (`gossipkv.node.arguments`)."""
-    cdef uint64_t timeout_ms
-    return take_unsigned(cursor, &timeout_ms) and timeout_ms <= <uint64_t>1 << 40
-
-
 cdef inline bint take_body(Cursor* cursor, int width, Blob* blob) noexcept nogil:
     """The bytes of a value whose length stands in `width` bytes behind its head."""
     cdef Cursor ahead = cursor[0]
