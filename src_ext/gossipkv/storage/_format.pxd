@@ -17,6 +17,7 @@ cdef extern from "gossipkv/storage/bits.h" nogil:
     uint32_t match12 "gkv_match12"(const uint8_t* bucket, uint8_t fingerprint)
     int bit "gkv_bit"(const uint8_t* bits, uint64_t at)
     void set_bit "gkv_set_bit"(uint8_t* bits, uint64_t at)
+    void clear_bits "gkv_clear_bits"(uint8_t* bits, uint64_t at, uint64_t end)
 
 cdef extern from *:
     """
