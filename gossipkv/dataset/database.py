@@ -213,18 +213,22 @@ class Database:
         self._wake.set()
 
     def damaged(self, name: str, error: Corrupt) -> None:
-        """A read met damage: the version is built again; until then its whole pages are served."""
+        """A read or the scrub met damage: the version is built again; until then its whole pages are served.
+
+        None of them is trusted any more: one that was checked may be read again from the disk that has lost another.
+        """
         life = self.lives.get(name)
         if life is None or life.state not in {State.AVAILABLE, State.ACTIVE, State.RETIRING}:
             return
         if life.state is not State.RETIRING:
-            life.take(Event.DAMAGE)
-            life.waits_since_ms = _now_ms()
+            life.damage(_now_ms())
             self.wake()
         elif life.trouble is not None:  # It was said, and matters only if this version becomes active again.
             return
         life.trouble = trouble_of(error)
-        self._log.error("damaged", version=name, error=error.message)
+        self.versions[name].distrust()
+        again_ms = max(0, life.not_before_ms - _now_ms())
+        self._log.error("damaged", version=name, error=error.message, again_ms=again_ms)
 
     # Opening
 
@@ -461,8 +465,7 @@ class Database:
         self.newest = max(name, self.newest or name)
         self.lives[name].take(Event.SWITCH)
         if self.lives[name].trouble is not None:  # A read had found damage in it while it retired.
-            self.lives[name].take(Event.DAMAGE)
-            self.lives[name].waits_since_ms = _now_ms()
+            self.lives[name].damage(_now_ms())
         for life in tuple(self.lives.values()):
             if life.superseded(name, self.hold):
                 self._supersede(life.name)

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.local.manifest import MANIFEST, Manifest, PartitionFile, look, read_manifest
+from gossipkv.dataset.local.scrubbed import read_scrubbed
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:
     from pathlib import PurePath
 
+    from gossipkv.dataset.local.scrubbed import Scrubbed
     from gossipkv.environment.seam import Files
     from gossipkv.placement.identity import Identity
 
@@ -26,6 +28,8 @@ class Version:
 
     manifest: Manifest
     files: list[SortedFile | None]
+    checked_ms: int = 0  # By the wall clock: when it was built, or last read back.
+    scrubbed: Scrubbed | None = None  # How it was last read back.
 
     @property
     def identity(self) -> Identity:
@@ -67,6 +71,21 @@ class Version:
         """What its files take on the disk."""
         return self.manifest.size_bytes
 
+    def forget_checks(self, part: int, parts: int) -> None:
+        """Have one of so many parts of every file checked again; whoever counts `part` up has gone round all of them.
+
+        Files take their parts at different times: of small ones most parts are empty.
+        """
+        for partition, file in enumerate(self.files):
+            if file is not None:
+                file.forget_checks((part + partition) % parts, parts)
+
+    def distrust(self) -> None:
+        """Have every page checked whenever it is read."""
+        for file in self.files:
+            if file is not None:
+                file.distrust()
+
     def close(self) -> None:
         """Closes the files.
 
@@ -90,6 +109,9 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
     try:
         manifest = read_version(files, directory, database, name)
         version = Version(manifest, [None] * manifest.identity.partitions)
+        version.scrubbed = read_scrubbed(files, directory)
+        built_ms = files.stat(directory / MANIFEST).modified_ns // 1_000_000
+        version.checked_ms = built_ms if version.scrubbed is None else version.scrubbed.at_ms
         try:
             for partition, file in enumerate(manifest.files):
                 if file is not None:

@@ -64,6 +64,9 @@ class MadeUpLibrary:
         """The names."""
         return [{"name": name, "kind": "dataset"} for name in self.names]
 
+    def counters(self) -> dict[str, int]:
+        return {"scrubbed_versions": 3}
+
     def trouble(self) -> str | None:
         """None ever."""
         return None
