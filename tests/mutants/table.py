@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 GOSSIP = "gossipkv.gossip"
 DOCUMENT = "gossipkv.storage.document"
+SCRUB = "gossipkv.dataset.scrub"
 
 
 class Edit(NamedTuple):
@@ -539,5 +540,149 @@ MUTANTS = (
         ),
         ("tests/unit/dataset/test_hold.py",),
         "assertion of check",
+    ),
+    Mutant(
+        "what was checked is never forgotten",
+        (
+            Edit(
+                f"{SCRUB}.scrub:Scrub._forget_in_slices",
+                "version.forget_checks((begin + slice_) % slices, slices)",
+                "pass",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_scrub.py",),
+        "property",
+    ),
+    Mutant(
+        "one slice is forgotten over and over",
+        (
+            Edit(
+                f"{SCRUB}.scrub:Scrub._forget_in_slices",
+                "slice_ += 1",
+                "pass",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_scrub.py",),
+        "property",
+    ),
+    Mutant(
+        "the first file of a version alone is forgotten",
+        (
+            Edit(
+                "gossipkv.dataset.local.version:Version.forget_checks",
+                "for partition, file in enumerate(self.files):",
+                "for partition, file in enumerate(self.files[:1]):",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_scrub.py",),
+        "property",
+    ),
+    Mutant(
+        "the verdict of the child that reads back is ignored",
+        (
+            Edit(
+                f"{SCRUB}.scrub:Scrub._read_back_whole",
+                "self._on_damage(version, damage)",
+                "pass",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_scrub.py",),
+        "property",
+    ),
+    Mutant(
+        "damage is noted as whole",
+        (
+            Edit(
+                f"{SCRUB}.scrub:Scrub._read_back_whole",
+                "if not damaged and version in self._held():",
+                "if version in self._held():",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_scrub.py",),
+        "assertion of write_scrubbed",
+    ),
+    Mutant(
+        "a restart forgets when a version was read back",
+        (
+            Edit(
+                "gossipkv.dataset.local.version:open_version",
+                "version.checked_ms = built_ms if version.scrubbed is None else version.scrubbed.at_ms",
+                "version.checked_ms = built_ms",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_scrub.py",),
+        "property",
+    ),
+    Mutant(
+        "what was let go is read back to its end",
+        (
+            Edit(
+                f"{SCRUB}.scrub:Scrub.held_changed",
+                "self._scope.cancel()",
+                "pass",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_scrub.py",),
+        "property",
+    ),
+    Mutant(
+        "the cache is read back and not the disk",
+        (
+            Edit(
+                "gossipkv.environment.direct_files:DirectFiles.open",
+                "return super().open(path, flags | self._direct, mode)",
+                "return super().open(path, flags, mode)",
+            ),
+        ),
+        ("tests/unit/environment/test_direct_files.py",),
+        "property",
+    ),
+    Mutant(
+        "a damaged file is passed over",
+        (
+            Edit(
+                f"{SCRUB}.read_back:read_back",
+                "on_damage(_damage(str(path), error))",
+                "pass",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_read_back.py",),
+        "property",
+    ),
+    Mutant(
+        "records are not read back",
+        (
+            Edit(
+                f"{SCRUB}.read_back:_check",
+                "for at in range(0, label.body_bytes, PIECE_BYTES):",
+                "for at in range(0, 0, PIECE_BYTES):",
+            ),
+        ),
+        ("tests/unit/dataset/scrub/test_read_back.py",),
+        "property",
+    ),
+    Mutant(
+        "a damaged version is trusted",
+        (
+            Edit(
+                "gossipkv.dataset.database:Database.damaged",
+                "self.versions[name].distrust()",
+                "pass",
+            ),
+        ),
+        ("tests/unit/dataset/test_database.py",),
+        "property",
+    ),
+    Mutant(
+        "what is damaged again is built again at once",
+        (
+            Edit(
+                "gossipkv.dataset.lifecycle:Life.damage",
+                "self.not_before_ms = now_ms + pause_ms",
+                "pass",
+            ),
+        ),
+        ("tests/unit/dataset/test_lifecycle.py",),
+        "property",
     ),
 )
