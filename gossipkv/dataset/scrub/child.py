@@ -1,6 +1,7 @@
 """The program that reads a version back, in a process of its own: `python -m gossipkv.dataset.scrub.child`.
 
-Checksums of a disk's content beside the serving loop would hold up reads.  It imports no Trio, and has low priority.
+Checksums of a disk's content beside the serving loop would hold up reads.  It imports no Trio, so that it starts
+quickly.
 
     standard input   one line: the order (`Order`)
     standard output  lines of JSON: {"damaged": [file, offset, reason, expected, got]} for each file that is, then
@@ -11,25 +12,19 @@ Checksums of a disk's content beside the serving loop would hold up reads.  It i
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from gossipkv.dataset.scrub.read_back import Job, Outcome, read_back
 from gossipkv.environment.direct_files import DirectFiles
 from gossipkv.processes import leash
-from gossipkv.processes.niceness import give_way
 from gossipkv.processes.pace import Pace
 from gossipkv.processes.talk import say
 
 if TYPE_CHECKING:
     from gossipkv.errors import Corrupt
-
-# The kernel changes the niceness of a session with pauses between.
-ATTEMPTS_TO_GIVE_WAY: Final = 20
-PAUSE_S: Final = 0.1
 
 
 @final
@@ -55,10 +50,6 @@ def main() -> int:
     """Read back what standard input orders; 0 when it was read to its end, whatever was found."""
     order = Order.from_line(sys.stdin.buffer.readline())
     leash.wear(order.leash)
-    for _ in range(ATTEMPTS_TO_GIVE_WAY):
-        if give_way(os.getpid()):
-            break
-        time.sleep(PAUSE_S)
     files = DirectFiles()
     pace = Pace(order.job.bytes_per_second)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -12,11 +12,17 @@ from gossipkv.dataset.scrub.child import Order
 from gossipkv.dataset.scrub.read_back import Job, Outcome
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import child
+from gossipkv.processes.niceness import give_way
 from gossipkv.processes.program import how_it_ended
 from gossipkv.processes.talk import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+# The kernel changes the niceness of sessions with pauses between.
+ATTEMPTS_TO_GIVE_WAY: Final = 100
+GIVE_WAY_PAUSE_S: Final = 0.1
 
 
 class ReadBackError(LocalError):
@@ -41,6 +47,7 @@ async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> 
     async with child.running("gossipkv.dataset.scrub.child") as (process, worn), trio.open_nursery() as nursery:
         errors: list[bytes] = []
         nursery.start_soon(child.collect_errors, process, errors)
+        nursery.start_soon(_give_way, process)
         outcome = await _converse(process, Order(job, worn), on_damage)
         await process.wait()
         nursery.cancel_scope.cancel()
@@ -48,6 +55,14 @@ async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> 
         return outcome
     how = outcome or f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
     raise ReadBackError(f"{job.directory}: cannot be read back: {how}", {"file": job.directory})
+
+
+async def _give_way(process: trio.Process) -> None:
+    """Have it come last from its first moment on: where there is little to read, its start is most of its work."""
+    for _ in range(ATTEMPTS_TO_GIVE_WAY):
+        if give_way(process.pid):
+            break
+        await trio.sleep(GIVE_WAY_PAUSE_S)
 
 
 async def _converse(process: trio.Process, order: Order, on_damage: Callable[[Corrupt], None]) -> Outcome | str | None:
