@@ -19,15 +19,25 @@ LEAST_BYTES_PER_SECOND: Final = 4 << 20
 # and one over very much data takes longer than the period rather than all that a disk has.
 MOST_BYTES_PER_SECOND: Final = 256 << 20
 
+RETRIES_A_PERIOD: Final = 16
 
-def due_ms(version: Version, now_ms: int, period_ms: int) -> int:
-    """When it is to be read back, by the wall clock; one that was set back does not put it off."""
-    return min(version.checked_ms, now_ms) + period_ms * 3 // 4
+
+def due_ms(version: Version, period_ms: int) -> int:
+    """When it is to be read back, by the wall clock."""
+    return version.checked_ms + period_ms * 3 // 4
+
+
+def put_off(version: Version, now_ms: int, period_ms: int) -> None:
+    """Make it due again soon, since the system refused; meanwhile others have their turn."""
+    version.checked_ms = now_ms - period_ms * 3 // 4 + period_ms // RETRIES_A_PERIOD
 
 
 def next_due(versions: Iterable[Version], now_ms: int, period_ms: int) -> Version | None:
-    """The version that is due for the longest time, if any is."""
-    waiting = {version: due_ms(version, now_ms, period_ms) for version in versions}
+    """The version that is due for the longest time, if any is.  A clock that was set back puts none off for long."""
+    waiting: dict[Version, int] = {}
+    for version in versions:
+        version.checked_ms = min(version.checked_ms, now_ms)
+        waiting[version] = due_ms(version, period_ms)
     first = min(waiting, key=lambda version: (waiting[version], version.database, version.name), default=None)
     return first if first is not None and waiting[first] <= now_ms else None
 

@@ -16,7 +16,7 @@ import trio
 from gossipkv.dataset.local.scrubbed import Scrubbed, write_scrubbed
 from gossipkv.dataset.scrub.parent import ReadBackError
 from gossipkv.dataset.scrub.read_back import Job
-from gossipkv.dataset.scrub.schedule import bytes_per_second, next_due
+from gossipkv.dataset.scrub.schedule import bytes_per_second, next_due, put_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +38,6 @@ LEAST_SLICE_MS: Final = 100
 # Between two looks at what is due and still held: at most so long, and often enough in a short period.
 LONGEST_LOOK_S: Final = 60.0
 LOOKS_A_PERIOD: Final = 40
-
-# After the system refused: a part of the period.
-RETRIES_A_PERIOD: Final = 16
 
 
 @final
@@ -139,9 +136,9 @@ class Scrub:
         damaged: list[Corrupt] = []
 
         def hear(damage: Corrupt) -> None:
-            damaged.append(damage)
-            self.counts.damaged_files += 1
             if version in self._held():
+                damaged.append(damage)
+                self.counts.damaged_files += 1
                 self._on_damage(version, damage)
 
         log = self._log.bind(database=version.database, version=version.name)
@@ -150,7 +147,7 @@ class Scrub:
             outcome = await self._read_back(Job(str(directory), version.database, version.name, rate), hear)
         except (ReadBackError, OSError) as error:
             log.warning("scrub_failed", reason=str(error))
-            await trio.sleep(self._period_ms / 1000 / RETRIES_A_PERIOD)
+            put_off(version, self._clock.wall_ms(), self._period_ms)
             return
         self._note(version, outcome, len(damaged))
         log.info(

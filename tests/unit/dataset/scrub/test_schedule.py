@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from gossipkv.dataset.scrub.schedule import MOST_BYTES_PER_SECOND, bytes_per_second, due_ms, next_due
+from gossipkv.dataset.scrub.schedule import MOST_BYTES_PER_SECOND, bytes_per_second, due_ms, next_due, put_off
 
 DAY_MS = 86_400_000
 
@@ -38,7 +38,7 @@ def test_between_two_readings_of_a_byte_there_is_at_most_a_period():
         while now_ms < 10 * period_ms:
             version = next_due(held, now_ms, period_ms)
             if version is None:
-                now_ms = min(due_ms(version, now_ms, period_ms) for version in held)
+                now_ms = min(due_ms(version, period_ms) for version in held)
                 continue
             took_ms = version.size_bytes * 1000 / bytes_per_second(sum(one.size_bytes for one in held), period_ms)
             if now_ms > 2 * period_ms:  # Those that were overdue at the beginning are done.
@@ -52,10 +52,11 @@ def test_between_two_readings_of_a_byte_there_is_at_most_a_period():
 
 
 def test_a_clock_that_was_set_back_does_not_put_it_off():
-    """The next reading comes when it would have come, counted from what the clock says now."""
+    """The next reading comes when it would have come, counted from what the clock said when that was seen."""
     version = Held("v1", 1, 50 * DAY_MS)
-    assert due_ms(version, DAY_MS, DAY_MS) == DAY_MS + DAY_MS * 3 // 4
     assert next_due([version], DAY_MS, DAY_MS) is None
+    assert due_ms(version, DAY_MS) == DAY_MS + DAY_MS * 3 // 4
+    assert next_due([version], 2 * DAY_MS, DAY_MS) is version
     assert next_due([], DAY_MS, DAY_MS) is None
 
 
@@ -64,6 +65,15 @@ def test_the_one_that_waits_longest_comes_first():
     held = [Held("a", 1, 2000), Held("b", 1, 1000), Held("c", 1, 3000)]
     assert next_due(held, DAY_MS * 3 // 4 + 500, DAY_MS) is None
     assert next_due(held, DAY_MS * 2, DAY_MS).name == "b"
+
+
+def test_one_that_was_refused_lets_others_go_first():
+    """However often: the rest is read as if it were not there."""
+    stuck, other = Held("a", 1, 0), Held("b", 1, 1)
+    assert next_due([stuck, other], DAY_MS, DAY_MS) is stuck
+    put_off(stuck, DAY_MS, DAY_MS)
+    assert next_due([stuck, other], DAY_MS, DAY_MS) is other
+    assert due_ms(stuck, DAY_MS) == DAY_MS + DAY_MS // 16
 
 
 def test_the_rate_has_bounds():
