@@ -61,7 +61,7 @@ QUICK = Sizes(
     lanes=two_lanes.Load(records=400_000, loop=2_000_000, rounds=1),  # Enough for lanes to be started at all.
     restart=restart.Load(databases=2, total_bytes=8 * MIB, rounds=1),
     switching=switching.Load(keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
-    scrub=scrub.Load(total_bytes=16 * MIB, run_s=0.3, rounds=1, records=2_000),
+    scrub=scrub.Load(total_bytes=16 * MIB, run_s=0.3, rounds=1, records=2_000, short_rounds=1),
     clients=clients.Load(keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1),
     gossip=gossip.QUICK,
     network=network.Load(
