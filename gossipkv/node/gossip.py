@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from gossipkv.errors import ConfigError, Unavailable
-from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import SESSION_BYTES
@@ -64,7 +65,7 @@ class Gossiping:
         uuid = bytes.fromhex(record.uuid)
         cluster_id = bytes.fromhex(record.cluster_id) or NO_CLUSTER
         self.address = address
-        self._profile = PROFILES[settings.profile]
+        self._profile = replace(PROFILES[settings.profile], converge_ms=settings.time_to_converge)
         self._directory = directory
         self._sealing = sealing
         self._key_ring = settings.key_ring
@@ -154,6 +155,11 @@ class Gossiping:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
 
+    def claimed_twice(self) -> list[str]:
+        """Names of members that two nodes claim, as either of them says."""
+        entries = self._tree.entries(DUPLICATES, now_ms=0, all=True)
+        return sorted({entry.owner for entry in entries if entry.state in REACHABLE})
+
     def counters(self) -> dict[str, int]:
         """Counts by name."""
         counted = {**self._tree.counters, **self._claim.counters}
@@ -174,6 +180,7 @@ class Gossiping:
 
     def members(self) -> list[Detail]:
         """Members that are known, by name."""
+        twice = self.claimed_twice()
         return [
             {
                 "node": member.name,
@@ -181,6 +188,7 @@ class Gossiping:
                 "state": member.state.name.lower(),
                 "epoch": member.epoch,
                 "incarnation": member.incarnation,
+                "claimed_twice": member.name in twice,
             }
             for member in self._core.members.list()
         ]

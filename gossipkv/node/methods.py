@@ -79,6 +79,10 @@ class ClusterView(Protocol):
         """Whether what it knows is stale."""
         ...
 
+    def claimed_twice(self) -> list[str]:
+        """Return the names of members that two nodes claim."""
+        ...
+
     def counters(self) -> dict[str, int]:
         """Return all counters by name."""
         ...
@@ -221,6 +225,7 @@ class Handlers:
             "epoch": self._cluster.epoch,
             "shard_id": self._cluster.shard_id,
             "isolated": self._cluster.isolated(),
+            "claimed_twice": [*self._cluster.claimed_twice()],
             "uptime_s": round(self._uptime_s(), 3),
             "databases": len(self._datasets.databases()),
             "source_error": self._datasets.trouble(),
