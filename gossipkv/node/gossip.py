@@ -296,12 +296,26 @@ class ShardIdTimer:
         return None if shard_id is None else int(shard_id)
 
 
-def read_key_ring(config: Config, environment: Environment, bound: Address) -> Sealing | None:
-    """What seals, if there is a key ring, of a node that listens at `bound`.  It blocks.
+def refuse_strangers(config: Config, bound: Address) -> None:
+    """Refuse to listen at `bound` where strangers could speak for any node, unless somebody said that this may be.
 
     Raises:
-        ConfigError: the key ring cannot be read, or is none; or none is named and seals were asked for, or strangers
-            could speak.
+        ConfigError: they could.
+    """
+    if config.key_ring is None and not (config.insecure_gossip or ipaddress.ip_address(bound.host).is_loopback):
+        where = config.origin("listen")
+        raise ConfigError(
+            f"{where}: listen = {str(config.listen)!r}: who can send a datagram there can speak for any node; "
+            "make keys (`gossipkv keys new`, key_ring), or say that no stranger can (insecure_gossip)",
+            {"setting": "insecure_gossip", "where": where},
+        )
+
+
+def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
+    """What seals, if there is a key ring.  It blocks.
+
+    Raises:
+        ConfigError: the key ring cannot be read, or is none; or none is named and seals were asked for.
         LocalError: the extra `secure` is not installed.
     """
     if config.key_ring is None:
@@ -310,13 +324,6 @@ def read_key_ring(config: Config, environment: Environment, bound: Address) -> S
             raise ConfigError(
                 f"{where}: seal = {config.seal!r}: there is no key ring to seal with; see key_ring",
                 {"setting": "seal", "where": where},
-            )
-        if not (config.insecure_gossip or ipaddress.ip_address(bound.host).is_loopback):
-            where = config.origin("listen")
-            raise ConfigError(
-                f"{where}: listen = {str(config.listen)!r}: who can send a datagram there can speak for any node; "
-                "make keys (`gossipkv keys new`, key_ring), or say that no stranger can (insecure_gossip)",
-                {"setting": "insecure_gossip", "where": where},
             )
         return None
     session = environment.random.getrandbits(8 * SESSION_BYTES).to_bytes(SESSION_BYTES, "big")
