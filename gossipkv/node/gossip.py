@@ -11,6 +11,7 @@ import trio
 from gossipkv.errors import ConfigError, Unavailable
 from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State
+from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import SESSION_BYTES
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
@@ -262,10 +263,9 @@ class ShardIdTimer:
     def __init__(self, core: Gossip, claim: ShardClaim, *, waits: bool) -> None:
         self._core = core
         self._claim = claim
-        self._watch = core.tree.watch(NODES)
+        self._watch = core.tree.watch(NODES, self._wake)
         self._waits = waits
-        self._begins_ms: int | None = None
-        self._looked_ms = 0
+        self.wakes_at_ms = NEVER  # When to call `step`.
 
     @property
     def shard_id(self) -> str | None:
@@ -274,25 +274,24 @@ class ShardIdTimer:
 
     def start(self, *, now_ms: int) -> None:
         """Begin: claim now, or after a look around."""
-        self._begins_ms = now_ms + LOOK_MS * self._waits
+        self.wakes_at_ms = now_ms + LOOK_MS * self._waits
 
-    @property
-    def wakes_at_ms(self) -> int | None:
-        """When to call `step`; None: when something has happened."""
-        due_ms = self._claim.wakes_at_ms
-        if self._claim.shard_id is None:
-            return self._begins_ms if due_ms is None else due_ms
-        if self._watch.changed:
-            return 0
-        if due_ms is None and self._claim.standing is Standing.PROVISIONAL:
-            return self._looked_ms + LOOK_MS
-        return due_ms
+    def _wake(self) -> None:
+        if self._claim.shard_id is not None:
+            self.wakes_at_ms = 0
 
     def step(self, *, now_ms: int) -> int | None:
         """Claim, make way or confirm; a place to be remembered."""
         self._watch.look()
-        self._looked_ms = now_ms
+        self.wakes_at_ms = now_ms + LOOK_MS  # While it hears from nobody; or should this fail.
         shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))
+        due_ms = self._claim.wakes_at_ms
+        if self._watch.changed and self._claim.shard_id is not None:
+            self.wakes_at_ms = 0  # It has published, and looks at once how that stands beside the others.
+        elif due_ms is not None:
+            self.wakes_at_ms = due_ms
+        elif self._claim.standing is not Standing.PROVISIONAL:
+            self.wakes_at_ms = NEVER
         return None if shard_id is None else int(shard_id)
 
 

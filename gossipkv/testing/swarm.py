@@ -20,7 +20,7 @@ from gossipkv.testing import faults, transitions
 from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
 from gossipkv.testing.keys import Keys
-from gossipkv.testing.members import program
+from gossipkv.testing.members import claim, program
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.workload import Workload
 from gossipkv.testing.world import World
@@ -122,6 +122,7 @@ class _Run:
         start = program(self.profile, sealing=None if self.keys is None else self.keys.sealing)
         for number in range(self.outcome.members):
             machine = self.world.add(f"m{number}", start)
+            machine.claim = claim
             others = self.world.machines[:-1]
             told = chance.sample(others, min(len(others), chance.choice((1, 1, 2))))
             machine.joins += [other.address for other in told]

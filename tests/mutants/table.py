@@ -384,6 +384,30 @@ MUTANTS = (
         "property",
     ),
     Mutant(
+        "a claim that was lost is kept",
+        (
+            Edit(
+                "gossipkv.placement.shard_claim:ShardClaim._step",
+                "self._lost = any(other < self._mine for other in others.get(self.shard_id, []))",
+                "self._lost = False",
+            ),
+        ),
+        ("crashes", "at_rest", "all_at_once"),
+        "healed_in_time",
+    ),
+    Mutant(
+        "the claim is left out",
+        (
+            Edit(
+                "gossipkv.node.gossip:ShardIdTimer.start",
+                "self.wakes_at_ms = now_ms + LOOK_MS * self._waits",
+                "pass",
+            ),
+        ),
+        ("crashes", "at_rest", "all_at_once"),
+        "healed_in_time",
+    ),
+    Mutant(
         "dead by record does not hasten",
         (
             Edit(
@@ -392,8 +416,8 @@ MUTANTS = (
                 "if False:",
             ),
         ),
-        ("tests/unit/gossip/membership/test_lifeguard.py",),
-        "property",
+        ("told_of_a_death",),
+        "healed_in_time",
     ),
     Mutant(
         "half a transfer is shown",

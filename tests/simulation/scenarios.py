@@ -334,7 +334,7 @@ def back_after_leaving():
 
 
 def told_of_a_death():
-    """Who was cut off while somebody died hears of it by exchange afterwards, and finds it dead in time too."""
+    """Who was cut off while somebody died hears of it by exchange afterwards, and gives it the least time to refute."""
     scene = Scene(8, LAN)
     scene.publish_all()
     away, gone = scene.machines[:2]
@@ -346,9 +346,10 @@ def told_of_a_death():
     scene.look_for(3 * SECOND)  # Nobody speaks of it any more.
     scene.world.network.heal()
     healed_us = scene.world.now_us
+    most_ms = LAN.suspicion_least_ms(8) + 4 * LAN.probe_interval_ms  # By its own probes it would be 24 s and more.
     while state_of(away, gone) is not State.DEAD:
-        scene.look_for(SECOND)
-        if scene.world.now_us > healed_us + 35 * SECOND:
+        scene.look_for(LOOK_US)
+        if scene.world.now_us > healed_us + most_ms * MS:
             scene.broken("healed_in_time", f"{away.name} shows {gone.name} as {state_of(away, gone).name}")
             break
     gone.start()
@@ -375,8 +376,7 @@ def late_verdict():
     dead = teller.members.get(member_id(gone.name))
     said = messages.verdict(messages.Verdict(dead.id, dead.state, dead.incarnation, dead.epoch, teller.members.own.id))
     packet = teller._outbox.envelope.wrap(messages.gossip(teller.members.own.id) + said)
-    gossip(away).receive(packet, other.address, now_ms=away.now_ms)
-    away.after_input()
+    away.arrive(packet, other.source)
     scene.look_for(SECOND)
     scene.world.network.heal()
     gone.start()

@@ -15,6 +15,7 @@ from gossipkv.environment import trio_world
 from gossipkv.errors import ConfigError
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.key_ring import Key, key, line_of
 from gossipkv.gossip.packets.messages import Change, Delta
@@ -61,7 +62,7 @@ def timer_of(
 def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:
     """1 is free; it is passed on to be remembered when it has stood for the convergence time."""
     place = timer_of(core, waits=False)
-    assert place.wakes_at_ms is None
+    assert place.wakes_at_ms == NEVER
     place.start(now_ms=1000)
     assert place.wakes_at_ms == 1000
     assert place.step(now_ms=1000) is None
@@ -70,7 +71,7 @@ def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> N
     assert place.wakes_at_ms == 1000 + SETTLE_MS
     assert place.step(now_ms=1000 + SETTLE_MS) == 1
     place.step(now_ms=1000 + SETTLE_MS)
-    assert place.wakes_at_ms is None
+    assert place.wakes_at_ms == NEVER
 
 
 def test_who_joins_looks_around_first(core: Gossip) -> None:
@@ -104,7 +105,7 @@ def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
     place.start(now_ms=0)
     assert place.step(now_ms=0) == 7
     place.step(now_ms=1)
-    assert place.wakes_at_ms is None
+    assert place.wakes_at_ms == NEVER
     assert core.tree.children("nodes") == [f"7@{ADDRESS}"]
 
 
