@@ -348,23 +348,23 @@ MUTANTS = (
         "property",
     ),
     Mutant(
-        "half a transfer is shown",
+        "half a delta is shown",
         (
             Edit(
                 f"{GOSSIP}.tree.branch:Branch.apply",
-                "if staged.reach < staged.target:",
-                "if False:",
+                "if delta.reach < delta.target or delta.since > (0 if delta.reset else self.version):",
+                "if delta.since > (0 if delta.reset else self.version):",
             ),
         ),
-        ("large_branches",),
-        "assertion of Branch._commit",
+        ("tests/unit/gossip/tree/test_branch_properties.py",),
+        "property",
     ),
     Mutant(
         "what a key costs is not counted",
         (
             Edit(
                 f"{GOSSIP}.tree.branch:Branch._put",
-                "self.size_bytes += item_bytes(path, item.value)",
+                "self.live_bytes += item_bytes(path, item.value)",
                 "pass",
             ),
         ),
@@ -372,36 +372,83 @@ MUTANTS = (
         "assertion of Branch._assert_sound",
     ),
     Mutant(
-        "a staged transfer is judged by what is visible",
+        "what a branch may take is read from settings",
         (
             Edit(
-                f"{GOSSIP}.tree.branch:Branch._cost_with",
-                "return self.size_bytes + staged.size_bytes",
-                "return self.size_bytes",
+                f"{GOSSIP}.tree.tree:Tree._apply",
+                "outcome, step = branch.apply(delta, self.limits.protocol_branch_bytes)",
+                "outcome, step = branch.apply(delta, self.limits.max_branch_bytes)",
             ),
         ),
-        ("large_branches",),
-        "assertion of Branch.apply",
+        ("full_branches",),
+        "healed_in_time",
     ),
     Mutant(
-        "deltas are laid over missing tombstones",
+        "a branch may take anything",
         (
             Edit(
-                f"{GOSSIP}.tree.branch:_Staged.continues",
-                "delta.since <= self.reach and delta.target >= self.target"
-                " and delta.floor <= max(delta.since, self.oldest)",
-                "delta.since <= self.reach and delta.target >= self.target",
+                f"{GOSSIP}.tree.branch:Branch.apply",
+                "if size_bytes > most_bytes:",
+                "if False:",
             ),
         ),
         ("tests/unit/gossip/tree/test_branch_properties.py",),
         "property",
     ),
     Mutant(
+        "an owner does not count its tombstones",
+        (
+            Edit(
+                f"{GOSSIP}.tree.tree:Tree.publish",
+                "branch.fit(self.limits.protocol_branch_bytes)",
+                "pass",
+            ),
+        ),
+        ("full_branches",),
+        "healed_in_time",
+    ),
+    Mutant(
+        "the newest tombstones go first",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:Branch.fit",
+                "for path, version in self.gone.items():",
+                "for path, version in reversed(self.gone.items()):",
+            ),
+        ),
+        ("full_branches",),
+        "assertion of Branch.fit",
+    ),
+    Mutant(
+        "who publishes too much is not refused",
+        (
+            Edit(
+                f"{GOSSIP}.tree.tree:Tree.publish",
+                'self._within("max_branch", branch.live_bytes + more_bytes, self.limits.max_branch_bytes)',
+                "pass",
+            ),
+        ),
+        ("full_branches",),
+        "assertion of Branch.fit",
+    ),
+    Mutant(
+        "pieces of two states are joined",
+        (
+            Edit(
+                f"{GOSSIP}.tree.branch:_goes_on",
+                "next_ = piece._replace(since=piece.reach, reach=delta.reach, changes=delta.changes)",
+                "next_ = delta._replace(since=piece.reach)",
+            ),
+        ),
+        ("tests/unit/gossip/tree/test_branch.py",),
+        "property",
+    ),
+    Mutant(
         "a whole branch is laid over the old one",
         (
             Edit(
-                f"{GOSSIP}.tree.branch:Branch._commit",
-                "step = self._swap(changes) if staged.reset else self._overlay(changes)",
+                f"{GOSSIP}.tree.branch:Branch.apply",
+                "step = self._swap(changes) if delta.reset else self._overlay(changes)",
                 "step = self._overlay(changes)",
             ),
         ),
@@ -418,15 +465,15 @@ MUTANTS = (
             ),
         ),
         ("withdrawn",),
-        "healed_in_time",
+        "only_real_states",
     ),
     Mutant(
         "a gap is jumped",
         (
             Edit(
-                f"{GOSSIP}.tree.branch:Branch._transfer",
-                "if delta.since > (0 if delta.reset else self.version):",
-                "if False:",
+                f"{GOSSIP}.tree.branch:Branch.apply",
+                "if delta.reach < delta.target or delta.since > (0 if delta.reset else self.version):",
+                "if delta.reach < delta.target:",
             ),
         ),
         ("large_branches", "withdrawn"),
@@ -437,8 +484,8 @@ MUTANTS = (
         (
             Edit(
                 f"{GOSSIP}.tree.tree:Tree._show",
-                "alive = member.state is State.ALIVE and branch.version >= branch.seen",
-                "alive = member.state is not State.LEFT and branch.version >= branch.seen",
+                "alive = member.state is State.ALIVE",
+                "alive = member.state is not State.LEFT",
             ),
         ),
         ("crashes",),

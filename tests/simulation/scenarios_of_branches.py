@@ -80,6 +80,7 @@ def withdrawn():
                 scene.history.withdraw(machine, f"keys/{key}")
         scene.look_for(12 * SECOND)
         scene.world.network.heal()
+        scene.publish_all(keys=1, place="deep/er")  # A change that is told behind those that were missed.
         scene.must_heal(15 * SECOND)
         scene.publish_all(keys=12)
         scene.must_heal(10 * SECOND)
