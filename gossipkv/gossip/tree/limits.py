@@ -14,8 +14,8 @@ from gossipkv.errors import BadRequest
 from gossipkv.gossip.packets.messages import MAX_PATH_BYTES
 
 MAX_SEGMENT_BYTES = 255  # As in a file name.
-MAX_SEGMENTS = 16  # Each may be a place of its own in the index, which takes more than a path of short ones.
-ITEM_OVERHEAD_BYTES = 256  # What a key costs beside its path and value: objects of the branch and of the index.
+MAX_SEGMENTS = 16  # So that what stands above a path is found in few steps.
+ITEM_OVERHEAD_BYTES = 256  # What a key costs beside its path and value: objects of the branch, a word of the index.
 # What one branch may take on every node, tombstones included: so everybody decides alike.  It fits one reply over TCP.
 MAX_BRANCH_BYTES = 256 << 10
 
@@ -37,8 +37,11 @@ class TreeLimits:
 
 
 def item_bytes(path: str, value: bytes | None) -> int:
-    """What one key costs, or, without a value, a tombstone: a rule of the protocol."""
-    size_bytes = ITEM_OVERHEAD_BYTES + (len(path) if path.isascii() else len(path.encode()))
+    """What one key costs, or, without a value, a tombstone: a rule of the protocol.
+
+    It is what they take in memory, a little more, and always more than on the wire.
+    """
+    size_bytes = ITEM_OVERHEAD_BYTES + (len(path) if path.isascii() else 4 * len(path))
     return size_bytes if value is None else size_bytes + len(value)
 
 

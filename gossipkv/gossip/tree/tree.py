@@ -114,7 +114,7 @@ class Tree:
         """The names directly below a path that live owners publish, sorted, each once; `all`: that anybody does."""
         names = self._index.names(check_path(path, root=True))
         if not all:
-            return names
+            return sorted(names)
         return sorted({*names, *(below.partition("/")[0] for below, _ in self._hidden_below(path))})
 
     def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[TreeEntry]:  # noqa: A002  As above.
@@ -125,7 +125,7 @@ class Tree:
     def keys(self, path: str, *, everything: bool = False) -> list[tuple[str, bytes]]:
         """The keys directly below a path, each with one owner, in order: what `entry` may be asked for in turn."""
         check_path(path, root=True)
-        found = [(name, owner) for name, owners in self._index.leaves(path) for owner in owners]
+        found = self._index.leaves(path)
         if everything:
             found += [(below, owner) for below, owner in self._hidden_below(path) if "/" not in below]
         names = {owner: self._name(owner) for _, owner in found}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from typing import TYPE_CHECKING
+
 import pytest
 
 from gossipkv.errors import TooLarge
@@ -14,6 +17,9 @@ from gossipkv.gossip.tree.tree import Tree
 from gossipkv.settings.config import SETTINGS
 from gossipkv.settings.quantity import SIZE, parse
 from tests.unit.gossip.tree.linked import member, pair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ME, ANN, BEN = member_id("me"), member_id("ann"), member_id("ben")
 COST = ITEM_OVERHEAD_BYTES + 3  # Of a key `k/1` without a value.
@@ -56,9 +62,12 @@ def test_an_owner_is_refused_and_nothing_has_changed() -> None:
     assert made.children("k") == ["1", "3"]
 
 
-def test_paths_count_by_their_bytes() -> None:
-    """Else a branch could take more on the wire than it costs, and not fit one reply."""
-    assert item_bytes("k/ä", b"12") == ITEM_OVERHEAD_BYTES + 6
+def test_paths_count_by_their_letters() -> None:
+    """As Python keeps them; so a branch never takes more on the wire than it costs, and fits one reply."""
+    assert item_bytes("k/a", b"12") == ITEM_OVERHEAD_BYTES + 5
+    for letter in "äλ中😀":
+        path = f"k/{letter}"
+        assert len(path.encode()) <= item_bytes(path, None) - ITEM_OVERHEAD_BYTES == 12
     made = tree(1)
     with pytest.raises(TooLarge):
         made.publish("k/ä")
@@ -117,6 +126,36 @@ def test_memory_is_bounded_by_the_members() -> None:
         made.on_member(member(name, state=State.DEAD))
     assert len(names) * most * 3 // 4 < made.size_bytes <= len(names) * most
     assert made.counters["branch_refused"] == len(names)
+
+
+PATHS: dict[str, Callable[[int], str]] = {
+    "short": str,
+    "usual": "partitions/geo/2026/{:05}@10.0.0.1:7070".format,
+    "deep": lambda number: "/".join([str(number)] * 16),
+    "long": lambda number: f"{number:04}/".ljust(204, "x") + ("/" + "y" * 204) * 4,
+    "of_mixed_letters": lambda number: f"{number:04}/😀{'x' * 200}",
+    "of_other_letters": lambda number: f"{number:04}/{'ä' * 100}",
+}
+
+
+@pytest.mark.parametrize("size", [None, 0, 16, MAX_VALUE_BYTES])
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+def test_a_branch_takes_what_it_is_counted_with(path: Callable[[int], str], size: int | None) -> None:
+    """Whatever somebody makes it of who wants to cost most: keys of any shape, or nothing but tombstones."""
+    made = Tree(Members(member("me"), 100))
+    made.on_member(member("ann"))
+    most = MAX_BRANCH_BYTES // item_bytes(path(9999), None if size is None else bytes(size))
+    tracemalloc.start()
+    before_bytes = tracemalloc.get_traced_memory()[0]
+    numbers = range(1, most + 1)
+    changes = tuple(Change(number, path(number), None if size is None else bytes(size)) for number in numbers)
+    outcome = made.apply(Delta(ANN, 1, 0, 0, most, most, reset=False, changes=changes), fresh=False)
+    del changes
+    taken_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+    tracemalloc.stop()
+    assert outcome is DeltaOutcome.ADVANCED
+    assert made.size_bytes > MAX_BRANCH_BYTES * 7 // 8
+    assert taken_bytes <= MAX_BRANCH_BYTES * 5 // 4
 
 
 def test_a_branch_that_breaks_the_rule_costs_an_exchange_now_and_then() -> None:
