@@ -11,8 +11,9 @@ them equal, over TCP.
     SYNC  REPLY  RECORD, DELTA  ->
 
 A SYNC without a part says only the hash, and who knows something else begins an exchange.  Datagrams of a reply are
-few; what does not fit is named by HEADs under the flag MORE, and who gets that asks over TCP.  Over TCP each arrow to
-the right is a request and the one below it the reply.
+few, and one has all that a branch lacks or nothing of it; what does not fit is named by HEADs under the flag MORE, and
+who gets that asks over TCP.  Over TCP each arrow to the right is a request and the one below it the reply, which has
+as many whole branches as fit.
 
 What is learned is told on, as news of members and as HEADs of branches.
 """
