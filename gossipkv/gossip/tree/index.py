@@ -43,18 +43,20 @@ class Index:
 
     def names(self, path: str) -> set[str]:
         """The names directly below."""
-        return {name for mine in self._paths.values() for name, _ in _below(mine, path)}
+        return {name for name, _, _ in self._below(path)}
 
     def leaves(self, path: str) -> list[tuple[str, bytes]]:
         """The names of the keys directly below and who has them."""
-        return [(name, owner) for owner, mine in self._paths.items() for name, is_key in _below(mine, path) if is_key]
+        return [(name, owner) for name, owner, is_key in self._below(path) if is_key]
 
-
-def _below(paths: list[str], path: str) -> Iterator[tuple[str, bool]]:
-    """Each name directly below a path, and whether it is a key; one that is a key and has keys below it comes twice."""
-    prefix = f"{path}/" if path else ""
-    place = bisect_left(paths, prefix)
-    while place < len(paths) and paths[place].startswith(prefix):
-        name, slash, _ = paths[place][len(prefix) :].partition("/")
-        yield name, not slash
-        place = bisect_left(paths, f"{prefix}{name}{BEHIND}", place) if slash else place + 1
+    def _below(self, path: str) -> Iterator[tuple[str, bytes, bool]]:
+        """Each name directly below, whose it is, and whether it is a key; a key with keys below it comes twice."""
+        prefix = f"{path}/" if path else ""
+        begin = len(prefix)
+        for owner, mine in self._paths.items():
+            place = bisect_left(mine, prefix)
+            end = bisect_left(mine, path + BEHIND, place) if path else len(mine)
+            while place < end:
+                name, slash, _ = mine[place][begin:].partition("/")
+                yield name, owner, not slash
+                place = bisect_left(mine, prefix + name + BEHIND, place, end) if slash else place + 1
