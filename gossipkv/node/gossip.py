@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from gossipkv.errors import ConfigError, Unavailable
-from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import SESSION_BYTES
@@ -67,7 +68,7 @@ class Gossiping:
         uuid = bytes.fromhex(record.uuid)
         cluster_id = bytes.fromhex(record.cluster_id) or NO_CLUSTER
         self.address = address
-        self._profile = PROFILES[settings.profile]
+        self._profile = replace(PROFILES[settings.profile], converge_ms=settings.time_to_converge)
         self._directory = directory
         self._sealing = sealing
         self._key_ring = settings.key_ring
@@ -161,6 +162,11 @@ class Gossiping:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
 
+    def claimed_twice(self) -> list[str]:
+        """Names of members that two nodes claim, as either of them says."""
+        entries = self._tree.entries(DUPLICATES, now_ms=0, all=True)
+        return sorted({entry.owner for entry in entries if entry.state in REACHABLE})
+
     def counters(self) -> dict[str, int]:
         """Counts by name."""
         counted = {**self._tree.counters, **self._claim.counters}
@@ -181,6 +187,7 @@ class Gossiping:
 
     def members(self) -> list[Detail]:
         """Members that are known, by name."""
+        twice = self.claimed_twice()
         return [
             {
                 "node": member.name,
@@ -188,6 +195,7 @@ class Gossiping:
                 "state": member.state.name.lower(),
                 "epoch": member.epoch,
                 "incarnation": member.incarnation,
+                "claimed_twice": member.name in twice,
             }
             for member in self._core.members.list()
         ]
@@ -319,12 +327,26 @@ def check_room(config: Config) -> None:
         )
 
 
-def read_key_ring(config: Config, environment: Environment, bound: Address) -> Sealing | None:
-    """What seals, if there is a key ring, of a node that listens at `bound`.  It blocks.
+def refuse_strangers(config: Config, bound: Address) -> None:
+    """Refuse to listen at `bound` where strangers could speak for any node, unless somebody said that this may be.
 
     Raises:
-        ConfigError: the key ring cannot be read, or is none; or none is named and seals were asked for, or strangers
-            could speak.
+        ConfigError: they could.
+    """
+    if config.key_ring is None and not (config.insecure_gossip or ipaddress.ip_address(bound.host).is_loopback):
+        where = config.origin("listen")
+        raise ConfigError(
+            f"{where}: listen = {str(config.listen)!r}: who can send a datagram there can speak for any node; "
+            "make keys (`gossipkv keys new`, key_ring), or say that no stranger can (insecure_gossip)",
+            {"setting": "insecure_gossip", "where": where},
+        )
+
+
+def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
+    """What seals, if there is a key ring.  It blocks.
+
+    Raises:
+        ConfigError: the key ring cannot be read, or is none; or none is named and seals were asked for.
         LocalError: the extra `secure` is not installed.
     """
     if config.key_ring is None:
@@ -333,13 +355,6 @@ def read_key_ring(config: Config, environment: Environment, bound: Address) -> S
             raise ConfigError(
                 f"{where}: seal = {config.seal!r}: there is no key ring to seal with; see key_ring",
                 {"setting": "seal", "where": where},
-            )
-        if not (config.insecure_gossip or ipaddress.ip_address(bound.host).is_loopback):
-            where = config.origin("listen")
-            raise ConfigError(
-                f"{where}: listen = {str(config.listen)!r}: who can send a datagram there can speak for any node; "
-                "make keys (`gossipkv keys new`, key_ring), or say that no stranger can (insecure_gossip)",
-                {"setting": "insecure_gossip", "where": where},
             )
         return None
     session = environment.random.getrandbits(8 * SESSION_BYTES).to_bytes(SESSION_BYTES, "big")

@@ -83,6 +83,10 @@ class ClusterView(Protocol):
         """Why not all is published that this node has to tell."""
         ...
 
+    def claimed_twice(self) -> list[str]:
+        """Return the names of members that two nodes claim."""
+        ...
+
     def counters(self) -> dict[str, int]:
         """Return all counters by name."""
         ...
@@ -226,6 +230,7 @@ class Handlers:
             "shard_id": self._cluster.shard_id,
             "isolated": self._cluster.isolated(),
             "publish_error": self._cluster.publish_error(),
+            "claimed_twice": [*self._cluster.claimed_twice()],
             "uptime_s": round(self._uptime_s(), 3),
             "databases": len(self._datasets.databases()),
             "source_error": self._datasets.trouble(),

@@ -327,12 +327,60 @@ MUTANTS = (
         "who is asked once",
         (
             Edit(
-                f"{GOSSIP}.membership.self_identity:SelfIdentity._ask",
-                "elif tries > 1:",
-                "elif tries > 2:",
+                f"{GOSSIP}.membership.namesakes:Namesakes._ask",
+                "elif other is None and tries > 1:",
+                "elif other is None and tries > 2:",
             ),
         ),
         ("tests/unit/gossip/membership/test_self_identity.py",),
+        "property",
+    ),
+    Mutant(
+        "stops though established and unsealed",
+        (
+            Edit(
+                f"{GOSSIP}.membership.namesakes:Namesakes._compare",
+                "may_stop = sealed or self._age_ms(now_ms) < self._profile.converge_ms",
+                "may_stop = True",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_namesakes.py",),
+        "property",
+    ),
+    Mutant(
+        "the younger goes on",
+        (
+            Edit(
+                f"{GOSSIP}.membership.namesakes:must_stop",
+                "return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)",
+                "return elder_by_ms <= slack_ms and loses",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_namesakes.py",),
+        "property",
+    ),
+    Mutant(
+        "a uuid stops the elder",
+        (
+            Edit(
+                f"{GOSSIP}.membership.namesakes:must_stop",
+                "return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)",
+                "return elder_by_ms < -slack_ms or loses",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_namesakes.py",),
+        "property",
+    ),
+    Mutant(
+        "never backs off",
+        (
+            Edit(
+                f"{GOSSIP}.membership.namesakes:Namesakes._look",
+                "self._rest_ms = min(max(self._profile.probe_interval_ms, 2 * self._rest_ms), MOST_REST_MS)",
+                "self._rest_ms = self._profile.probe_interval_ms",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_namesakes.py::test_a_flood_of_claims_costs_little",),
         "property",
     ),
     Mutant(

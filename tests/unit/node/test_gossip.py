@@ -22,7 +22,7 @@ from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
 from gossipkv.node.directory import DataDirectory
-from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring
+from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring, refuse_strangers
 from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
 
@@ -149,21 +149,21 @@ def test_entries_in_portions(core: Gossip) -> None:
 def test_seals_without_keys_are_refused() -> None:
     """Who asks for seals and forgets the key ring does not run in the clear; who asks for nothing does."""
     world = trio_world.real()
-    assert read_key_ring(load(), world, HERE) is None
+    assert read_key_ring(load(), world) is None
     with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require': there is no key ring"):
-        read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world, HERE)
+        read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "fd00::1"])
 def test_strangers_can_speak_only_where_that_is_said(host: str) -> None:
     """Beyond loopback a node wants keys, or to be told that nobody else is there."""
-    world, bound = trio_world.real(), Address(host, 7)
+    bound = Address(host, 7)
     environ = {"GOSSIPKV_LISTEN": str(bound)}
     with pytest.raises(ConfigError, match=r"GOSSIPKV_LISTEN: listen = .*: who .*; make keys .*insecure_gossip"):
-        read_key_ring(load(environ=environ), world, bound)
-    assert read_key_ring(load(environ={**environ, "GOSSIPKV_INSECURE_GOSSIP": "true"}), world, bound) is None
+        refuse_strangers(load(environ=environ), bound)
+    refuse_strangers(load(environ={**environ, "GOSSIPKV_INSECURE_GOSSIP": "true"}), bound)
     for here in ("127.0.0.1", "127.9.9.9", "::1"):
-        assert read_key_ring(load(), world, Address(here, 7)) is None
+        refuse_strangers(load(), Address(here, 7))
 
 
 async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
@@ -174,7 +174,7 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
     ring = tmp_path / "ring"
     key_file.write_text(ring, line_of(key(bytes(32))))
     config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
-    sealing = read_key_ring(config, world, ADDRESS)
+    sealing = read_key_ring(config, world)
 
     def hang(_path: Path) -> tuple[Key, ...]:
         goes_on.wait(60)
@@ -226,7 +226,7 @@ async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
     old, new = key(bytes(32)), key(b"n" * 32)
     key_file.write_text(ring, line_of(old))
     config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
-    sealing = read_key_ring(config, world, ADDRESS)
+    sealing = read_key_ring(config, world)
     assert sealing is not None
     began = threading.Event()
 

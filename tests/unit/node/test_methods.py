@@ -95,6 +95,10 @@ class MadeUpCluster:
         """As it was said."""
         return self.is_isolated
 
+    def claimed_twice(self) -> list[str]:
+        """One."""
+        return ["b"]
+
     def counters(self) -> dict[str, int]:
         """One."""
         return {"gossip_dropped_foreign": 2}
@@ -339,6 +343,7 @@ def test_info_and_lists(node: Node) -> None:
     assert info["name"] == "gossipkv"
     assert (info["version"], info["protocol"], info["epoch"]) == ("1.2.3", 1, 7)
     assert (info["cluster"], info["node"], info["uptime_s"], info["databases"]) == ("c", "n", 1.235, 2)
+    assert info["claimed_twice"] == ["b"]
     assert node.ask("ping") == "pong"
     assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
     told = {"done": 0.5, "isolated": False}
