@@ -72,7 +72,7 @@ class Me(NamedTuple):
 class Limits:
     """How much others can make this node hold."""
 
-    max_members: int = 4096
+    max_members: int = 1024
     tree: TreeLimits = field(default_factory=TreeLimits)
 
 

@@ -18,8 +18,10 @@ from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent
-from gossipkv.gossip.tree.limits import TreeLimits
+from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
+from gossipkv.node.publications import Publications
 from gossipkv.placement.shard_claim import NODES, NodeEntry, ShardClaim, Standing
+from gossipkv.settings.quantity import SIZE, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.tree import Tree
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.node.directory import DataDirectory
+    from gossipkv.node.publications import Publisher
     from gossipkv.settings.config import Config
     from gossipkv.settings.gossip import GossipSettings
 
@@ -78,16 +81,16 @@ class Gossiping:
             limits=Limits(
                 max_members=settings.max_members,
                 tree=TreeLimits(
-                    max_branch_keys=settings.max_branch_keys,
                     max_entry_bytes=settings.max_entry,
-                    max_tree_bytes=settings.max_tree,
+                    max_branch_bytes=settings.max_branch,
                 ),
             ),
             envelope=Envelope(settings.cluster, cluster_id, sealing, Seal(settings.seal)),
         )
         self._tree = self._core.tree
+        self._publications = Publications(self._tree)
         self._claim = ShardClaim(
-            ClaimsInTree(self._tree),
+            ClaimsInTree(self._tree, self._publications),
             name=record.node,
             uuid=uuid,
             address=address,
@@ -125,14 +128,14 @@ class Gossiping:
 
         Raises:
             BadRequest: no path.
-            TooLarge: over a limit of the tree.
+            TooLarge: over a limit of this node; what was published stays, and `publish_error` says so.
         """
-        self._tree.publish(path, value)
+        self._publications.publish(path, value)
         self.agent.act()
 
     def withdraw(self, path: str) -> bool:
         """Take a key back; false: there was none."""
-        was_there = self._tree.withdraw(path)
+        was_there = self._publications.withdraw(path)
         self.agent.act()
         return was_there
 
@@ -151,6 +154,10 @@ class Gossiping:
     def shard_id(self) -> str | None:
         """This node's place in the ring, once it has claimed one."""
         return self._claim.shard_id
+
+    def publish_error(self) -> str | None:
+        """Why something that this node would publish is not published; None: all of it is."""
+        return self._publications.error
 
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
@@ -231,8 +238,11 @@ class Gossiping:
 class ClaimsInTree:
     """The claims of shard ids, as `shard_claim.Claims` asks for them: what stands below `nodes` in the tree."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, publisher: Publisher | None = None) -> None:
+        """`publisher`: who publishes, if not the tree itself."""
         self._tree = tree
+        self._publisher = publisher or tree
+        self._refused: str | None = None
 
     def of_others(self) -> list[NodeEntry]:
         """What other members have published; of the dead and gone too, until they are forgotten."""
@@ -247,13 +257,17 @@ class ClaimsInTree:
         """Show a claim under this node's name.
 
         Raises:
-            TooLarge: the tree has no room; nothing has changed.
+            TooLarge: this node's branch has no room; nothing has changed.
         """
-        self._tree.publish(path, value)
+        if self._refused is not None and self._refused != path:
+            self._publisher.withdraw(self._refused)  # Nobody wants that one any more.
+        self._refused = path
+        self._publisher.publish(path, value)
+        self._refused = None
 
     def withdraw(self, path: str) -> bool:
         """Take a claim back; false: there was none."""
-        return self._tree.withdraw(path)
+        return self._publisher.withdraw(path)
 
 
 @final
@@ -293,6 +307,23 @@ class ShardIdTimer:
         elif self._claim.standing is not Standing.PROVISIONAL:
             self.wakes_at_ms = NEVER
         return None if shard_id is None else int(shard_id)
+
+
+def check_room(config: Config) -> None:
+    """Whether this node has room for all the members that it takes in, each of which may publish as much as any.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    needed = config.max_members * MAX_BRANCH_BYTES
+    if needed > config.max_tree:
+        where = config.origin("max_tree" if config.origin("max_members") == "default" else "max_members")
+        raise ConfigError(
+            f"{where}: max_members = {config.max_members} may publish 256 KiB each, {show(needed, SIZE)} together, "
+            f"which is above max_tree = {show(config.max_tree, SIZE)}: "
+            f"let max_tree be {show(needed, SIZE)}, or max_members {config.max_tree // MAX_BRANCH_BYTES}",
+            {"max_members": config.max_members, "max_tree": config.max_tree, "needed": needed, "where": where},
+        )
 
 
 def refuse_strangers(config: Config, bound: Address) -> None:

@@ -79,6 +79,10 @@ class ClusterView(Protocol):
         """Whether what it knows is stale."""
         ...
 
+    def publish_error(self) -> str | None:
+        """Why not all is published that this node has to tell."""
+        ...
+
     def claimed_twice(self) -> list[str]:
         """Return the names of members that two nodes claim."""
         ...
@@ -225,6 +229,7 @@ class Handlers:
             "epoch": self._cluster.epoch,
             "shard_id": self._cluster.shard_id,
             "isolated": self._cluster.isolated(),
+            "publish_error": self._cluster.publish_error(),
             "claimed_twice": [*self._cluster.claimed_twice()],
             "uptime_s": round(self._uptime_s(), 3),
             "databases": len(self._datasets.databases()),

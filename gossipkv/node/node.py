@@ -33,7 +33,7 @@ from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.directory import DataDirectory
-from gossipkv.node.gossip import Gossiping, read_key_ring, refuse_strangers
+from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.methods import Handlers, NodeInfo
 from gossipkv.node.published import Published, publish
 from gossipkv.node.pump import Pump
@@ -82,9 +82,11 @@ async def run(
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
+        ConfigError: settings contradict each other.
         Corrupt: the data directory's own documents are damaged.
     """
     check_platform()
+    check_room(config)
     with contextlib.ExitStack() as stack:
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)

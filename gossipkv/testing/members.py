@@ -61,10 +61,12 @@ def claim(core: Core, kept: NodeRecord) -> Place:
     return ShardIdTimer(core, wanted, waits=False)
 
 
-def formed(seed: int, members: int, profile: Profile, *, settle_us: int = 10 * SECOND) -> World:
+def formed(
+    seed: int, members: int, profile: Profile, *, limits: Limits | None = None, settle_us: int = 10 * SECOND
+) -> World:
     """A cluster in which everybody knows everybody, and to which nothing has happened for a while."""
     world = World(seed)
-    start = program(profile)
+    start = program(profile, limits=limits)
     chance = world.streams["joins"]
     for number in range(members):
         machine = world.add(f"m{number}", start)

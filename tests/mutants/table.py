@@ -9,35 +9,11 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-GOSSIP = "gossipkv.gossip"
-DOCUMENT = "gossipkv.storage.document"
-
-
-class Edit(NamedTuple):
-    """One line of a module, and what stands there instead."""
-
-    place: str  # "module:Class.method", or a function or a table of the module.
-    line: str  # Stands in that place exactly once.
-    instead: str
-
-    @property
-    def module(self) -> str:
-        """Module that the line stands in."""
-        return self.place.partition(":")[0]
-
-
-class Mutant(NamedTuple):
-    """Edits of one module, and the aims at which they must be seen."""
-
-    name: str
-    edits: tuple[Edit, ...]
-    aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path.  One is enough.
-    by: str  # The checker that is expected to speak; "assertion of <function>" where it is to be one of the code's own.
-
+from tests.mutants.branches import MUTANTS_OF_BRANCHES
+from tests.mutants.mutant import DOCUMENT, GOSSIP, Edit, Mutant
 
 MUTANTS = (
+    *MUTANTS_OF_BRANCHES,
     Mutant(
         "a verdict of a full exchange kills",
         (
@@ -418,115 +394,6 @@ MUTANTS = (
         ),
         ("told_of_a_death",),
         "healed_in_time",
-    ),
-    Mutant(
-        "half a transfer is shown",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch.apply",
-                "if staged.reach < staged.target:",
-                "if False:",
-            ),
-        ),
-        ("large_branches",),
-        "assertion of Branch._commit",
-    ),
-    Mutant(
-        "what a key costs is not counted",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch._put",
-                "self.size_bytes += item_bytes(path, item.value)",
-                "pass",
-            ),
-        ),
-        ("withdrawn",),
-        "assertion of Branch._assert_sound",
-    ),
-    Mutant(
-        "a staged transfer is judged by what is visible",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch._cost_with",
-                "return self.size_bytes + staged.size_bytes",
-                "return self.size_bytes",
-            ),
-        ),
-        ("large_branches",),
-        "assertion of Branch.apply",
-    ),
-    Mutant(
-        "deltas are laid over missing tombstones",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:_Staged.continues",
-                "delta.since <= self.reach and delta.target >= self.target"
-                " and delta.floor <= max(delta.since, self.oldest)",
-                "delta.since <= self.reach and delta.target >= self.target",
-            ),
-        ),
-        ("tests/unit/gossip/tree/test_branch_properties.py",),
-        "property",
-    ),
-    Mutant(
-        "a whole branch is laid over the old one",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch._commit",
-                "step = self._swap(changes) if staged.reset else self._overlay(changes)",
-                "step = self._overlay(changes)",
-            ),
-        ),
-        ("withdrawn",),
-        "assertion of Branch.apply",
-    ),
-    Mutant(
-        "collected tombstones do not matter",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:chunks",
-                "reset = since < floor",
-                "reset, floor = False, min(since, floor)",
-            ),
-        ),
-        ("withdrawn",),
-        "healed_in_time",
-    ),
-    Mutant(
-        "a gap is jumped",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch._transfer",
-                "if delta.since > (0 if delta.reset else self.version):",
-                "if False:",
-            ),
-        ),
-        ("large_branches", "withdrawn"),
-        "only_real_states",
-    ),
-    Mutant(
-        "the dead are shown",
-        (
-            Edit(
-                f"{GOSSIP}.tree.tree:Tree._show",
-                "alive = member.state is State.ALIVE and branch.version >= branch.seen",
-                "alive = member.state is not State.LEFT and branch.version >= branch.seen",
-            ),
-        ),
-        ("crashes",),
-        "only_the_live_are_shown",
-    ),
-    Mutant(
-        "a watcher is not told of deaths",
-        (
-            Edit(
-                f"{GOSSIP}.tree.tree:Tree.on_member",
-                "if moved or before is None or before.state is not member.state:",
-                "if moved and member.state is State.ALIVE:",
-            ),
-        ),
-        ("crashes",),
-        "watchers_miss_nothing",
     ),
     Mutant(
         "a document is not synced",

@@ -302,6 +302,14 @@ def test_status_of_a_node_that_is_alone(run):
         assert "cluster c, shard 7, up" in text
 
 
+def test_status_of_a_node_that_may_not_publish(run):
+    """It is said that others do not learn of all that it has."""
+    for error in ("3 not published, p/1 among them: max_branch", None):
+        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "publish_error": error}))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        assert ("tree: 3 not published, p/1 among them: max_branch" in text) is (error is not None)
+
+
 def test_status_where_a_name_is_claimed_twice(run):
     """It is said which, on whatever node one asks."""
     for twice in ([], ["a", "[b]"]):

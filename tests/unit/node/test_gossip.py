@@ -12,7 +12,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment import trio_world
-from gossipkv.errors import ConfigError
+from gossipkv.errors import ConfigError, TooLarge
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.timers import NEVER
@@ -192,6 +192,30 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
             await gossiping.read_keys(world)
     assert not ended.is_set()
     goes_on.set()
+
+
+async def test_what_is_refused_is_seen_and_leaves_the_rest(tmp_path: Path) -> None:
+    """The settings bind what this node publishes; what it has published stays, and something is said to be missing."""
+    world = trio_world.real()
+    config = load(environ={"GOSSIPKV_MAX_BRANCH": "16KiB", "GOSSIPKV_MAX_ENTRY": "1KiB"})
+    with (
+        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
+        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+    ):
+        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=None)
+        with pytest.raises(TooLarge, match="max_entry is 1024"):
+            gossiping.publish("k", bytes(1024))
+        gossiping.withdraw("k")
+        assert gossiping.publish_error() is None
+        for number in range(15):
+            gossiping.publish(f"k/{number}", bytes(800))
+        with pytest.raises(TooLarge, match="max_branch is 16384"):
+            gossiping.publish("k/15", bytes(800))
+        assert gossiping.publish_error() is not None
+        assert gossiping.keys("k", everything=True)
+        assert gossiping.withdraw("k/0")
+        gossiping.publish("k/15", bytes(800))
+        assert gossiping.publish_error() is None
 
 
 async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(

@@ -52,10 +52,13 @@ def record(node: Node, **what: object) -> bytes:
     return messages.record(node.core.members.own._replace(**what))
 
 
+TOO_MUCH = tuple(Change(FAR - number, f"nodes/{number}", None) for number in range(1024, 0, -1))
+
 BRANCHES = {
     "versions_to_come": delta(),
     "a_reset": delta(reset=True, since=0, floor=1 << 39),
-    "staged": delta(target=FAR + 1),
+    "a_piece": delta(target=FAR + 1),
+    "more_than_a_branch_may_take": delta(changes=TOO_MUCH),
     "the_next_epoch": delta(epoch=2),
     "a_far_epoch": delta(epoch=FAR),
     "no_path": delta(changes=(Change(FAR, "//", b""),)),
@@ -77,12 +80,12 @@ def test_an_invented_branch_ends(part: bytes) -> None:
 
 @pytest.mark.parametrize("ahead", [1, 1_000_000])
 def test_a_transfer_that_was_never_begun_ends(ahead: int) -> None:
-    """What is staged by a lie goes on to nowhere; what the owner publishes then, more than one part of it, arrives."""
+    """A piece without the rest is nothing; what the owner publishes then, more than one part of it, arrives."""
     link, nodes = cluster()
     version = nodes[1].core.tree.head(LIED_ABOUT).version
     lie(link, nodes[0], delta(since=version, reach=version + ahead, target=FAR, changes=()))
     link.run(2000)
-    names = [f"{number:04}" for number in range(600)]
+    names = [f"{number:04}" for number in range(380)]
     for name in names:
         nodes[1].core.tree.publish(f"many/{name}", bytes(200))
     link.settle(nodes[1])
