@@ -1,9 +1,9 @@
 """Versions that are open: closed when the last read of them is done, opened anew when their maps were lost.
 
 A map is lost when its file was cut short under it, or when the disk failed to give a page: it answers nothing again,
-while the files beside it go on.  A disk may come back, so the file is opened anew: at once, and if the system refuses,
-after pauses.  From the first refusal on the version is to be built again, as other damaged ones are; whichever is there
-first is served.
+while the files beside it go on.  A disk may come back, so the file is opened anew: at once, and if that fails, after
+pauses.  From the first failure on the version is to be built again, as other damaged ones are; whichever is there first
+is served.
 """
 
 from __future__ import annotations
@@ -98,11 +98,8 @@ class Reopening:
         for pause_s in pauses():
             try:
                 opened = await self._shared.threads.run(open_lost, store.files, place, version.manifest, lost)
-            except StorageError as error:
+            except (Corrupt, UnsupportedFormat, StorageError) as error:
                 self._refuse(version, error)
-            except (Corrupt, UnsupportedFormat) as error:
-                self._refuse(version, error)
-                return
             else:
                 await close(self._put_in_place(version, opened), self._shared.threads)
                 return
@@ -127,10 +124,12 @@ class Reopening:
         self._versions[version.name] = replace(
             version, files=[opened.get(partition, file) for partition, file in enumerate(version.files)]
         )
-        if life.state is State.ERROR:
-            life.opened()
-        else:
-            life.trouble = None
+        found = None if life.trouble is None else life.trouble.details.get("file")
+        if found in {file.name for file in opened.values()}:  # Nothing else is wrong with it.
+            if life.state is State.ERROR:
+                life.opened()
+            else:
+                life.trouble = None
         self._log.info("opened", version=version.name)
         self._shared.on_change()
         self._wake()

@@ -119,17 +119,19 @@ def open_lost(files: Files, directory: PurePath, manifest: Manifest, lost: Mappi
         StorageError: the system refused, as it does while the disk fails.
     """
     opened: dict[int, SortedFile] = {}
+    place = directory
     try:
         for partition, offset in lost.items():
             expected = manifest.files[partition]
             assert expected is not None, partition
+            place = directory / expected.name
             opened[partition] = open_partition(files, directory, expected)
-            _read_page(files, directory / expected.name, offset)
+            _read_page(files, place, offset)
     except BaseException as error:
         for file in opened.values():
             file.close()
         if isinstance(error, OSError):
-            raise _refused(error, directory) from error
+            raise _refused(error, place) from error
         raise
     return opened
 
@@ -143,8 +145,8 @@ def _read_page(files: Files, path: PurePath, offset: int) -> None:
         files.close(descriptor)
 
 
-def _refused(error: OSError, directory: PurePath) -> StorageError:
-    place = str(error.filename or directory)
+def _refused(error: OSError, path: PurePath) -> StorageError:
+    place = str(error.filename or path)
     return StorageError(f"{place}: cannot be opened: {error.strerror}", {"file": place, "errno": error.errno})
 
 

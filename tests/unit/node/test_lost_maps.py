@@ -175,5 +175,7 @@ def test_what_is_missed_between_two_slices_of_a_page(place: Path, tmp_path: Path
 
 def page(files: list[SortedFile], work: int, start: bytes | None = None) -> list[Value]:
     """The records of a page that is made in slices of so much work."""
-    packed, _ = _scan_page.page(files, start, None, False, 1_000, 1 << 20, 1 << 20, work)  # noqa: FBT003  # As in C.
+    packed, _ = _scan_page.page(
+        files, start, None, reverse=False, limit=1_000, max_bytes=1 << 20, max_value=1 << 20, slice_work=work
+    )
     return msgpack.unpackb(packed)
