@@ -9,6 +9,7 @@ Read in this order:
     build/          from the one to the other, in a process of its own
     shared_resources.py   what the databases of a node share
     version_build.py   what surrounds a build: room, the directory, a second look, publication
+    open_versions.py   files closed after their last read, and opened anew when their map was lost
     database.py     one database: it looks, builds, switches and retires
     library.py      all of them; coalesced.py: looks that are asked for together
     report.py       what people and scripts are told; repeated_warnings.py: once

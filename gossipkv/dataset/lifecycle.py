@@ -208,6 +208,11 @@ class Life:
         """Open after all; it need not be built again."""
         self._opened(Event.OPEN)
 
+    def damage(self, now_ms: int) -> None:
+        """A read found a file of it damaged: it is to be built again."""
+        self.waits_since_ms = now_ms
+        self.take(Event.DAMAGE)
+
     def superseded(self, active: str | None, hold: str | None) -> bool:
         """Whether it is to retire, once `active` is the active version."""
         if self.name == active:

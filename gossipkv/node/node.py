@@ -38,6 +38,7 @@ from gossipkv.node.methods import Handlers, NodeInfo
 from gossipkv.node.published import Published, publish
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
+from gossipkv.storage import sigbus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -87,6 +88,7 @@ async def run(
     """
     check_platform()
     check_room(config)
+    sigbus.install()
     with contextlib.ExitStack() as stack:
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
