@@ -83,6 +83,14 @@ class ClusterView(Protocol):
         """Whether what it knows is stale."""
         ...
 
+    def publish_error(self) -> str | None:
+        """Why not all is published that this node has to tell."""
+        ...
+
+    def claimed_twice(self) -> list[str]:
+        """Return the names of members that two nodes claim."""
+        ...
+
     def counters(self) -> dict[str, int]:
         """Return all counters by name."""
         ...
@@ -225,6 +233,8 @@ class Handlers:
             "epoch": self._cluster.epoch,
             "shard_id": self._cluster.shard_id,
             "isolated": self._cluster.isolated(),
+            "publish_error": self._cluster.publish_error(),
+            "claimed_twice": [*self._cluster.claimed_twice()],
             "uptime_s": round(self._uptime_s(), 3),
             "databases": len(self._datasets.databases()),
             "source_error": self._datasets.trouble(),

@@ -34,11 +34,12 @@ from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.directory import DataDirectory
-from gossipkv.node.gossip import Gossiping, read_key_ring
+from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.methods import Handlers, NodeInfo
 from gossipkv.node.published import Published, publish
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
+from gossipkv.storage import sigbus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -86,15 +87,19 @@ async def run(
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
+        ConfigError: settings contradict each other.
         Corrupt: the data directory's own documents are damaged.
     """
     check_platform()
+    check_room(config)
+    sigbus.install()
     with contextlib.ExitStack() as stack:
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
         stack.callback(datagrams.close)
         bound = Address(*listener.getsockname()[:2])
-        sealing = await environment.threads.run(read_key_ring, config, environment, bound)
+        refuse_strangers(config, bound)
+        sealing = await environment.threads.run(read_key_ring, config, environment)
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)

@@ -1,8 +1,11 @@
-"""What a row of the kill table is made of."""
+"""A patch of the code: what it replaces, and what must notice it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+GOSSIP = "gossipkv.gossip"
+DOCUMENT = "gossipkv.storage.document"
 
 
 class Edit(NamedTuple):

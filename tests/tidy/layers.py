@@ -101,6 +101,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.dataset.database": "one database's life: waits for scans, builds and retirements",
     "gossipkv.dataset.source.look_threads": "waits for threads that look at the source",
     "gossipkv.dataset.version_build": "waits for room on the disk, and for the build",
+    "gossipkv.dataset.open_versions": "waits for the last read of a file, and for a disk that comes back",
     "gossipkv.dataset.library": "all databases of a node",
     "gossipkv.gossip.shell.agent": "waits for datagrams, for the timers of the core, for requests over TCP",
     "gossipkv.gossip.shell.tcp_request": "waits for one answer over TCP",

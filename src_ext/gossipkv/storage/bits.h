@@ -1,5 +1,5 @@
 /* What C has and Cython lacks: unaligned little-endian loads, a 64 x 64 -> 128 bit product, counting zeros,
- * prefetch, and one vector compare of a bucket's twelve fingerprints.  Nothing here knows the file format. */
+ * prefetch, loads in order, and one vector compare of a bucket's twelve fingerprints.  Nothing here knows the file format. */
 #ifndef GOSSIPKV_BITS_H
 #define GOSSIPKV_BITS_H
 
@@ -110,6 +110,17 @@ static inline uint32_t gkv_match12(const uint8_t *bucket, uint8_t fingerprint) {
     uint32_t mask = 0;
     for (int i = 0; i < 12; i++) mask |= (uint32_t)(bucket[i] == fingerprint) << i;
     return mask;
+#endif
+}
+
+/* A byte as it is after every read that stands before this one: neither the compiler nor the processor moves it up. */
+static inline uint8_t gkv_load8_after(const uint8_t *at) {
+#if defined(_MSC_VER)
+    MemoryBarrier();
+    return *(const volatile uint8_t *)at;
+#else
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
 #endif
 }
 

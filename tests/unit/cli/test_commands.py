@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from gossipkv import cli
-from tests.unit.client.fake_node import Connection, FakeNode, store
+from tests.unit.client.fake_node import FakeNode, answering, store
 
 RECORDS = {f"k{number}".encode(): f"value {number}".encode() for number in range(7)}
 RECORDS |= {b"empty": b"", b"bin": b"\xff\x00\n", b"\xfe": b"odd key", b"-": b"dash", b"text\n": "ä\n".encode()}
@@ -44,24 +44,6 @@ def run(capfdbinary, monkeypatch):
         return SimpleNamespace(status=status, out=out, err=err.decode())
 
     return command
-
-
-def answering(*results):
-    """A behaviour that answers each method from a table; an exception in it is an error for the client."""
-    table = dict(results)
-
-    def serve(connection: Connection) -> None:
-        while (request := connection.next_request()) is not None:
-            message_id, method, params = request
-            found = table[method](*params) if callable(table[method]) else table[method]
-            found = found.pop(0) if isinstance(found, list) and len(found) > 1 else found
-            found = found[0] if isinstance(found, list) else found
-            if isinstance(found, tuple):
-                connection.answer(message_id, None, list(found))
-            else:
-                connection.answer(message_id, found)
-
-    return serve
 
 
 def one_line(error: str) -> bool:
@@ -323,6 +305,22 @@ def test_status_of_a_node_that_is_alone(run):
             text = run("status", "--node", fake.address).out.decode()
         assert ("isolated: it hears from no other node" in text) is isolated
         assert "cluster c, shard 7, up" in text
+
+
+def test_status_of_a_node_that_may_not_publish(run):
+    """It is said that others do not learn of all that it has."""
+    for error in ("3 not published, p/1 among them: max_branch", None):
+        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "publish_error": error}))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        assert ("tree: 3 not published, p/1 among them: max_branch" in text) is (error is not None)
+
+
+def test_status_where_a_name_is_claimed_twice(run):
+    """It is said which, on whatever node one asks."""
+    for twice in ([], ["a", "[b]"]):
+        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "claimed_twice": twice}))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        assert ("claimed twice: two nodes are called a, [b]" in " ".join(text.split())) is bool(twice)
 
 
 def test_status_for_programs(run):

@@ -25,7 +25,7 @@ OTHERS = {
     "join": ("a:1, [::1]:2,a:1", (Address("a", 1), Address("::1", 2))), "time_to_converge": ("2s", 2000),
     "key_ring": ("/etc/g/keys", Path("/etc/g/keys")), "seal": ("send", "send"),
     "insecure_gossip": ("true", True), "max_members": ("64", 64),
-    "max_branch_keys": ("100", 100), "max_entry": ("1KiB", 1024), "max_tree": ("1MiB", 1 << 20),
+    "max_entry": ("1KiB", 1024), "max_branch": ("64KiB", 65_536), "max_tree": ("1MiB", 1 << 20),
     "refresh_period": ("off", 0), "retire_after": ("1.5h", 5_400_000), "max_parallel_loads": ("7", 7),
     "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_lanes": ("3", 3),
     "scrub_period": ("2d", 172_800_000), "build_memory": ("1GiB", 1 << 30), "build_priority": ("low", "low"),

@@ -14,7 +14,7 @@ def planted(name: str, edit: Edit, test: str, by: str = "property") -> Mutant:
     return Mutant(name, (edit,), (test,), by)
 
 
-SCRUB_MUTANTS = (
+MUTANTS_OF_SCRUB = (
     planted(
         "what was checked is never forgotten",
         Edit(
