@@ -53,6 +53,10 @@ class Datasets(Holdings, Protocol):
         """Return what the method `databases` answers."""
         ...
 
+    def counters(self) -> dict[str, int]:
+        """Return all counters by name."""
+        ...
+
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""
         ...
@@ -218,7 +222,7 @@ class Handlers:
 
     def _info(self, arguments: Arguments) -> Value:
         arguments.end()
-        counters: dict[str, Value] = {**self._counters(), **self._cluster.counters()}
+        counters: dict[str, Value] = {**self._counters(), **self._datasets.counters(), **self._cluster.counters()}
         counters |= {f"errors_{code.lower()}": count for code, count in sorted(self._errors.items())}
         return {
             "name": "gossipkv",

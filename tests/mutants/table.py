@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tests.mutants.branches import MUTANTS_OF_BRANCHES
 from tests.mutants.mutant import DOCUMENT, GOSSIP, Edit, Mutant
+from tests.mutants.scrub import MUTANTS_OF_SCRUB
 
 MUTANTS = (
     *MUTANTS_OF_BRANCHES,
@@ -479,4 +480,5 @@ MUTANTS = (
         ("tests/unit/dataset/test_hold.py",),
         "assertion of check",
     ),
+    *MUTANTS_OF_SCRUB,
 )

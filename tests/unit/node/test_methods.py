@@ -64,6 +64,9 @@ class MadeUpLibrary:
         """The names."""
         return [{"name": name, "kind": "dataset"} for name in self.names]
 
+    def counters(self) -> dict[str, int]:
+        return {"scrubbed_versions": 3}
+
     def trouble(self) -> str | None:
         """None ever."""
         return None
@@ -339,7 +342,8 @@ def test_info_and_lists(node: Node) -> None:
     node.refusal("put")
     info = node.ask("info")
     assert isinstance(info, dict)
-    assert info["counters"] == {"gets": 3, "errors_unknown_method": 2, "gossip_dropped_foreign": 2}
+    counters = {"gets": 3, "scrubbed_versions": 3, "errors_unknown_method": 2, "gossip_dropped_foreign": 2}
+    assert info["counters"] == counters
     assert info["name"] == "gossipkv"
     assert (info["version"], info["protocol"], info["epoch"]) == ("1.2.3", 1, 7)
     assert (info["cluster"], info["node"], info["uptime_s"], info["databases"]) == ("c", "n", 1.235, 2)
