@@ -208,7 +208,7 @@ class Database:
         None of them is trusted any more: one that was checked may be read again from the disk that has lost another.
         """
         life, version = self.lives.get(name), self.versions.get(name)
-        if version is not None and version.lost:
+        if version is not None and error.file in version.lost_names:
             self._reopening.note(version, error)
             return
         if life is None or life.state not in {State.AVAILABLE, State.ACTIVE, State.RETIRING}:
