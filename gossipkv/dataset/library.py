@@ -51,7 +51,10 @@ class Library:
         build: Build | None = None,
         on_change: Callable[[], None] = lambda: None,
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
+        may_write: bool = True,
     ) -> None:
+        """`may_write`: false until `resume`, what is built is served, and nothing is built, switched to or removed."""
+        self._may_write = may_write
         self._settings = settings
         self._files = store.files
         self._on_change = on_change
@@ -67,6 +70,7 @@ class Library:
             build=build_in_child if build is None else build,
             threads=threads,
             requests=requests,
+            may_write=lambda: self._may_write,
             on_change=self._changed,
             log=self._log,
         )
@@ -120,6 +124,12 @@ class Library:
         self._named = databases
         for found in self._databases.values():
             found.reconfigure(databases.get(found.name, _NO_SETTINGS))
+
+    def resume(self) -> None:
+        """Build, switch and remove from now on."""
+        self._may_write = True
+        for found in self._databases.values():
+            found.wake()
 
     def refresh(self, database: str | None = None) -> None:
         """Looks at the source soon; of one database, or of all."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.errors import Detail
+    from gossipkv.gossip.member import Member
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.gossip.tree.tree import Tree
     from gossipkv.gossip.tree.watch import Watch
@@ -82,6 +83,7 @@ class Gossiping:
                 ),
             ),
             envelope=Envelope(settings.cluster, cluster_id, sealing, Seal(settings.seal)),
+            silent=directory.silence is not None,
         )
         self._tree = self._core.tree
         self._claim = ShardClaim(
@@ -100,6 +102,11 @@ class Gossiping:
         """Say good-bye, for at most a second."""
         wait_ms = min(LEAVE_MOST_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
         await self.agent.leave(wait_ms / 1000)
+
+    def speak(self) -> None:
+        """Let others hear of this node: the epoch of this start is kept now."""
+        self._core.speak(now_ms=self.agent.now_ms())
+        self.agent.act()
 
     async def read_keys(self, environment: Environment) -> None:
         """Seal with what stands in the key ring now.
@@ -150,6 +157,12 @@ class Gossiping:
         """This node's place in the ring, once it has claimed one."""
         return self._claim.shard_id
 
+    @property
+    def silence(self) -> str | None:
+        """Why nobody may hear of this node; None: everybody may."""
+        silence = self._directory.silence
+        return silence.message if self._core.silent and silence is not None else None
+
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
@@ -167,6 +180,8 @@ class Gossiping:
         """
         reply = self.agent.reply(request)
         if reply is None:
+            if self._core.silent:
+                raise Unavailable("this node is silent: it cannot write to its data directory, and joins when it can")
             raise Unavailable(
                 "this is no request that the node answers: of another cluster, sealed otherwise, or damaged"
             )
@@ -178,12 +193,16 @@ class Gossiping:
             {
                 "node": member.name,
                 "address": str(member.address),
-                "state": member.state.name.lower(),
+                "state": self._state(member),
                 "epoch": member.epoch,
                 "incarnation": member.incarnation,
             }
             for member in self._core.members.list()
         ]
+
+    def _state(self, member: Member) -> str:
+        """State of a member in one word; `silent` is what this node alone may be, and nobody else can know it."""
+        return "silent" if self._core.silent and member is self._core.members.own else member.state.name.lower()
 
     def children(self, path: str, *, everything: bool) -> list[Detail]:
         """The names below a path."""
@@ -271,6 +290,8 @@ class ShardIdTimer:
     @property
     def wakes_at_ms(self) -> int | None:
         """When to call `step`; None: when something has happened."""
+        if self._core.silent:
+            return None  # A claim counts from when others can object to it.
         due_ms = self._claim.wakes_at_ms
         if self._claim.shard_id is None:
             return self._begins_ms if due_ms is None else due_ms

@@ -5,7 +5,8 @@ answers, and the time, and performs the effects in order.  What a machine may su
 
     crash       the process ends between two steps, after a datagram, or around a step of a write; the disk stays
     power loss  the same, and the disk forgets what was not synced: nothing, unless it was writing
-    refusal     a start whose epoch the disk does not take ends the process; what it shall keep later is tried again
+    refusal     a start is silent until the disk takes its epoch (a first start ends the process); what it shall keep
+                later is tried again
     pause       nothing runs, datagrams wait in the socket's buffer; then all at once, the socket first
     starve      the process runs and its timers too, but nothing is sent or received until the end
     clocks      its monotonic clock is fast or slow or stands still, its wall clock jumps
@@ -73,6 +74,7 @@ class Machine:
         "_held",
         "_inbox",
         "_inbox_bytes",
+        "_is_silent",
         "_missed_wake",
         "_network",
         "_outbox",
@@ -140,6 +142,7 @@ class Machine:
         self._wakes_at_us = NEVER
         self._wakes_at_ms = NEVER
         self._missed_wake = False
+        self._is_silent = False  # The epoch of this start is not kept yet.
         self._held = 0  # How many pauses and famines there were.
 
     @property
@@ -188,26 +191,55 @@ class Machine:
     def _boot(self) -> None:
         chance = self._world.streams[f"program/{self.name}"]
         try:
-            self.kept = kept = self.disk.begin(self.name, chance, least_epoch=self.clocks.wall_ms())
-        except Crash:
-            self.ended_by_itself("crash")
-            return
-        except OSError:
-            self.ended_by_itself("disk")  # As a node does: it says nothing before its epoch is durable.
-            return
+            kept, is_new = self.disk.next_life(self.name, chance, least_epoch=self.clocks.wall_ms())
         except GossipKVError as error:  # Damaged: it stays so, however often it starts.
             self.error = error
             self._world.look_closely(self)
             self.stop()
             return
+        self.kept = kept
+        self._is_silent = False
+        try:
+            self.disk.keep(kept)
+        except Crash:
+            self.ended_by_itself("crash")
+            return
+        except OSError:
+            if is_new:
+                self.ended_by_itself("disk")
+                return
+            self._is_silent = True
+            self._world.struck["silent"] += 1
+            self._later(AGAIN_US, self._mend)
         self.starts += 1
         cluster_id = bytes.fromhex(kept.cluster_id) or NO_CLUSTER
-        boot = Boot(self.name, self.address, bytes.fromhex(kept.uuid), kept.epoch, cluster_id, chance)
+        uuid = bytes.fromhex(kept.uuid)
+        boot = Boot(self.name, self.address, uuid, kept.epoch, cluster_id, chance, self._is_silent)
         self.core = core = self.program(boot)
         self.cluster_id = boot.cluster_id
         self.heard_ms = self.now_ms
         self._set_free()
         core.start(joins=list(self.joins), remembered=self.disk.peers(), now_ms=self.now_ms)
+        self._world.look_closely(self)
+        self._after(core)
+
+    def _mend(self) -> None:
+        """Keep the epoch of a silent start, as soon as the disk takes it; then others may hear of the process."""
+        assert self.kept is not None
+        try:
+            self.disk.keep(self.kept)
+        except Crash:
+            self.ended_by_itself("crash")
+        except OSError:
+            self._later(AGAIN_US, self._mend)
+        else:
+            self._is_silent = False
+            self._later(WRITE_US, lambda: self.when_free(self._speak))
+
+    def _speak(self) -> None:
+        core = self.core
+        assert core is not None
+        core.speak(now_ms=self.now_ms)
         self._world.look_closely(self)
         self._after(core)
 
@@ -498,6 +530,9 @@ class Machine:
                 self.stop()
 
     def _store(self) -> None:
+        if self._is_silent:
+            self._later(AGAIN_US, self._store)
+            return
         effect = self._stores[0]
         assert self.kept is not None
         kept = self.kept._replace(epoch=effect.epoch, cluster_id=effect.cluster_id.hex())

@@ -85,7 +85,7 @@ class SelfIdentity:
     @property
     def settled(self) -> bool:
         """Whether nothing about my name is being looked into or kept."""
-        return not self._storing and self._challenged is None
+        return not self._storing and self._challenged is None and not self._outbox.silent
 
     @property
     def speaks(self) -> bool:
@@ -105,6 +105,10 @@ class SelfIdentity:
             return
         self.announced = self._shown = True
         self._tell_change(now_ms)
+
+    def speak(self, now_ms: int) -> None:
+        """Announce me, if that waited for the epoch of this start to be kept."""
+        self._settle(now_ms)
 
     def show(self) -> None:
         """Somebody is told of me although I have not announced myself: I may hear of that from others."""

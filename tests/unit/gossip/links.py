@@ -75,12 +75,14 @@ class Link:
         pinned: bool = False,
         profile: Profile = LAN,
         limits: Limits = LIMITS,
+        silent: bool = False,
     ) -> Node:
         """A node that is not started."""
         address = Address(host, port if port is not None else 7000 + len(self.nodes))
         me = Me(name, uuid or name.encode().ljust(16, b"-"), epoch, address, cluster, cluster_id, pinned)
         envelope = Envelope(cluster, cluster_id)
-        core = Gossip(me, profile, random.Random(self.random.getrandbits(64)), limits=limits, envelope=envelope)
+        chance = random.Random(self.random.getrandbits(64))
+        core = Gossip(me, profile, chance, limits=limits, envelope=envelope, silent=silent)
         node = self.nodes[address] = Node(core, me, envelope)
         return node
 
