@@ -9,32 +9,10 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from tests.mutants.disk import DISK
+from tests.mutants.mutant import Edit, Mutant
 
 GOSSIP = "gossipkv.gossip"
-DOCUMENT = "gossipkv.storage.document"
-
-
-class Edit(NamedTuple):
-    """One line of a module, and what stands there instead."""
-
-    place: str  # "module:Class.method", or a function or a table of the module.
-    line: str  # Stands in that place exactly once.
-    instead: str
-
-    @property
-    def module(self) -> str:
-        """Module that the line stands in."""
-        return self.place.partition(":")[0]
-
-
-class Mutant(NamedTuple):
-    """Edits of one module, and the aims at which they must be seen."""
-
-    name: str
-    edits: tuple[Edit, ...]
-    aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path.  One is enough.
-    by: str  # The checker that is expected to speak; "assertion of <function>" where it is to be one of the code's own.
 
 
 MUTANTS = (
@@ -457,78 +435,6 @@ MUTANTS = (
         "watchers_miss_nothing",
     ),
     Mutant(
-        "a document is not synced",
-        (
-            Edit(
-                f"{DOCUMENT}:replace_file",
-                "files.sync(descriptor)",
-                "pass",
-            ),
-        ),
-        ("tests/unit/storage/test_document.py",),
-        "property",
-    ),
-    Mutant(
-        "the name of a document is not synced",
-        (
-            Edit(
-                f"{DOCUMENT}:replace_file",
-                "files.sync_directory(Path(target).parent)",
-                "pass",
-            ),
-        ),
-        ("1", "4", "13"),
-        "comes_back_as_itself",
-    ),
-    Mutant(
-        "a document is written in its place",
-        (
-            Edit(
-                f"{DOCUMENT}:replace_file",
-                'beside = f"{target}.tmp"',
-                "beside = target",
-            ),
-        ),
-        ("tests/unit/storage/test_document.py",),
-        "property",
-    ),
-    Mutant(
-        "a slot is not synced",
-        (
-            Edit(
-                "gossipkv.storage.slots:write_slots",
-                "files.sync(descriptor)",
-                "pass",
-            ),
-        ),
-        ("power_losses",),
-        "comes_back_as_itself",
-    ),
-    Mutant(
-        "the slot that is whole is overwritten first",
-        (
-            Edit(
-                "gossipkv.storage.slots:write_slots",
-                "for slot in sorted(range(SLOTS), key=whole.__contains__):",
-                "for slot in range(SLOTS):",
-            ),
-        ),
-        ("tests/unit/storage/test_slots.py",),
-        "property",
-    ),
-    Mutant(
-        "a start does not raise its epoch",
-        (
-            Edit(
-                "gossipkv.node.identity:next_life",
-                "return known._replace(node=node or known.node, epoch=max(known.epoch + 1, least_epoch)), is_new",
-                "return known._replace(node=node or known.node, epoch=known.epoch or least_epoch), is_new",
-            ),
-        ),
-        ("restarts",),
-        "comes_back_as_itself",
-    ),
-    Mutant(
         "a version that is let go stays open",
         (
             Edit(
@@ -564,124 +470,5 @@ MUTANTS = (
         ("tests/unit/dataset/test_hold.py",),
         "assertion of check",
     ),
-    Mutant(
-        "a silent node answers a ping",
-        (
-            Edit(
-                "gossipkv.gossip.membership.outbox:Outbox.send",
-                "if self.silent:",
-                "if self.silent and message[0] != 2:  # ACK",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_silent.py",),
-        "property",
-    ),
-    Mutant(
-        "a silent node answers a ping over TCP",
-        (
-            Edit(
-                "gossipkv.gossip.core:Gossip.reply",
-                "return None if self._outbox.silent else self._inbox.reply(request, now_ms)",
-                "return self._inbox.reply(request, now_ms)",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_silent.py",),
-        "property",
-    ),
-    Mutant(
-        "a silent node announces itself and publishes",
-        (
-            Edit(
-                "gossipkv.gossip.membership.self_identity:SelfIdentity.settled",
-                "return not self._storing and self._challenged is None and not self._outbox.silent",
-                "return not self._storing and self._challenged is None",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_silent.py",),
-        "property",
-    ),
-    Mutant(
-        "a silent node probes, and hears no answer",
-        (
-            Edit(
-                "gossipkv.gossip.core:Gossip.on_changed",
-                "if before not in REACHABLE and not self._outbox.silent:",
-                "if before not in REACHABLE:",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_silent.py",),
-        "property",
-    ),
-    Mutant(
-        "a silent node asks only once",
-        (
-            Edit(
-                "gossipkv.gossip.membership.joining:Joining._answered",
-                "if seed.remembered and self._seeds.get(address) is seed and not self._outbox.silent:",
-                "if seed.remembered and self._seeds.get(address) is seed:",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_silent.py",),
-        "property",
-    ),
-    Mutant(
-        "a node that speaks again probes nobody",
-        (
-            Edit(
-                "gossipkv.gossip.core:Gossip.speak",
-                "self._detector.newcomer(peer, now_ms)",
-                "pass",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_silent.py",),
-        "property",
-    ),
-    Mutant(
-        "a silent node reuses its epoch",
-        (
-            Edit(
-                "gossipkv.node.directory:DataDirectory.begin",
-                "write_node(self.files, self.path, self._record)",
-                "pass",
-            ),
-        ),
-        ("tests/unit/node/test_silent_start.py",),
-        "property",
-    ),
-    Mutant(
-        "a silent node keeps what is later, and not its epoch first",
-        (
-            Edit(
-                "gossipkv.node.directory:DataDirectory.keep",
-                "if self.silence is not None:",
-                "if False:",
-            ),
-        ),
-        ("tests/unit/node/test_silent_start.py",),
-        "property",
-    ),
-    Mutant(
-        "a silent node builds and switches",
-        (
-            Edit(
-                "gossipkv.dataset.database:Database._decide",
-                "if not self._shared.may_write():",
-                "if False:",
-            ),
-        ),
-        ("tests/unit/dataset/test_read_only.py",),
-        "property",
-    ),
-    Mutant(
-        "a silent node refreshes",
-        (
-            Edit(
-                "gossipkv.node.methods:Handlers._refresh",
-                "if silence is not None:",
-                "if False:",
-            ),
-        ),
-        ("tests/unit/node/test_methods.py",),
-        "property",
-    ),
+    *DISK,
 )

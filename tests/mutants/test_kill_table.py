@@ -12,8 +12,9 @@ import pytest
 
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.messages import Malformed
+from tests.mutants.mutant import Edit, Mutant
 from tests.mutants.patched import is_a_property, module_of, patched_text
-from tests.mutants.table import MUTANTS, Edit, Mutant
+from tests.mutants.table import MUTANTS
 from tests.simulation.scenarios import SCENARIOS
 
 LEAST = 12
@@ -76,7 +77,7 @@ RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is No
 def test_what_only_raises_is_not_killed(error, aim):
     """An exception or an assertion in the patched function is told, and kills nothing, whatever the aim."""
     mutant = Mutant("raises", (Edit(APPLY, TRANSFER, RAISED[error]),), (aim,), "")
-    run = "from tests.mutants.patched import main\nfrom tests.mutants.table import Edit, Mutant\nmain({!r})"
+    run = "from tests.mutants.patched import main\nfrom tests.mutants.mutant import Edit, Mutant\nmain({!r})"
     said = child("-c", run.format(mutant))
     assert killers(said) == set()
     assert error.__name__ in said[aim]["raised"]
