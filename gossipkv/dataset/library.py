@@ -254,11 +254,13 @@ class Library:
 
     def unready(self, database: str) -> str:
         """Why a known database serves nothing, in words."""
+        if not self._may_write:
+            return "nothing is built or switched to while the node cannot write to its data directory"
         return report.unready(self._databases[database])
 
     def coming(self, database: str) -> bool:
         """Whether a known database that serves nothing will soon, if all goes well."""
-        return report.coming(self._databases[database])
+        return self._may_write and report.coming(self._databases[database])
 
     def unserved(self) -> list[str]:
         """The databases that are known and serve nothing."""

@@ -37,6 +37,11 @@ async def test_nothing_is_built_switched_or_removed(world):
         assert state(library, "v3") == "SEEN"
         assert content(world.root / "data") == before
         assert set(world.files.trace) == {f"create {world.root}/data/LOCK"}, "something tried to write"
+        world.put("v1", database="new")
+        await library.rescan()
+        assert "cannot write to its data directory" in library.unready("new")
+        assert not library.coming("new"), "a client would wait for it"
         library.resume()
+        await active(library, "v1", "new")
         await active(library, "v3")
         await until(lambda: library.version("db", "v1") is None)
