@@ -272,14 +272,14 @@ def test_status_for_people(run, database):
             "source has changed since",
             "sequence",
             "held; string would do as well; 1,012 duplicates",
-            "geo 5: being scrubbed; scrubbed 2 h 2 min ago",
+            "being scrubbed; scrubbed 2 h 2 min ago",
             "geo 4: waits for room on the disk: about 9 bytes are needed, 5 are free",
             "geo 5: grouped by sequins, since 1,200 keys stray from spark: first 'k\\xff' in /s/part-3, byte 12,345",
         ):
             assert words in text
     if database is None:
         assert "bad 1: f.tsv: line 3: no TAB" in text
-        assert "bad 1: scrubbed 1 min 0 s ago, through the cache, 2 files damaged" in text
+        assert "scrubbed 1 min 0 s ago, through the cache, 2 files damaged" in text
         assert "bad: unreadable" in text
     assert ("EMPTY" in text) == (database != "geo")
     assert all(line == line.rstrip() for line in text.splitlines())
