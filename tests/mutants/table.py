@@ -1,4 +1,4 @@
-"""The kill table: patches that break membership, tree, what a node keeps or who starts it, and what must notice each.
+"""The kill table: patches that break membership, tree, what a node keeps, reads or who starts it, and what must notice.
 
 A mutant edits single lines, each named by its place: module, function (or table), and the line as it stands there
 without its indentation.  So code can move and be laid out anew without a change here.  A mutant is killed when a
@@ -9,33 +9,11 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from tests.mutants import lost_maps
+from tests.mutants.mutant import Edit, Mutant
 
 GOSSIP = "gossipkv.gossip"
 DOCUMENT = "gossipkv.storage.document"
-
-
-class Edit(NamedTuple):
-    """One line of a module, and what stands there instead."""
-
-    place: str  # "module:Class.method", or a function or a table of the module.
-    line: str  # Stands in that place exactly once.
-    instead: str
-
-    @property
-    def module(self) -> str:
-        """Module that the line stands in."""
-        return self.place.partition(":")[0]
-
-
-class Mutant(NamedTuple):
-    """Edits of one module, and the aims at which they must be seen."""
-
-    name: str
-    edits: tuple[Edit, ...]
-    aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path.  One is enough.
-    by: str  # The checker that is expected to speak; "assertion of <function>" where it is to be one of the code's own.
-
 
 MUTANTS = (
     Mutant(
@@ -540,4 +518,5 @@ MUTANTS = (
         ("tests/unit/dataset/test_hold.py",),
         "assertion of check",
     ),
+    *lost_maps.MUTANTS,
 )
