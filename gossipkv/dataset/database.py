@@ -203,9 +203,12 @@ class Database:
         self._wake.set()
 
     def damaged(self, name: str, error: Corrupt) -> None:
-        """A read met damage: the version is built again; until then its whole pages are served."""
+        """A read or the scrub met damage: the version is built again; until then its whole pages are served.
+
+        None of them is trusted any more: one that was checked may be read again from the disk that has lost another.
+        """
         life, version = self.lives.get(name), self.versions.get(name)
-        if version is not None and version.lost:
+        if version is not None and version.has_lost(error.file):
             self._reopening.note(version, error)
             return
         if life is None or life.state not in {State.AVAILABLE, State.ACTIVE, State.RETIRING}:
@@ -216,7 +219,9 @@ class Database:
         elif life.trouble is not None:  # It was said, and matters only if this version becomes active again.
             return
         life.trouble = trouble_of(error)
-        self._log.error("damaged", version=name, error=error.message)
+        self.versions[name].distrust()
+        again_ms = max(0, life.not_before_ms - _now_ms())
+        self._log.error("damaged", version=name, error=error.message, again_ms=again_ms)
 
     # Opening
 

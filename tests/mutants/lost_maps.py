@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant
 
-MUTANTS = (
+MUTANTS_OF_LOST_MAPS = (
     Mutant(
         "a get does not look whether its file is whole",
         (
@@ -75,7 +75,7 @@ MUTANTS = (
         (
             Edit(
                 "gossipkv.dataset.database:Database.damaged",
-                "if version is not None and version.lost:",
+                "if version is not None and version.has_lost(error.file):",
                 "if False:",
             ),
         ),

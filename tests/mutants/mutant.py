@@ -1,8 +1,11 @@
-"""What a mutant is: the lines that it edits, and what must notice."""
+"""A patch of the code: what it replaces, and what must notice it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+GOSSIP = "gossipkv.gossip"
+DOCUMENT = "gossipkv.storage.document"
 
 
 class Edit(NamedTuple):

@@ -71,7 +71,7 @@ def test_it_is_killed(mutant):
 
 PROPERTIES = "tests/unit/gossip/tree/test_branch_properties.py"
 APPLY = "gossipkv.gossip.tree.branch:Branch.apply"
-TRANSFER = "staged = self._transfer(delta)"
+CHANGES = "changes = self._new_in(delta)"
 
 RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is None, delta"}
 
@@ -80,7 +80,7 @@ RAISED = {KeyError: "raise KeyError(delta)", AssertionError: "assert delta is No
 @pytest.mark.parametrize("error", [KeyError, AssertionError])
 def test_what_only_raises_is_not_killed(error, aim):
     """An exception or an assertion in the patched function is told, and kills nothing, whatever the aim."""
-    mutant = Mutant("raises", (Edit(APPLY, TRANSFER, RAISED[error]),), (aim,), "")
+    mutant = Mutant("raises", (Edit(APPLY, CHANGES, RAISED[error]),), (aim,), "")
     run = "from tests.mutants.patched import main\nfrom tests.mutants.mutant import Edit, Mutant\nmain({!r})"
     said = child("-c", run.format(mutant))
     assert killers(said) == set()

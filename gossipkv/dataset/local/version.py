@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.local.manifest import MANIFEST, Manifest, PartitionFile, look, read_manifest
+from gossipkv.dataset.local.scrubbed import read_scrubbed
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.storage.label import PAGE_BYTES
 from gossipkv.storage.sorted_file import SortedFile
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import PurePath
 
+    from gossipkv.dataset.local.scrubbed import Scrubbed
     from gossipkv.environment.seam import Files
     from gossipkv.placement.identity import Identity
 
@@ -28,6 +30,8 @@ class Version:
 
     manifest: Manifest
     files: list[SortedFile | None]
+    checked_ms: int = 0  # By the wall clock: when it was built, or last read back.
+    scrubbed: Scrubbed | None = None  # How it was last read back.
 
     @property
     def identity(self) -> Identity:
@@ -75,6 +79,25 @@ class Version:
         found = ((partition, file.lost_at) for partition, file in enumerate(self.files) if file is not None)
         return {partition: offset for partition, offset in found if offset is not None}
 
+    def has_lost(self, name: str) -> bool:
+        """Whether the file of that name is one of them."""
+        return any(file is not None and file.name == name and file.lost_at is not None for file in self.files)
+
+    def forget_checks(self, part: int, parts: int) -> None:
+        """Have one of so many parts of every file checked again; whoever counts `part` up has gone round all of them.
+
+        Files take their parts at different times: of small ones most parts are empty.
+        """
+        for partition, file in enumerate(self.files):
+            if file is not None:
+                file.forget_checks((part + partition) % parts, parts)
+
+    def distrust(self) -> None:
+        """Have every page checked whenever it is read."""
+        for file in self.files:
+            if file is not None:
+                file.distrust()
+
     def close(self) -> None:
         """Closes the files.
 
@@ -98,6 +121,9 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
     try:
         manifest = read_version(files, directory, database, name)
         version = Version(manifest, [None] * manifest.identity.partitions)
+        version.scrubbed = read_scrubbed(files, directory)
+        built_ms = files.stat(directory / MANIFEST).modified_ns // 1_000_000
+        version.checked_ms = built_ms if version.scrubbed is None else version.scrubbed.at_ms
         try:
             for partition, file in enumerate(manifest.files):
                 if file is not None:

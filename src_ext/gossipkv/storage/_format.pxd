@@ -18,6 +18,7 @@ cdef extern from "gossipkv/storage/bits.h" nogil:
     uint8_t load8_after "gkv_load8_after"(const uint8_t* at)
     int bit "gkv_bit"(const uint8_t* bits, uint64_t at)
     void set_bit "gkv_set_bit"(uint8_t* bits, uint64_t at)
+    void clear_bits "gkv_clear_bits"(uint8_t* bits, uint64_t at, uint64_t end)
 
 cdef extern from *:
     """

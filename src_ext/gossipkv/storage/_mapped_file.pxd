@@ -44,9 +44,11 @@ cdef class MappedFile:
     cdef Py_ssize_t common_size
     cdef uint64_t metadata_offset, metadata_size, key_bytes, value_bytes, duplicates
 
-    # What was checked since opening: a bit for each page, a bit for each page of the pages' checksums.
+    # What was checked since opening, or since it was forgotten: a bit for each page, and for each page of the pages'
+    # checksums.  All else that is read after opening lies in the body, or was copied.
     cdef uint8_t* checked_pages
     cdef uint8_t* checked_chunks
+    cdef bint distrusted        # No bit is set any more.
 
     cdef Py_ssize_t pins
 

@@ -32,6 +32,9 @@ from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 cdef extern from "gossipkv/storage/region.h" nogil:
     void wish_large_pages "gkv_wish_large_pages"(const void* region, size_t size)
 
+cdef enum:
+    CHUNK_PAGES = PAGE_SIZE // 4    # Whose checksums have a checksum together.
+
 HEADER_MAGIC = b"GKVSORT\n"
 FOOTER_MAGIC = b"\nGKVEND\n"
 
@@ -299,15 +302,39 @@ cdef class MappedFile:
             self.fault_expected = load32(self.chunk_checksums + 4 * chunk)
             if self.fault_got != self.fault_expected:
                 return fault(self, FAULT_CHUNK, self.body_size + start)
-            set_bit(self.checked_chunks, chunk)
+            if not self.distrusted:
+                set_bit(self.checked_chunks, chunk)
         start = page * PAGE_SIZE
         length = min(<uint64_t> PAGE_SIZE, self.body_size - start)
         self.fault_got = crc32c_of(self.base + start, <Py_ssize_t> length, <uint32_t> page)
         self.fault_expected = load32(self.page_checksums + 4 * page)
         if self.fault_got != self.fault_expected:
             return fault(self, FAULT_PAGE, start)
-        set_bit(self.checked_pages, page)
+        if not self.distrusted:
+            set_bit(self.checked_pages, page)
         return 0
+
+    def forget_checks(self, uint64_t part=0, uint64_t parts=1):
+        """Have the pages of one of so many equal parts of the file checked again when they are next read.
+
+        Parts are cut between the pages whose checksums share one.  Harmless once the file is closed.
+        """
+        cdef uint64_t first, end
+        assert part < parts, (part, parts)
+        first = part * self.chunk_count // parts
+        end = (part + 1) * self.chunk_count // parts
+        clear_bits(self.checked_chunks, first, end)
+        clear_bits(self.checked_pages, first * CHUNK_PAGES, min(end * CHUNK_PAGES, self.page_count))
+
+    def distrust(self):
+        """Check every page whenever it is read, from now on: what was read whole may come damaged from the disk."""
+        self.distrusted = True
+        self.forget_checks()
+
+    def is_checked(self, uint64_t page):
+        """Whether a page may be read without a check."""
+        assert page < self.page_count, (page, self.page_count)
+        return bool(bit(self.checked_pages, page))
 
 
 cdef object map_file(files, path, str name):
