@@ -33,6 +33,7 @@ from gossipkv.launcher import plan
 from gossipkv.node.identity import NODE, NODE_FORMAT, PEERS
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import Body, decode
+from gossipkv.storage.slots import decode_slots
 from gossipkv.storage.sorted_file import HEADER_MAGIC, SUFFIX, SortedFile
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.source.files import SourceFile
 
-NEWEST_FORMAT: Final = {KIND: FORMAT, NODE: NODE_FORMAT}
+NEWEST_FORMAT: Final = {KIND: FORMAT}
 DATASETS: Final = "datasets"
 # Of a data directory: what is no part of what is served, or has no content.
 LOCK: Final = "LOCK"
@@ -95,6 +96,8 @@ def document(path: Path) -> tuple[str, Body]:
     data = read(path)
     match = _KIND.match(data)
     kind = match[1].decode() if match is not None else "DOCUMENT"
+    if path.name == NODE:
+        return NODE, decode_slots(data, str(path), NODE, newest_format=NODE_FORMAT, every=True)
     body, _ = decode(data, str(path), kind, newest_format=NEWEST_FORMAT.get(kind, 1))
     return kind, body
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Told = dict[str, Value]
 
 POLL_S: Final = 0.5
-STYLES: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red", "left": "dim"}
+STYLES: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red", "left": "dim", "silent": "bold red"}
 
 
 @click.command()

@@ -241,6 +241,9 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     if isinstance(twice, list) and twice:
         names = ", ".join(map(plain, twice))
         draw(Text(f"claimed twice: two nodes are called {names}; `gossipkv tree duplicates` says where", "bold red"))
+    if info.get("silent") is not None:
+        silence = plain(info["silent"])
+        draw(Text(f"silent: nothing is built or switched, and no node hears of it: {silence}", "bold red"))
     if info.get("source_error") is not None:
         draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
     click.echo()

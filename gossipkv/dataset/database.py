@@ -208,7 +208,7 @@ class Database:
         None of them is trusted any more: one that was checked may be read again from the disk that has lost another.
         """
         life, version = self.lives.get(name), self.versions.get(name)
-        if version is not None and version.has_lost(error.file):
+        if version is not None and error.file in version.lost_names:
             self._reopening.note(version, error)
             return
         if life is None or life.state not in {State.AVAILABLE, State.ACTIVE, State.RETIRING}:
@@ -272,7 +272,7 @@ class Database:
 
     async def _clear_damaged(self, whole: Collection[str] = ()) -> None:
         """What was set aside goes when something newer serves, or it was built again before a crash."""
-        if self.active is None:
+        if self.active is None or not self._shared.may_write():
             return
         clear = partial(self._shared.store.clear_damaged, self.name, before=self.active, whole=tuple(whole))
         try:
@@ -428,13 +428,16 @@ class Database:
 
     def _check(self, decision: Decision) -> None:
         """Asserts what holds whenever nothing is left to do at once: of the lives, and of the files that they have."""
-        check(self.lives.values(), self.active, switching=decision.switch is not None)
+        waits = decision.switch is not None or not self._shared.may_write()
+        check(self.lives.values(), self.active, switching=waits)
         opened = {life.name for life in self.lives.values() if life.open}
         assert opened == self.versions.keys(), (opened, self.versions.keys())
         assert not self._removals.keys() & self.versions.keys(), "what is being deleted is not served"
         assert (self.active or "") <= (self.newest or ""), (self.active, self.newest)
 
     def _decide(self) -> Decision:
+        if not self._shared.may_write():
+            return Decision()
         return decide(
             self.lives.values(),
             active=self.active,
@@ -450,9 +453,10 @@ class Database:
         try:
             await self._shared.threads.run(store.set_active, self.name, name, self.newest)
         except StorageError as error:
+            if self.storage_trouble != error.message:
+                self._log.error("cannot_switch", version=name, error=error.message)
             self.storage_trouble = error.message
             self._switch_not_before_ms = _now_ms() + 1_000
-            self._log.error("cannot_switch", version=name, error=error.message)
             return False
         before, self.active = self.active, name
         self.newest = max(name, self.newest or name)

@@ -56,7 +56,10 @@ class Library:
         read_back: ReadBack | None = None,
         on_change: Callable[[], None] = lambda: None,
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
+        may_write: bool = True,
     ) -> None:
+        """`may_write`: false until `resume`, what is built is served, and nothing is built, switched to or removed."""
+        self._may_write = may_write
         self._settings = settings
         self._files = store.files
         self._on_change = on_change
@@ -72,6 +75,7 @@ class Library:
             build=build_in_child if build is None else build,
             threads=threads,
             requests=requests,
+            may_write=lambda: self._may_write,
             on_change=self._changed,
             log=self._log,
         )
@@ -136,6 +140,12 @@ class Library:
         self._named = databases
         for found in self._databases.values():
             found.reconfigure(databases.get(found.name, _NO_SETTINGS))
+
+    def resume(self) -> None:
+        """Build, switch and remove from now on."""
+        self._may_write = True
+        for found in self._databases.values():
+            found.wake()
 
     def refresh(self, database: str | None = None) -> None:
         """Looks at the source soon; of one database, or of all."""
@@ -262,11 +272,13 @@ class Library:
 
     def unready(self, database: str) -> str:
         """Why a known database serves nothing, in words."""
+        if not self._may_write:
+            return "nothing is built or switched to while the node cannot write to its data directory"
         return report.unready(self._databases[database])
 
     def coming(self, database: str) -> bool:
         """Whether a known database that serves nothing will soon, if all goes well."""
-        return report.coming(self._databases[database])
+        return self._may_write and report.coming(self._databases[database])
 
     def unserved(self) -> list[str]:
         """The databases that are known and serve nothing."""

@@ -31,5 +31,6 @@ class SharedResources:
     build: Build
     threads: Threads
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
+    may_write: Callable[[], bool]  # Else nothing is built, switched to or removed.
     on_change: Callable[[], None]
     log: FilteringBoundLogger

@@ -61,7 +61,7 @@ class Me(NamedTuple):
 
     name: str
     uuid: bytes
-    epoch: int  # Higher than at any start before, and kept already.
+    epoch: int  # Higher than at any start before, and kept already, unless the node begins silent.
     address: Address
     cluster: str
     cluster_id: bytes
@@ -80,12 +80,16 @@ class Limits:
 class Gossip:
     """A node's membership and tree."""
 
-    def __init__(self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope) -> None:
+    def __init__(
+        self, me: Me, profile: Profile, random: Random, *, limits: Limits, envelope: Envelope, silent: bool = False
+    ) -> None:
+        """`silent`: the epoch of `me` is not kept yet, so nobody may hear of this node until `speak`."""
         own = Member(member_id(me.name), me.name, me.uuid, me.address, me.epoch, 0, State.ALIVE)
         self.members = Members(own, limits.max_members)
         self._profile = profile
+        self._random = random
         self._timers = Timers()
-        self._outbox = Outbox(envelope, me.epoch)
+        self._outbox = Outbox(envelope, me.epoch, silent=silent)
         self.counters: Counter[str] = self._outbox.counters
         state = SharedState(self.members, profile, random, self._timers, self._outbox)
         self._rumours = Rumours()
@@ -148,7 +152,7 @@ class Gossip:
 
     def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
         """Return the reply to another node's Ask; None: refused."""
-        return self._inbox.reply(request, now_ms)
+        return None if self._outbox.silent else self._inbox.reply(request, now_ms)
 
     def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None:
         """Take in what came of an Ask."""
@@ -157,6 +161,19 @@ class Gossip:
     def stored(self, token: int, *, now_ms: int) -> None:
         """Take in that what a Store asked for is durable."""
         self._outbox.stored(token, now_ms)
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody may hear of this node yet."""
+        return self._outbox.silent
+
+    def speak(self, *, now_ms: int) -> None:
+        """Take in that the epoch of this start is kept: from now on others may hear of this node."""
+        assert self._outbox.silent
+        self._outbox.speak()
+        for peer in self.members.ring(self._random):
+            self._detector.newcomer(peer, now_ms)
+        self._identity.speak(now_ms)
 
     @property
     def wakes_at_ms(self) -> int:
@@ -215,7 +232,7 @@ class Gossip:
         self.tree.on_member(member)
         self._exchange.touch(member.id, now_ms=now_ms)
         if member.state in REACHABLE:
-            if before not in REACHABLE:
+            if before not in REACHABLE and not self._outbox.silent:
                 self._detector.newcomer(self.members.peers[member.id], now_ms)
             self._reconnecting.remember_soon(now_ms)
         self._outbox.effects.append(Changed(member, before))

@@ -1,11 +1,14 @@
 """The data directory of a node: locked while it runs, and divided among the parts that keep something there.
 
-    LOCK                  holds the process number of whoever has locked it
+    LOCK                  holds the process number of whoever has locked it, if that could be written
     NODE, PEERS           documents: who the node is (`identity`)
     active/, datasets/, building/, removing/, damaged/    the built versions (`dataset.local.store`)
 
 There is one owner of the directory, this class.  Each part is given its place in it, and names what it keeps there, so
 that a directory with anything else is known to be somebody else's.  `docs/operators/data-directory.md` has every byte.
+
+A directory in which a node has lived opens also while nothing can be written there: its versions can be served, but the
+epoch of this start is not kept, so nobody may hear of it.  `silence` says why, until `begin` succeeds.
 
 Everything here blocks, and is called from worker threads.
 """
@@ -19,8 +22,8 @@ from typing import TYPE_CHECKING, Self, final
 
 from gossipkv.dataset.local import store as version_store
 from gossipkv.dataset.local.store import VersionStore
-from gossipkv.errors import DirectoryInUse, UnsupportedFormat
-from gossipkv.node.identity import NODE, PEERS, begin, read_peers, write_node, write_peers
+from gossipkv.errors import DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.node.identity import NODE, PEERS, next_life, read_peers, write_node, write_peers
 from gossipkv.storage.directories import make_directory, storage_error
 
 if TYPE_CHECKING:
@@ -41,10 +44,11 @@ _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 class DataDirectory:
     """An opened, locked data directory.  Open it with `DataDirectory.open`."""
 
-    def __init__(self, path: PurePath, files: Files, lock: int, record: NodeRecord, store: VersionStore) -> None:
+    def __init__(self, path: PurePath, files: Files, lock: int, record: NodeRecord) -> None:
         self.path = path
         self.files = files
-        self.store = store  # Of the datasets.
+        self.store = VersionStore(path, files)  # Of the datasets.
+        self.silence: StorageError | None = None  # Why the epoch of this start is not kept.
         self._lock: int | None = lock
         self._record = record
         self._writing = threading.Lock()
@@ -60,31 +64,54 @@ class DataDirectory:
         node: str | None = None,
         least_epoch: int = 1,
     ) -> Self:
-        """Lock the directory, making it if need be, and have each part remove what a crash left behind.
+        """Lock the directory, making it if need be, and begin an epoch of its own, if that can be written.
 
-        `node` renames this node; None keeps its name, or makes one from its uuid.  Each opening is an epoch of its own,
-        at least `least_epoch`.
+        `node` renames this node; None keeps its name, or makes one from its uuid.  The epoch is at least `least_epoch`.
 
         Raises:
             DirectoryInUse: another node runs in it.
             UnsupportedFormat: of another cluster, of a newer format, or no data directory at all.
             Corrupt: the NODE document is damaged.
-            StorageError: the system refused.
+            StorageError: the system refused, and not only that something be written where a node has lived.
         """
         place = PurePath(path)
         try:
             make_directory(files, place)
             _refuse_foreign(files, place)
             lock = _take_lock(files, place)
-            try:
-                record = begin(files, place, cluster=cluster, node=node, random=random, least_epoch=least_epoch)
-                store = VersionStore.open(place, files)
-            except BaseException:
-                files.close(lock)
-                raise
         except OSError as error:
-            raise storage_error(error, place, "cannot be used as a data directory") from error
-        return cls(place, files, lock, record, store)
+            raise _unusable(error, place) from error
+        try:
+            record, is_new = next_life(files, place, cluster=cluster, node=node, random=random, least_epoch=least_epoch)
+            found = cls(place, files, lock, record)
+            try:
+                found.begin()
+            except StorageError:
+                if is_new:
+                    raise
+        except OSError as error:
+            files.close(lock)
+            raise _unusable(error, place) from error
+        except BaseException:
+            files.close(lock)
+            raise
+        return found
+
+    def begin(self) -> None:
+        """Have each part remove what a crash left behind, and keep the epoch of this start; again after a failure.
+
+        Raises:
+            StorageError: the system refused; `silence` says so, too.
+        """
+        with self._writing:
+            try:
+                _note_holder(self.files, self.path)
+                self.store.prepare()
+                write_node(self.files, self.path, self._record)
+            except OSError as error:
+                self.silence = _unusable(error, self.path)
+                raise self.silence from error
+            self.silence = None
 
     def close(self) -> None:
         """Unlock it; again does nothing."""
@@ -102,12 +129,18 @@ class DataDirectory:
 
     @property
     def record(self) -> NodeRecord:
-        """Record of the node, as it stands on the disk."""
+        """Record of the node: as it stands on the disk, but for the epoch of a start that is not kept yet."""
         return self._record
 
     def keep(self, *, epoch: int | None = None, cluster_id: str | None = None, shard_id: int | None = None) -> None:
-        """Change what is given of the node's record; durable when it returns, and `record` says it from then on."""
+        """Change what is given of the node's record; durable when it returns, and `record` says it from then on.
+
+        Raises:
+            StorageError: the system refused, or still refuses what was to be kept before (`silence`).
+        """
         with self._writing:
+            if self.silence is not None:
+                raise StorageError(self.silence.message, self.silence.details)
             known = self._record
             record = known._replace(
                 epoch=known.epoch if epoch is None else epoch,
@@ -126,7 +159,7 @@ class DataDirectory:
         return read_peers(self.files, self.path)
 
     def remember(self, peers: Sequence[Address]) -> None:
-        """Keep where members are, for the next start."""
+        """Keep where members are, for the next start.  Raises `StorageError`."""
         try:
             write_peers(self.files, self.path, peers)
         except OSError as error:
@@ -148,19 +181,38 @@ def _refuse_foreign(files: Files, path: PurePath) -> None:
 
 
 def _take_lock(files: Files, path: PurePath) -> int:
-    descriptor = files.open(path / _LOCK, _LOCK_FLAGS)
+    """Lock it; where it cannot be written, a descriptor to read from can be locked as well."""
     try:
+        descriptor, is_writable = files.open(path / _LOCK, _LOCK_FLAGS), True
+    except OSError as refused:
         try:
-            files.lock(descriptor)
-        except BlockingIOError as error:
-            holder = files.pread(descriptor, 20, 0).strip().decode("ascii", "replace")
-            who = f"process {holder}" if holder else "another process"
-            raise DirectoryInUse(
-                f"{path}: in use by {who}; stop it, or give --data another directory",
-                {"file": str(path), "process": holder},
-            ) from error
-        files.pwrite(descriptor, f"{os.getpid()}\n".ljust(20).encode(), 0)
+            descriptor, is_writable = files.open(path / _LOCK), False
+        except OSError:
+            raise refused from None
+    try:
+        files.lock(descriptor)
+    except BlockingIOError as error:
+        holder = files.pread(descriptor, 20, 0).strip().decode("ascii", "replace") if is_writable else ""
+        files.close(descriptor)
+        who = f"process {holder}" if holder else "another process"
+        raise DirectoryInUse(
+            f"{path}: in use by {who}; stop it, or give --data another directory",
+            {"file": str(path), "process": holder},
+        ) from error
     except BaseException:
         files.close(descriptor)
         raise
     return descriptor
+
+
+def _note_holder(files: Files, path: PurePath) -> None:
+    """Say in the lock whose it is: for people, and for who finds it locked."""
+    descriptor = files.open(path / _LOCK, _LOCK_FLAGS)
+    try:
+        files.pwrite(descriptor, f"{os.getpid()}\n".ljust(20).encode(), 0)
+    finally:
+        files.close(descriptor)
+
+
+def _unusable(error: OSError, path: PurePath) -> StorageError:
+    return storage_error(error, path, "cannot be used as a data directory")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.errors import Detail
+    from gossipkv.gossip.member import Member
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.gossip.tree.tree import Tree
     from gossipkv.gossip.tree.watch import Watch
@@ -86,6 +87,7 @@ class Gossiping:
                 ),
             ),
             envelope=Envelope(settings.cluster, cluster_id, sealing, Seal(settings.seal)),
+            silent=directory.silence is not None,
         )
         self._tree = self._core.tree
         self._publications = Publications(self._tree)
@@ -98,13 +100,20 @@ class Gossiping:
             remembered=str(record.shard_id) if record.shard_id else None,
             settle_ms=settings.time_to_converge,
         )
-        place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
-        self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=place)
+        self._place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
+        self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=self._place)
 
     async def leave(self) -> None:
         """Say good-bye, for at most a second."""
         wait_ms = min(LEAVE_MOST_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
         await self.agent.leave(wait_ms / 1000)
+
+    def speak(self) -> None:
+        """Let others hear of this node: the epoch of this start is kept now."""
+        now_ms = self.agent.now_ms()
+        self._core.speak(now_ms=now_ms)
+        self._place.start(now_ms=now_ms)
+        self.agent.act()
 
     async def read_keys(self, environment: Environment) -> None:
         """Seal with what stands in the key ring now.
@@ -159,6 +168,12 @@ class Gossiping:
         """Why something that this node would publish is not published; None: all of it is."""
         return self._publications.error
 
+    @property
+    def silence(self) -> str | None:
+        """Why nobody may hear of this node; None: everybody may."""
+        silence = self._directory.silence
+        return silence.message if self._core.silent and silence is not None else None
+
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
@@ -181,6 +196,8 @@ class Gossiping:
         """
         reply = self.agent.reply(request)
         if reply is None:
+            if self._core.silent:
+                raise Unavailable("this node is silent: it cannot write to its data directory, and joins when it can")
             raise Unavailable(
                 "this is no request that the node answers: of another cluster, sealed otherwise, or damaged"
             )
@@ -193,13 +210,17 @@ class Gossiping:
             {
                 "node": member.name,
                 "address": str(member.address),
-                "state": member.state.name.lower(),
+                "state": self._state(member),
                 "epoch": member.epoch,
                 "incarnation": member.incarnation,
                 "claimed_twice": member.name in twice,
             }
             for member in self._core.members.list()
         ]
+
+    def _state(self, member: Member) -> str:
+        """State of a member in one word; `silent` is what this node alone may be, and nobody else can know it."""
+        return "silent" if self._core.silent and member is self._core.members.own else member.state.name.lower()
 
     def children(self, path: str, *, everything: bool) -> list[Detail]:
         """The names below a path."""
@@ -288,7 +309,8 @@ class ShardIdTimer:
 
     def start(self, *, now_ms: int) -> None:
         """Begin: claim now, or after a look around."""
-        self.wakes_at_ms = now_ms + LOOK_MS * self._waits
+        # A claim counts from when others can object to it: who is silent begins when it speaks.
+        self.wakes_at_ms = NEVER if self._core.silent else now_ms + LOOK_MS * self._waits
 
     def _wake(self) -> None:
         if self._claim.shard_id is not None:

@@ -1,10 +1,11 @@
 """Who the node is that lives in a data directory, across its starts: the documents NODE and PEERS.
 
 NODE is what must not be lost or go back: the uuid, the name, the *epoch*, which each start raises before it says
-anything to anyone, the id of the cluster, and the place in the ring.  When it is lost with its directory, the node is
-another one.  Its first epoch is the wall clock's milliseconds: so a node that comes back under its old name without
-its data is newer than its past, which others still speak of, unless the clock went back.  PEERS is a convenience:
-where members were last seen, for a start without `join`.
+anything to anyone, the id of the cluster, and the place in the ring.  It is overwritten in place (`storage.slots`), so
+that a node starts on a disk without room.  When it is lost with its directory, the node is another one.  Its first
+epoch is the wall clock's milliseconds: so a node that comes back under its old name without its data is newer than its
+past, which others still speak of, unless the clock went back.  PEERS is a convenience: where members were last seen,
+for a start without `join`.
 
 Everything here blocks, and is called from worker threads, one at a time.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gossipkv.address import Address, parse_address
 from gossipkv.errors import Corrupt, GossipKVError, UnsupportedFormat
 from gossipkv.storage.document import read_document, text, whole, write_document
+from gossipkv.storage.slots import read_slots, write_slots
 
 if TYPE_CHECKING:
     import random
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.document import Body
 
 NODE, PEERS = "NODE", "PEERS"
-NODE_FORMAT = 2  # Of format 1, which knew no epoch, the first start makes this one.
+NODE_FORMAT = 3  # Of format 2, a plain document, and 1, which knew no epoch, the first start makes this one.
 PEERS_FORMAT = 1
 
 MAX_PEERS = 256  # Enough that some of them still live, after any time.
@@ -56,7 +58,7 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
     place = path / NODE
     name = str(place)
     try:
-        body = read_document(files, place, NODE, newest_format=NODE_FORMAT)
+        body = read_slots(files, place, NODE, newest_format=NODE_FORMAT)
     except FileNotFoundError:
         return None
     record = NodeRecord(text(body, "cluster", name), text(body, "uuid", name), text(body, "node", name))
@@ -74,14 +76,14 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
 
 
 def write_node(files: Files, path: PurePath, record: NodeRecord) -> None:
-    """Durable when it returns."""
-    write_document(files, path / NODE, NODE, dict(record._asdict()), format_number=NODE_FORMAT)
+    """Durable when it returns.  Raises OSError."""
+    write_slots(files, path / NODE, NODE, dict(record._asdict()), format_number=NODE_FORMAT)
 
 
-def begin(
+def next_life(
     files: Files, path: PurePath, *, cluster: str, node: str | None, random: random.Random, least_epoch: int
-) -> NodeRecord:
-    """The node that lives here, in the epoch of this start, which is durable; the first time it is born.
+) -> tuple[NodeRecord, bool]:
+    """The node that lives here, in the epoch of this start, which is to be written before it speaks; whether it is new.
 
     `node` renames it; None keeps its name, or makes one from its uuid.  The epoch is `least_epoch`, the wall clock,
     where that is more than one above the last: so an older copy of the directory, put back, repeats none.
@@ -89,8 +91,10 @@ def begin(
     Raises:
         UnsupportedFormat: it is of another cluster, or its document of a newer format.
         Corrupt: the document is damaged.
+        OSError: the system refused.
     """
     known = read_node(files, path)
+    is_new = known is None
     if known is None:
         uuid = f"{random.getrandbits(128):032x}"
         known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=0)
@@ -100,9 +104,7 @@ def begin(
             "set the same cluster, or give --data another directory",
             {"file": str(path / NODE), "expected": known.cluster, "got": cluster},
         )
-    record = known._replace(node=node or known.node, epoch=max(known.epoch + 1, least_epoch))
-    write_node(files, path, record)
-    return record
+    return known._replace(node=node or known.node, epoch=max(known.epoch + 1, least_epoch)), is_new
 
 
 def read_peers(files: Files, path: PurePath) -> list[Address]:

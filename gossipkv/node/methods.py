@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, final
 import msgpack
 import structlog
 
-from gossipkv.errors import GossipKVError, Internal, LocalError, UnknownDatabase, UnknownMethod, to_wire
+from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
 from gossipkv.node._requests import Refused
 from gossipkv.node.arguments import Arguments, name_of
 from gossipkv.node.reads import Holdings, Reads
@@ -77,6 +77,11 @@ class ClusterView(Protocol):
     @property
     def shard_id(self) -> str | None:
         """The node's place in the ring, once it has claimed one."""
+        ...
+
+    @property
+    def silence(self) -> str | None:
+        """Why nobody may hear of this node; None: everybody may."""
         ...
 
     def isolated(self) -> bool:
@@ -235,6 +240,7 @@ class Handlers:
             "isolated": self._cluster.isolated(),
             "publish_error": self._cluster.publish_error(),
             "claimed_twice": [*self._cluster.claimed_twice()],
+            "silent": self._cluster.silence,
             "uptime_s": round(self._uptime_s(), 3),
             "databases": len(self._datasets.databases()),
             "source_error": self._datasets.trouble(),
@@ -253,12 +259,15 @@ class Handlers:
         if database is not None:
             self._check_known(database)
         told = self._datasets.status(database)
-        isolated = self._cluster.isolated()
-        return {name: {**entry, "isolated": isolated} for name, entry in told.items() if isinstance(entry, dict)}
+        more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
+        return {name: {**entry, **more} for name, entry in told.items() if isinstance(entry, dict)}
 
     def _refresh(self, arguments: Arguments) -> Waiting:
         database = arguments.text_or_nil("database")
         arguments.end()
+        silence = self._cluster.silence
+        if silence is not None:
+            raise NotReady(f"this node is silent, and builds nothing until it can write: {silence}")
 
         async def look() -> Value:
             seen = await self._datasets.rescan(database)

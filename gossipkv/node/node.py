@@ -4,6 +4,9 @@ Started in this order: sockets (bound, so that a port in use is said before any 
 (built versions opened, source scanned once), gossip, pump.  The address is reported when all of that is done, so
 whoever sees `ready` finds every built version served.
 
+Where it has lived before and nothing can be written now, it starts *silent*: it serves what was active, builds and
+switches nothing, and others do not hear of it, since its epoch is not kept.  It tries again until the disk takes it.
+
 Stopped by SIGTERM or SIGINT: the other nodes are told, newcomers are refused, what has been asked is answered within
 `drain_timeout`, then the library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the
 databases' settings and the key ring again and looks at the source.
@@ -29,7 +32,7 @@ from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
-from gossipkv.errors import ConfigError, LocalError
+from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
@@ -53,6 +56,9 @@ if TYPE_CHECKING:
     from gossipkv.settings.serving import ServingSettings
 
 MACHINES = ("x86_64", "aarch64")
+
+# Between two attempts to write, of a node that is silent.  One that is refused costs little.
+MEND_PERIOD_S = 5.0
 
 
 def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
@@ -168,6 +174,7 @@ class _Node:
         build: Build,
         read_back: ReadBack,
     ) -> None:
+        self._directory = directory
         self._gossiping = gossiping
         self.log = structlog.get_logger("gossipkv.node")
         self._config = config
@@ -186,6 +193,7 @@ class _Node:
             read_back=read_back,
             on_change=self._publish,
             requests=self._requests,
+            may_write=directory.silence is None,
         )
         self._reads = Reads(self._library, self._count, config)
         began_ns = environment.clock.monotonic_ns()
@@ -213,11 +221,15 @@ class _Node:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Start the library, then serve until drained; ends the nursery."""
+        if self._directory.silence is not None:
+            self.log.error("silent", reason=self._directory.silence.message)
         await nursery.start(self._library.run)
         self._publish()
         loop = make_loop(self._core, listener, polls=polls(self._config.busy_poll))
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
+        if self._directory.silence is not None:
+            nursery.start_soon(self._mend)
         self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers)
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
@@ -246,6 +258,16 @@ class _Node:
         """Let go of every file, after the last request."""
         self._table.release()
         self._library.close()
+
+    async def _mend(self) -> None:
+        """Try until the epoch of this start is kept; then others may hear of it, and builds go on."""
+        while self._directory.silence is not None:
+            await trio.sleep(MEND_PERIOD_S)
+            with contextlib.suppress(StorageError):  # It was said; `info` has what the system says now.
+                await self._environment.threads.run(self._directory.begin)
+        self._gossiping.speak()
+        self._library.resume()
+        self.log.info("speaks", node=self._directory.record.node, epoch=self._directory.record.epoch)
 
     async def _look_again(self) -> None:
         """Look at the databases' settings, then at the source."""

@@ -12,5 +12,6 @@ Read in this order:
     _record_sorter.pyx, _runs.pyx, _sorted_file_writer.pyx   sorted in memory, merged from the disk, written
     compression.py, checksum.py   lz4 and CRC-32C
     document.py     the small checked documents
+    slots.py        such a document overwritten in place, for a disk without room
     directories.py  made and removed so that a crash leaves nothing half there
 """

@@ -121,17 +121,25 @@ def read_document(files: Files, path: AnyPath, kind: str, *, newest_format: int 
         Corrupt, UnsupportedFormat: see `decode`; both name the file.
         OSError: the system refused.
     """
-    name = os.fspath(path)
+    body, _ = decode(read_file(files, path), os.fspath(path), kind, newest_format=newest_format)
+    return body
+
+
+def read_file(files: Files, path: AnyPath) -> bytes:
+    """All of a file that is as small as a document.
+
+    Raises:
+        Corrupt: it is larger than any.
+        OSError: the system refused.
+    """
     descriptor = files.open(path)
     try:
         size_bytes = files.size(descriptor)
         if size_bytes > MAX_DOCUMENT_BYTES:
-            raise Corrupt(name, MAX_DOCUMENT_BYTES, f"{size_bytes} bytes are too many for a document")
-        data = files.pread(descriptor, size_bytes, 0)
+            raise Corrupt(os.fspath(path), MAX_DOCUMENT_BYTES, f"{size_bytes} bytes are too many for a document")
+        return files.pread(descriptor, size_bytes, 0)
     finally:
         files.close(descriptor)
-    body, _ = decode(data, name, kind, newest_format=newest_format)
-    return body
 
 
 def write_document(files: Files, path: AnyPath, kind: str, body: Body, *, format_number: int = 1) -> None:
@@ -140,6 +148,11 @@ def write_document(files: Files, path: AnyPath, kind: str, body: Body, *, format
     Raises:
         OSError: the system refused; the old document stands, or (if the last step failed) the new one.
     """
+    replace_file(files, path, encode(kind, body, format_number=format_number))
+
+
+def replace_file(files: Files, path: AnyPath, data: bytes) -> None:
+    """Puts a file with this content in place of what was there; as `write_document`."""
     target = os.fspath(path)
     beside = f"{target}.tmp"
     with contextlib.suppress(FileNotFoundError):
@@ -147,7 +160,7 @@ def write_document(files: Files, path: AnyPath, kind: str, body: Body, *, format
     descriptor = files.open(beside, WRITE_NEW)
     try:
         try:
-            files.pwrite(descriptor, encode(kind, body, format_number=format_number), 0)
+            files.pwrite(descriptor, data, 0)
             files.sync(descriptor)
         finally:
             files.close(descriptor)

@@ -145,6 +145,8 @@ class Checkers:
 
     def _look_at_member(self, machine: Machine, member: Member) -> None:
         """Look that nobody is shown in an epoch or an incarnation, as left, or at a place, that is not its own."""
+        if _is_unheard(machine, member.name):
+            return
         said = self._history.said.get((member.name, member.epoch))
         if said is None:
             self.found("only_real_epochs", machine, f"shows {member.name} in epoch {member.epoch}")
@@ -179,6 +181,8 @@ class Checkers:
         everything = view(machine, everything=True)
         for owner in sorted(everything.keys() | members.keys()):
             member = members.get(owner)
+            if _is_unheard(machine, owner):
+                continue
             if member is None:
                 self.found("only_members_publish", machine, f"shows entries of {owner}")
                 continue
@@ -254,6 +258,11 @@ class Checkers:
         silent_ms = machine.now_ms - machine.heard_ms
         if others and not isolated and not machine.is_paused and silent_ms > most_ms + 1:
             self.found("isolated_says_so", machine, f"has heard nothing for {silent_ms} ms")
+
+
+def _is_unheard(machine: Machine, name: str) -> bool:
+    """Whether that is this machine, which is silent: what it shows of itself nobody else can know."""
+    return name == machine.name and own(machine) is None
 
 
 def _key(machine: Machine) -> Key:

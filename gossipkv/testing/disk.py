@@ -8,11 +8,12 @@ disk forgets any of what was not synced, and holds any part of it, in pieces of 
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.node.identity import NODE, PEERS, begin, read_peers, write_node, write_peers
+from gossipkv.node.identity import NODE, PEERS, next_life, read_peers, write_node, write_peers
 from gossipkv.testing.faulty_files import Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -29,14 +30,16 @@ PIECE_BYTES: Final = 8  # Never torn, as on persistent memory; in sectors, what 
 
 _PLACE = PurePosixPath("/data")
 _CLUSTER = "simulated"
-_STEPS = ("pwrite", "sync", "rename", "sync_directory")
-# Between two of these steps there is something that the disk may forget, or that it must not forget any more.
+# A write has four of them: content, sync, rename, sync of the directory; or, in place, content and sync of each slot.
+_STEPS = frozenset({"pwrite", "sync", "rename", "sync_directory"})
+_NUMBERS = (0, 1, 2, 3)
+# Around these steps there is something that the disk may forget, or that it must not forget any more.
 _UNSURE = (
-    (Action.CRASH_HALFWAY, "pwrite"),
-    (Action.CRASH_BEFORE, "sync"),
-    (Action.CRASH_AFTER, "sync"),
-    (Action.CRASH_BEFORE, "sync_directory"),
-    (Action.CRASH_AFTER, "sync_directory"),
+    (Action.CRASH_HALFWAY, 0),
+    (Action.CRASH_BEFORE, 1),
+    (Action.CRASH_AFTER, 1),
+    (Action.CRASH_BEFORE, 3),
+    (Action.CRASH_AFTER, 3),
 )
 
 
@@ -52,6 +55,7 @@ class Disk:
         self._next: Fault | None = None
         self._next_name = ""
         self._takes_power = False
+        self.is_read_only = False
         self.number = 0  # Another when the machine was given another disk.
 
     # Faults
@@ -59,10 +63,10 @@ class Disk:
     def crash_soon(self, *, power: bool = False) -> None:
         """The machine crashes around some step of the next write; with `power`, it loses that as well."""
         action = self._chance.choice((Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER))
-        step = self._chance.choice(_STEPS)
+        step = self._chance.choice(_NUMBERS)
         if power:
             action, step = self._power.choice(_UNSURE)
-        self._next = Fault(0, action, kinds={step})
+        self._next = Fault(step, action, kinds=_STEPS)
         self._next_name = "crash_at_sync"
         self._takes_power = power
 
@@ -71,12 +75,13 @@ class Disk:
         if full:
             self._next = Fault(0, Action.FAIL_HALFWAY, kinds={"pwrite"}, error=errno.ENOSPC)
         else:
-            self._next = Fault(0, Action.FAIL, kinds={self._chance.choice(_STEPS)})
+            self._next = Fault(self._chance.choice(_NUMBERS), Action.FAIL, kinds=_STEPS)
         self._next_name = "disk_full" if full else "disk_error"
 
     def calm(self) -> None:
         """No fault is waiting any more."""
         self._next = None
+        self.is_read_only = False
 
     def lose_power(self) -> None:
         """Forget some of what was not synced."""
@@ -102,19 +107,21 @@ class Disk:
 
     # What it is for
 
-    def begin(self, name: str, random: Random, *, least_epoch: int) -> NodeRecord:
-        """Who lives here, in the epoch of this start, which is durable.
+    def next_life(self, name: str, random: Random, *, least_epoch: int) -> tuple[NodeRecord, bool]:
+        """Who lives here, in the epoch of this start, which is not kept yet; whether it is new.
+
+        Raises:
+            GossipKVError: what is kept is damaged.
+        """
+        return next_life(self._files, _PLACE, cluster=_CLUSTER, node=name, random=random, least_epoch=least_epoch)
+
+    def keep(self, record: NodeRecord) -> None:
+        """Keep who lives here.
 
         Raises:
             Crash: the machine crashed meanwhile.
             OSError: the disk refused.
-            GossipKVError: what is kept is damaged.
         """
-        with self._struck_once() as files:
-            return begin(files, _PLACE, cluster=_CLUSTER, node=name, random=random, least_epoch=least_epoch)
-
-    def keep(self, record: NodeRecord) -> None:
-        """Keep who lives here.  Raises as `begin`."""
         with self._struck_once() as files:
             write_node(files, _PLACE, record)
 
@@ -123,13 +130,15 @@ class Disk:
         return read_peers(self._files, _PLACE)
 
     def remember(self, peers: Sequence[Address]) -> None:
-        """Keep these addresses.  Raises as `begin`."""
+        """Keep these addresses.  Raises as `keep`."""
         with self._struck_once() as files:
             write_peers(files, _PLACE, peers)
 
     @contextmanager
     def _struck_once(self) -> Iterator[FaultyFiles]:
         """Let the fault that waits strike one write."""
+        if self.is_read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         files = FaultyFiles(self._files) if self._next is None else FaultyFiles(self._files, self._next)
         self._next = None
         try:

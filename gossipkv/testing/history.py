@@ -113,9 +113,9 @@ class History:
 
 
 def own(machine: Machine) -> Member | None:
-    """What a member says of itself."""
+    """What a member says of itself; one that is silent, nothing."""
     core = core_of(machine)
-    return None if core is None else core.members.get(member_id(machine.name))
+    return None if core is None or core.silent else core.members.get(member_id(machine.name))
 
 
 def view(machine: Machine, *, everything: bool) -> dict[str, dict[str, bytes]]:

@@ -5,7 +5,8 @@ same `Driver` (`gossip/shell/driver.py`) wakes it and has its effects performed.
 
     crash       the process ends between two steps, after a datagram, or around a step of a write; the disk stays
     power loss  the same, and the disk forgets what was not synced: nothing, unless it was writing
-    refusal     a start whose epoch the disk does not take ends the process; what it shall keep later is tried again
+    refusal     a start is silent until the disk takes its epoch (a first start ends the process); what it shall keep
+                later is tried again
     pause       nothing runs, datagrams wait in the socket's buffer; then all at once, the socket first
     starve      the process runs and its timers too, but nothing is sent or received until the end
     clocks      its monotonic clock is fast or slow or stands still, its wall clock jumps
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
+    from gossipkv.gossip.protocols import Place
     from gossipkv.node.identity import NodeRecord
     from gossipkv.testing.network import Network
     from gossipkv.testing.program import Claim, Core
@@ -76,9 +78,11 @@ class Machine:
         "_held",
         "_inbox",
         "_inbox_bytes",
+        "_is_silent",
         "_missed_wake",
         "_network",
         "_outbox",
+        "_place",
         "_scheduler",
         "_stores",
         "_waiting",
@@ -123,6 +127,7 @@ class Machine:
         self.claim: Claim | None = None  # What makes the claim of a place that goes with a core.
         self.core: Core | None = None
         self._driver: Driver | None = None  # Of the core.
+        self._place: Place | None = None  # And its claim.
         self.life = 0
         self.starts = 0
         self.kept: NodeRecord | None = None
@@ -146,6 +151,7 @@ class Machine:
         self._wakes_at_us = NEVER
         self._wakes_at_ms = NEVER
         self._missed_wake = False
+        self._is_silent = False  # The epoch of this start is not kept yet.
         self._held = 0  # How many pauses and famines there were.
 
     @property
@@ -193,29 +199,59 @@ class Machine:
     def _boot(self) -> None:
         chance = self._world.streams[f"program/{self.name}"]
         try:
-            self.kept = kept = self.disk.begin(self.name, chance, least_epoch=self.clocks.wall_ms())
-        except Crash:
-            self.ended_by_itself("crash")
-            return
-        except OSError:
-            self.ended_by_itself("disk")  # As a node does: it says nothing before its epoch is durable.
-            return
+            kept, is_new = self.disk.next_life(self.name, chance, least_epoch=self.clocks.wall_ms())
         except GossipKVError as error:  # Damaged: it stays so, however often it starts.
             self.error = error
             self._world.look_closely(self)
             self.stop()
             return
+        self.kept = kept
+        self._is_silent = False
+        try:
+            self.disk.keep(kept)
+        except Crash:
+            self.ended_by_itself("crash")
+            return
+        except OSError:
+            if is_new:
+                self.ended_by_itself("disk")
+                return
+            self._is_silent = True
+            self._world.struck["silent"] += 1
+            self._later(AGAIN_US, self._mend)
         self.starts += 1
         cluster_id = bytes.fromhex(kept.cluster_id) or NO_CLUSTER
-        boot = Boot(self.name, self.address, bytes.fromhex(kept.uuid), kept.epoch, cluster_id, chance)
+        uuid = bytes.fromhex(kept.uuid)
+        boot = Boot(self.name, self.address, uuid, kept.epoch, cluster_id, chance, self._is_silent)
         self.core = core = self.program(boot)
-        place = None if self.claim is None else self.claim(core, kept)
+        self._place = place = None if self.claim is None else self.claim(core, kept)
         self._driver = Driver(core, self, place)
         self.cluster_id = boot.cluster_id
         self.heard_ms = self.now_ms
         core.start(joins=list(self.joins), remembered=self.disk.peers(), now_ms=self.now_ms)
         if place is not None:
             place.start(now_ms=self.now_ms)
+        self._world.look_closely(self)
+        self.after_input()
+
+    def _mend(self) -> None:
+        """Keep the epoch of a silent start, as soon as the disk takes it; then others may hear of the process."""
+        assert self.kept is not None
+        try:
+            self.disk.keep(self.kept)
+        except Crash:
+            self.ended_by_itself("crash")
+        except OSError:
+            self._later(AGAIN_US, self._mend)
+        else:
+            self._is_silent = False
+            self._later(WRITE_US, lambda: self.when_free(self._speak))
+
+    def _speak(self) -> None:
+        assert self.core is not None
+        self.core.speak(now_ms=self.now_ms)
+        if self._place is not None:
+            self._place.start(now_ms=self.now_ms)
         self._world.look_closely(self)
         self.after_input()
 
@@ -465,6 +501,9 @@ class Machine:
             self._later(WRITE_US, self._store)
 
     def _store(self) -> None:
+        if self._is_silent:
+            self._later(AGAIN_US, self._store)
+            return
         change, told = self._stores[0]
         assert self.kept is not None
         kept = change(self.kept)

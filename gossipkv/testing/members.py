@@ -40,7 +40,8 @@ def program(
         me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, pinned=False)
         seals = None if sealing is None else sealing(boot)
         envelope = Envelope(cluster, boot.cluster_id, seals, Seal.REQUIRE)
-        return Gossip(me, profile, boot.random, limits=limits or Limits(), envelope=envelope)
+        limited = limits or Limits()
+        return Gossip(me, profile, boot.random, limits=limited, envelope=envelope, silent=boot.silent)
 
     return start
 

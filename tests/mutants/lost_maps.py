@@ -75,7 +75,7 @@ MUTANTS_OF_LOST_MAPS = (
         (
             Edit(
                 "gossipkv.dataset.database:Database.damaged",
-                "if version is not None and version.has_lost(error.file):",
+                "if version is not None and error.file in version.lost_names:",
                 "if False:",
             ),
         ),

@@ -10,8 +10,9 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 from __future__ import annotations
 
 from tests.mutants.branches import MUTANTS_OF_BRANCHES
+from tests.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
-from tests.mutants.mutant import DOCUMENT, GOSSIP, Edit, Mutant
+from tests.mutants.mutant import GOSSIP, Edit, Mutant
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 
 MUTANTS = (
@@ -398,54 +399,6 @@ MUTANTS = (
         "healed_in_time",
     ),
     Mutant(
-        "a document is not synced",
-        (
-            Edit(
-                f"{DOCUMENT}:write_document",
-                "files.sync(descriptor)",
-                "pass",
-            ),
-        ),
-        ("power_losses",),
-        "comes_back_as_itself",
-    ),
-    Mutant(
-        "the name of a document is not synced",
-        (
-            Edit(
-                f"{DOCUMENT}:write_document",
-                "files.sync_directory(Path(target).parent)",
-                "pass",
-            ),
-        ),
-        ("1", "4", "13"),
-        "comes_back_as_itself",
-    ),
-    Mutant(
-        "a document is written in its place",
-        (
-            Edit(
-                f"{DOCUMENT}:write_document",
-                'beside = f"{target}.tmp"',
-                "beside = target",
-            ),
-        ),
-        ("power_losses",),
-        "comes_back_as_itself",
-    ),
-    Mutant(
-        "a start does not keep its epoch",
-        (
-            Edit(
-                "gossipkv.node.identity:begin",
-                "write_node(files, path, record)",
-                "write_node(files, path, known)",
-            ),
-        ),
-        ("restarts",),
-        "comes_back_as_itself",
-    ),
-    Mutant(
         "a version that is let go stays open",
         (
             Edit(
@@ -483,4 +436,5 @@ MUTANTS = (
     ),
     *MUTANTS_OF_SCRUB,
     *MUTANTS_OF_LOST_MAPS,
+    *MUTANTS_OF_THE_DISK,
 )

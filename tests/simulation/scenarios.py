@@ -478,6 +478,39 @@ def copied():
     return scene.result()
 
 
+def read_only():
+    """Two restart where nothing can be written, one at another address: they hear, and are unheard of until it can."""
+    scene = Scene(6)
+    scene.publish_all()
+    scene.look_for(5 * SECOND)
+    silent, others = scene.machines[:2], scene.machines[2:]
+    for machine in silent:
+        machine.crash()
+        machine.disk.is_read_only = True
+        machine.clocks.wall_offset_ms -= 1 << 41  # So that the epoch is one above the last, and none of the clock's.
+    silent[1].move(scene.world.free_address())
+    for machine in silent:
+        machine.start()
+    scene.look_for(60 * SECOND)
+    for machine in silent:
+        scene.history.publish(machine, "keys/late", machine.name.encode())
+        if any(state_of(other, machine) is not State.DEAD for other in others):
+            scene.broken("the_silent_are_unheard", f"{machine.name} is not dead everywhere")
+        if any(state_of(machine, other) is not State.ALIVE for other in others):
+            scene.broken("the_silent_hear", f"{machine.name} does not see who lives")
+    silent[0].crash(power=True)  # Silently once more, in the same epoch: nobody has heard of it.
+    silent[0].start()
+    scene.look_for(10 * SECOND)
+    for machine in silent:
+        machine.disk.calm()
+    scene.must_heal(15 * SECOND)
+    for machine in silent:
+        machine.crash(power=True)
+        machine.start()
+    scene.must_heal(15 * SECOND)
+    return scene.result()
+
+
 def rumours_alone():
     """Without anti-entropy, and with a tenth of all datagrams lost, hardly a change is missed anywhere."""
     scene = Scene(16, LAN)
@@ -517,7 +550,7 @@ SCENARIOS = {
         at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, starved_together,
         leave, partitioned,
         remembered, restarts, power_losses, all_at_once, large_branches, full_branches, withdrawn, corrupted, alone,
-        two_clusters, odd_timers, copied, rumours_alone, drifted_apart, back_after_leaving, late_verdict,
+        two_clusters, odd_timers, copied, read_only, rumours_alone, drifted_apart, back_after_leaving, late_verdict,
         told_of_a_death,
     )
 }  # fmt: skip

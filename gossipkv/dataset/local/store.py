@@ -10,7 +10,7 @@ Invariants, across a crash at any point:
 
 * A version enters `datasets` by one rename of a whole, synced directory, and leaves it by one rename.
 * What `active` says was durable before the first answer from that version, so no answer ever goes back.
-* `building` and `removing` hold leftovers only, once no node runs: they are emptied at opening.
+* `building` and `removing` hold leftovers only, once no node runs: they are emptied before anything is written.
 
 The directory is the node's data directory, which `node.directory` has locked.  `docs/operators/data-directory.md` has
 every byte.  Everything here blocks, and is called from worker threads.
@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.settings.databases import is_name
@@ -29,8 +28,8 @@ from gossipkv.storage.directories import clear_directory, make_directory, remove
 from gossipkv.storage.document import read_document, text, write_document
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Collection
+    from pathlib import PurePath
 
     from gossipkv.environment.seam import Entry, Files
     from gossipkv.storage.document import Body
@@ -52,30 +51,24 @@ class Active:
 
 @final
 class VersionStore:
-    """The built versions in a directory that is this process's alone.  Open it with `VersionStore.open`."""
+    """The built versions in a directory that is this process's alone; `prepare` it before anything is written."""
 
     def __init__(self, path: PurePath, files: Files) -> None:
         self.path = path
         self.files = files
 
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], files: Files) -> Self:
+    def prepare(self) -> None:
         """Make the directories if need be, and remove what a crash left behind.
 
         Raises:
-            StorageError: the system refused.
+            OSError: the system refused.
         """
-        place = PurePath(path)
-        try:
-            for name in NAMES:
-                make_directory(files, place / name)
-            files.sync_directory(place)
-            for name in (_BUILDING, _REMOVING):
-                clear_directory(files, place / name)
-                files.sync_directory(place / name)
-        except OSError as error:
-            raise storage_error(error, place, "cannot be used as a data directory") from error
-        return cls(place, files)
+        for name in NAMES:
+            make_directory(self.files, self.path / name)
+        self.files.sync_directory(self.path)
+        for name in (_BUILDING, _REMOVING):
+            clear_directory(self.files, self.path / name)
+            self.files.sync_directory(self.path / name)
 
     # What is here
 

@@ -73,16 +73,6 @@ class Version:
         """What its files take on the disk."""
         return self.manifest.size_bytes
 
-    @property
-    def lost(self) -> dict[int, int]:
-        """Partitions whose file was cut short while it was mapped, or not given by its disk; the first byte missed."""
-        found = ((partition, file.lost_at) for partition, file in enumerate(self.files) if file is not None)
-        return {partition: offset for partition, offset in found if offset is not None}
-
-    def has_lost(self, name: str) -> bool:
-        """Whether the file of that name is one of them."""
-        return any(file is not None and file.name == name and file.lost_at is not None for file in self.files)
-
     def forget_checks(self, part: int, parts: int) -> None:
         """Have one of so many parts of every file checked again; whoever counts `part` up has gone round all of them.
 
@@ -97,6 +87,17 @@ class Version:
         for file in self.files:
             if file is not None:
                 file.distrust()
+
+    @property
+    def lost(self) -> dict[int, int]:
+        """Partitions whose file was cut short while it was mapped, or not given by its disk; the first byte missed."""
+        found = ((partition, file.lost_at) for partition, file in enumerate(self.files) if file is not None)
+        return {partition: offset for partition, offset in found if offset is not None}
+
+    @property
+    def lost_names(self) -> set[str]:
+        """The names of those files, as errors have them."""
+        return {file.name for file in self.files if file is not None and file.lost_at is not None}
 
     def close(self) -> None:
         """Closes the files.

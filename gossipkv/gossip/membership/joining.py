@@ -270,8 +270,8 @@ class Joining:
         if outcome is Meeting.SAME:
             seed.failures = 0
             seed.met = self._outbox.envelope.cluster_id
-            if seed.remembered and self._seeds.get(address) is seed:
-                del self._seeds[address]
+            if seed.remembered and self._seeds.get(address) is seed and not self._outbox.silent:
+                del self._seeds[address]  # Who is silent goes on asking: it hears nothing else.
         elif outcome is Meeting.REFUSED:
             again_ms = min(again_ms, self._profile.probe_interval_ms << min(seed.failures, 16))
             if reply is None and seed.failures == PATIENCE and not seed.remembered:

@@ -1,4 +1,9 @@
-"""Effects on their way to the shell, and who waits for what comes back."""
+"""Effects on their way to the shell, and who waits for what comes back.
+
+A node whose epoch could not be kept at its start is *silent* until it is (`Gossip.speak`): no datagram leaves it, of
+whatever part.  An answer to a ping would keep alive what others believe of its last life; and what it said in an epoch
+that is not kept it might say again in another life, differently.  It hears, and may ask over TCP.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +27,11 @@ if TYPE_CHECKING:
 class Outbox:
     """Where every part of the core leaves what it wants done."""
 
-    __slots__ = ("_asked", "_cluster_id", "_epoch", "_storing", "_token", "counters", "effects", "envelope")
+    __slots__ = ("_asked", "_cluster_id", "_epoch", "_storing", "_token", "counters", "effects", "envelope", "silent")
 
-    def __init__(self, envelope: Envelope, epoch: int) -> None:
+    def __init__(self, envelope: Envelope, epoch: int, *, silent: bool = False) -> None:
         self.envelope = envelope
+        self.silent = silent
         self.effects: list[Effect] = []
         self.counters: Counter[str] = Counter()
         self._epoch, self._cluster_id = epoch, envelope.cluster_id  # What is kept, or on its way there.
@@ -39,8 +45,14 @@ class Outbox:
         return effects
 
     def send(self, to: Address, message: bytes) -> None:
-        """Send one datagram."""
+        """Send one datagram, unless this node is silent."""
+        if self.silent:
+            return
         self.effects.append(Send(to, self.envelope.wrap(message)))
+
+    def speak(self) -> None:
+        """Be silent no longer."""
+        self.silent = False
 
     def ask(self, to: Address, message: bytes, timeout_ms: int, then: Answer) -> None:
         """Ask over TCP; `then` gets the packet of the reply, or None."""

@@ -67,7 +67,7 @@ class SelfIdentity:
     @property
     def settled(self) -> bool:
         """Whether nothing about my name is to be looked into or kept."""
-        return not self._storing and self._namesakes.claim is None
+        return not self._storing and self._namesakes.claim is None and not self._outbox.silent
 
     @property
     def speaks(self) -> bool:
@@ -86,6 +86,10 @@ class SelfIdentity:
         self.announced = self._shown = True
         self._namesakes.announced(now_ms)
         self._tell_change(now_ms)
+
+    def speak(self, now_ms: int) -> None:
+        """Announce me, if that waited for the epoch of this start to be kept."""
+        self._settle(now_ms)
 
     def show(self) -> None:
         """Somebody is told of me although I have not announced myself: I may hear of that from others."""

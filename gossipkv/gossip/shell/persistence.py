@@ -1,6 +1,7 @@
 """What must survive the node, on its way to the disk: in order, one at a time, in a worker thread.
 
 The core waits until it is told that a new epoch or cluster id is durable, so that is tried until the disk takes it.
+What the disk refuses is said once for each cause, until it has taken something again.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Keeping:
         self._log = structlog.get_logger("gossipkv.gossip")
         self._put, self._queue = trio.open_memory_channel[Store | Remember | int](math.inf)
         self._peers: Remember | None = None  # The last one, which waits in the queue.
+        self._said = ""  # What the disk refused last.
 
     async def peers(self) -> list[Address]:
         """What was remembered at the last run."""
@@ -70,14 +72,23 @@ class Keeping:
             try:
                 await self._threads.run(keep)
             except StorageError as error:
-                self._log.error("cannot_store", error=error.message)
+                if self._is_news(error):
+                    self._log.error("cannot_store", error=error.message)
                 await trio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LAST_PAUSE_S)
             else:
+                self._said = ""
                 return
 
     async def _remember(self, peers: Sequence[Address]) -> None:
         try:
             await self._threads.run(self._keeper.remember, peers)
         except StorageError as error:
-            self._log.warning("cannot_remember", error=error.message)
+            if self._is_news(error):
+                self._log.warning("cannot_remember", error=error.message)
+        else:
+            self._said = ""
+
+    def _is_news(self, error: StorageError) -> bool:
+        said, self._said = self._said, error.message
+        return said != error.message

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from gossipkv.errors import Unavailable
-from gossipkv.testing.faulty_files import CHANGING, Fault
+from gossipkv.errors import NotReady, Unavailable
+from gossipkv.testing.faulty_files import CHANGING, Action, Fault
 from gossipkv.testing.nodes import views
 from gossipkv.testing.nodes.cluster import Violation
 from gossipkv.testing.nodes.phases import (
@@ -160,3 +161,39 @@ async def crashes(cluster: SimulatedCluster) -> None:
             epochs.append(await views.epoch(cluster, victim))
         if epochs != sorted(set(epochs)):
             raise Violation(f"the epochs of {victim.name} were {epochs}")
+
+
+async def read_only(cluster: SimulatedCluster) -> None:
+    """A node starts again where nothing can be written: it hears and is not heard of, until something can be."""
+    chance = cluster.chance
+    async with watched(cluster):
+        victim = chance.choice(cluster.machines[1:])
+        before = await views.epoch(cluster, victim)
+        victim.kill()
+        error = chance.choice((errno.EROFS, errno.ENOSPC, errno.EIO))
+        victim.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=error, lasting=True))
+        await trio.sleep(chance.uniform(0, 5))
+        await victim.start()
+        if not victim.runs:
+            raise Violation(f"{victim.name} does not start: {victim.error}")
+
+        async def hears() -> bool:
+            """It shows itself silent, and all others alive."""
+            seen = await views.members(cluster, victim)
+            return {name for name, one in seen.items() if one.state == "alive"} == {
+                other.name for other in cluster.machines if other is not victim
+            } and seen[victim.name].state == "silent"
+
+        await cluster.until(hears, within_s=BACK_S)
+        await shown(cluster, victim, "dead", DETECTED_S)
+        await trio.sleep(chance.uniform(0, 60))
+        with contextlib.suppress(NotReady):
+            seen = await cluster.ask(victim, "refresh", None)
+            raise Violation(f"{victim.name} looks again: {seen!r}")
+        await shown(cluster, victim, "dead", 0)
+        await cluster.until(hears, within_s=0)
+        victim.strike()
+        await settle(cluster, BACK_S)
+        after = await views.epoch(cluster, victim)
+        if after <= before:
+            raise Violation(f"{victim.name} speaks in epoch {after} after {before}")

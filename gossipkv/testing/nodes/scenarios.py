@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.testing.nodes.bad_network import partition, storm, tree
-from gossipkv.testing.nodes.churn import blackout, crashes, join, leave, restarts
+from gossipkv.testing.nodes.churn import blackout, crashes, join, leave, read_only, restarts
 from gossipkv.testing.nodes.misconfiguration import strangers, twins
 
 if TYPE_CHECKING:
@@ -20,6 +20,6 @@ if TYPE_CHECKING:
 SCENARIOS: Final[Mapping[str, Callable[[SimulatedCluster], Awaitable[None]]]] = MappingProxyType(
     {
         function.__name__: function
-        for function in (join, leave, restarts, blackout, crashes, partition, storm, tree, twins, strangers)
+        for function in (join, leave, restarts, blackout, crashes, read_only, partition, storm, tree, twins, strangers)
     }
 )

@@ -323,6 +323,15 @@ def test_status_where_a_name_is_claimed_twice(run):
         assert ("claimed twice: two nodes are called a, [b]" in " ".join(text.split())) is bool(twice)
 
 
+def test_status_of_a_silent_node(run):
+    """Why nothing is built, and nobody hears of it."""
+    for silence in ("/data: Read-only file system", None):
+        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "silent": silence}))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        told = "silent: nothing is built or switched, and no node hears of it: /data: Read-only" in text
+        assert told is bool(silence)
+
+
 def test_status_for_programs(run):
     """--json is what the node told, of one database or all."""
     with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:

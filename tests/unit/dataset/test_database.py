@@ -199,7 +199,7 @@ async def test_a_publication_that_fails_leaves_the_old_version(world, monkeypatc
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
-    world.files = FaultyFiles(RealFiles(), Fault(1, Action.FAIL, kinds={"rename"}, error=number))  # After NODE's.
+    world.files = FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={"rename"}, error=number))
     async with world.node() as library:
         world.put("v2")
         await library.rescan()

@@ -92,6 +92,25 @@ async def test_what_can_be_read_again_is_served_without_a_build(world, put):
     assert (events(logs).count("building"), events(logs).count("damaged"), events(logs).count("opened")) == (1, 1, 1)
 
 
+async def test_other_damage_is_built_again_whatever_is_lost_beside_it(world, put):
+    """What the scrub finds in a file that is mapped as ever is no matter of opening anew."""
+    put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        path = part(world, "v1")
+        version = library.active("db")
+        other = next(file for file in version.files if file is not None and file.name != str(path))
+        lose_page(path, 0)
+        with pytest.raises(Corrupt):
+            next(file for file in version.files if file is not None and file.name == str(path)).get(b"a")
+        assert version.lost_names == {str(path)}
+        library.damaged("db", "v1", Corrupt(other.name, 4096, "checksum"))
+        assert state(library, "v1") == "ERROR"
+        assert not other.is_checked(0)
+        await until(lambda: library.active("db") is not version and state(library, "v1") == "ACTIVE")
+        assert get(library, b"a") == b"v1"
+
+
 async def test_what_is_cut_short_is_built_again(world, put):
     """What is whole answers meanwhile; the log says what a read met, and then what the file is."""
     put("v1")

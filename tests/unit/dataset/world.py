@@ -64,6 +64,7 @@ class World:
                 threads=RealThreads(),
                 on_change=lambda: self.changes.append(library.held()),
                 requests=self.count_requests,
+                may_write=directory.silence is None,
             )
             try:
                 async with trio.open_nursery() as nursery:

@@ -79,13 +79,15 @@ class Link:
         profile: Profile = LAN,
         limits: Limits = LIMITS,
         sealed: bool = False,
+        silent: bool = False,
     ) -> Node:
         """A node that is not started."""
         address = Address(host, port if port is not None else 7000 + len(self.nodes))
         me = Me(name, uuid or name.encode().ljust(16, b"-"), epoch, address, cluster, cluster_id, pinned)
         sealing = Sealing([KEY], self.random.randbytes(SESSION_BYTES)) if sealed else None
         envelope = Envelope(cluster, cluster_id, sealing, Seal.REQUIRE)
-        core = Gossip(me, profile, random.Random(self.random.getrandbits(64)), limits=limits, envelope=envelope)
+        chance = random.Random(self.random.getrandbits(64))
+        core = Gossip(me, profile, chance, limits=limits, envelope=envelope, silent=silent)
         node = self.nodes[address] = Node(core, me, envelope)
         return node
 

@@ -11,7 +11,8 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
-from gossipkv.storage.document import read_document, write_document
+from gossipkv.storage.document import write_document
+from gossipkv.storage.slots import SLOT_BYTES, SLOTS, read_slots, write_slots
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -86,10 +87,11 @@ def test_a_directory_of_another_cluster_is_refused_and_untouched(tmp_path):
 def test_a_directory_of_a_newer_format_is_refused(tmp_path):
     """It names the formats."""
     opened(tmp_path).close()
-    body = read_document(FILES, tmp_path / "NODE", "NODE", newest_format=2)
-    write_document(FILES, tmp_path / "NODE", "NODE", body, format_number=3)
-    with pytest.raises(UnsupportedFormat, match="format 3, and this program reads up to 2"):
-        opened(tmp_path)
+    body = read_slots(FILES, tmp_path / "NODE", "NODE", newest_format=3)
+    for write in (write_slots, write_document):
+        write(FILES, tmp_path / "NODE", "NODE", body, format_number=4)
+        with pytest.raises(UnsupportedFormat, match="format 4, and this program reads up to 3"):
+            opened(tmp_path)
 
 
 def test_a_directory_of_somebody_else_is_refused(tmp_path):
@@ -110,15 +112,25 @@ def test_a_path_that_is_a_file_is_refused(tmp_path):
 
 
 def test_every_damaged_byte_of_the_node_document_is_named(tmp_path):
-    """Never another node, never a new one."""
+    """Never another node, never a new one; damage in one slot alone costs nothing, and is mended."""
     opened(tmp_path).close()
     whole = (tmp_path / "NODE").read_bytes()
-    for at in range(len(whole)):
-        (tmp_path / "NODE").write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    with opened(tmp_path) as data:
+        node, following = data.record, (tmp_path / "NODE").read_bytes()
+    assert node.epoch == 2
+    for at in [*range(len(whole[:SLOT_BYTES].rstrip()) + 2), SLOT_BYTES - 1]:
+        damaged = bytearray(whole)
+        for slot in range(SLOTS):
+            damaged[slot * SLOT_BYTES + at] ^= 4
+            one = bytearray(whole)
+            one[slot * SLOT_BYTES + at] ^= 4
+            (tmp_path / "NODE").write_bytes(one)
+            with opened(tmp_path) as data:
+                assert data.record == node
+            assert (tmp_path / "NODE").read_bytes() == following
+        (tmp_path / "NODE").write_bytes(damaged)
         with pytest.raises((Corrupt, UnsupportedFormat), match="NODE"):
             opened(tmp_path)
-    (tmp_path / "NODE").write_bytes(whole)
-    opened(tmp_path).close()
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS, errno.EMFILE, errno.EIO, errno.ENOSPC])

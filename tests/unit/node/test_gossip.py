@@ -74,6 +74,20 @@ def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> N
     assert place.wakes_at_ms == NEVER
 
 
+def test_a_silent_node_claims_nothing() -> None:
+    """Nobody could object: the claim is made, and its time counts, when the node speaks."""
+    me = Me("a", b"u" * 16, 1, ADDRESS, "c", NO_CLUSTER, pinned=False)
+    core = Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"), silent=True)
+    place = timer_of(core, waits=False)
+    place.start(now_ms=0)
+    assert place.wakes_at_ms is None
+    core.speak(now_ms=60_000)
+    assert place.wakes_at_ms == 0
+    place.step(now_ms=60_000)
+    place.step(now_ms=60_001)
+    assert (place.shard_id, place.wakes_at_ms) == ("1", 60_000 + SETTLE_MS)
+
+
 def test_who_joins_looks_around_first(core: Gossip) -> None:
     """For a second; by then it knows what the others have."""
     place = timer_of(core, waits=True)

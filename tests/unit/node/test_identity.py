@@ -11,6 +11,7 @@ from gossipkv.node import identity
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import NodeRecord, read_node, write_node
 from gossipkv.storage.document import encode, write_document
+from gossipkv.storage.slots import FILE_BYTES
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -47,12 +48,17 @@ def test_an_older_copy_put_back_repeats_no_epoch(tmp_path):
     assert epochs == [1000, 2000, 3000, 4000, 4001]
 
 
-def test_a_document_of_the_format_before(tmp_path):
-    """It knew no epoch: the node keeps its uuid and name, and begins at 1."""
-    body = {"cluster": "test", "uuid": UUID, "node": "old"}
-    write_document(FILES, tmp_path / "NODE", "NODE", body, format_number=1)
-    with opened(tmp_path) as data:
-        assert data.record == NodeRecord("test", UUID, "old", epoch=1)
+@pytest.mark.parametrize(("format_number", "more"), [
+    (1, {}), (2, {"epoch": 7, "cluster_id": "ab" * 8, "pinned": True, "shard_id": 3}),
+])  # fmt: skip
+def test_a_document_of_a_format_before(tmp_path, format_number, more):
+    """The first knew no epoch, the second was a plain document: the node keeps what it says, and goes on above it."""
+    body = {"cluster": "test", "uuid": UUID, "node": "old", **more}
+    write_document(FILES, tmp_path / "NODE", "NODE", body, format_number=format_number)
+    for starts in (1, 2):
+        with opened(tmp_path) as data:
+            assert data.record == NodeRecord(**body | {"epoch": more.get("epoch", 0) + starts})
+            assert (tmp_path / "NODE").stat().st_size == FILE_BYTES
 
 
 def test_a_lost_document_is_another_node(tmp_path):
@@ -103,7 +109,7 @@ def test_a_disk_that_refuses_is_said(tmp_path):
     with opened(tmp_path, files) as data:
         before = data.record
         files.faults = (Fault(0, Action.FAIL, kinds=CHANGING, lasting=True),)
-        with pytest.raises(StorageError, match=r"NODE\.tmp: cannot be written"):
+        with pytest.raises(StorageError, match="NODE: cannot be written"):
             data.keep(epoch=9)
         with pytest.raises(StorageError, match=r"PEERS\.tmp: cannot be written"):
             data.remember(PEERS)

@@ -87,6 +87,7 @@ class MadeUpCluster:
     def __init__(self) -> None:
         self.is_isolated = False
         self.trouble: str | None = None
+        self.silence: str | None = None
         self.keys_below = 1
         self.asked: list[object] = []
 
@@ -350,7 +351,7 @@ def test_info_and_lists(node: Node) -> None:
     assert info["claimed_twice"] == ["b"]
     assert node.ask("ping") == "pong"
     assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
-    told = {"done": 0.5, "isolated": False}
+    told = {"done": 0.5, "isolated": False, "silent": False}
     assert node.ask("status", {"local": True}) == node.ask("status") == {"db": told, "empty": told}
     assert node.ask("status", {"database": "db"}) == {"db": told}
     node.cluster.is_isolated = True
@@ -375,6 +376,17 @@ async def refresh(node: Node, *params: Value) -> rpc.Response:
     waiting = node.handlers.answer(b"refresh", msgpack.packb(params))
     assert isinstance(waiting, Waiting)
     return decoded(await node.handlers.complete(b"refresh", waiting))
+
+
+async def test_a_silent_node_says_so_and_refuses_to_refresh(node: Node) -> None:
+    """Why, in `info`; that it is, in `status`; what is asked for comes when it can write."""
+    assert node.ask("info")["silent"] is None
+    node.cluster.silence = "/data: Read-only file system"
+    assert node.ask("info")["silent"] == "/data: Read-only file system"
+    assert node.ask("status", {"database": "db"})["db"]["silent"] is True
+    code, message = node.refusal("refresh")
+    assert (code, "Read-only file system" in message) == ("NOT_READY", True)
+    assert node.refusal("refresh", "db")[0] == "NOT_READY"
 
 
 async def test_refresh(node: Node) -> None:
@@ -415,7 +427,9 @@ def test_results_that_cannot_be_encoded(node: Node) -> None:
 def test_names_of_files_that_are_not_utf8(node: Node) -> None:
     """What is said of a file whose name is no UTF-8 reaches the client, as a result and within an error."""
     node.library.told = "part-\udcff"
-    assert node.ask("status") == {name: {"done": "part-\\udcff", "isolated": False} for name in ("db", "empty")}
+    assert node.ask("status") == {
+        name: {"done": "part-\\udcff", "isolated": False, "silent": False} for name in ("db", "empty")
+    }
     assert node.refusal("get", "empty", b"k")[0] == "NOT_READY"
 
 

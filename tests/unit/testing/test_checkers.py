@@ -14,7 +14,7 @@ from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
 from gossipkv.testing.members import formed, gossip
 from gossipkv.testing.scheduler import SECOND
-from tests.unit.testing.test_disk import damage
+from tests.unit.testing.test_disk import begun, damage
 
 
 class Tampered:
@@ -235,7 +235,7 @@ def test_views_that_differ_in_the_end(scene):
 def come_back(scene, machine, **change):
     """A machine crashes, and its next process says something else of itself."""
     machine.crash()
-    record = machine.disk.begin(machine.name, scene.world.streams["test"], least_epoch=1)
+    record = begun(machine.disk, machine.name, scene.world.streams["test"], least_epoch=1)
     machine.disk.keep(record._replace(**change))
     machine.start()
     scene.world.run(SECOND)

@@ -96,7 +96,7 @@ def test_a_crash_around_a_sync():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_disk_that_refuses(full):
-    """A process that cannot write its epoch as it starts ends, and is started again a second later."""
+    """A process that cannot write its epoch as it starts is silent, and speaks once the epoch is kept."""
     world, first, _ = two()
     world.run(SECOND)
     epoch = first.core.boot.epoch
@@ -104,10 +104,31 @@ def test_a_disk_that_refuses(full):
     first.crash()
     first.start()
     world.run(SECOND // 2)
+    silent = first.core
+    assert (silent.boot.silent, silent.spoke_ms) == (True, None)
+    silent.store(silent.boot.epoch + 1, b"clusters", 1)
+    first.after_input()
+    world.run(2 * SECOND)
+    assert first.core is silent
+    assert silent.spoke_ms is not None
+    assert silent.was_stored == [1], "what was to be kept meanwhile was not"
+    assert silent.boot.epoch > epoch
+    assert world.struck["disk_full" if full else "disk_error"] == 1
+    assert world.struck["silent"] == 1
+
+
+def test_a_first_start_that_the_disk_refuses():
+    """There is nothing to serve, and nobody to be: the process ends, and is started again a second later."""
+    world, first, _ = two()
+    world.run(SECOND)
+    first.crash()
+    first.disk.wipe()
+    first.disk.fail_next(full=True)
+    first.start()
+    world.run(SECOND // 2)
     assert first.core is None
     world.run(2 * SECOND)
-    assert first.core.boot.epoch > epoch
-    assert world.struck["disk_full" if full else "disk_error"] == 1
+    assert not first.core.boot.silent
 
 
 @pytest.mark.parametrize("full", [False, True])

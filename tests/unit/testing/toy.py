@@ -33,6 +33,7 @@ class Toy:
         self.answers = []
         self.was_stored = []
         self.dropped = 0
+        self.spoke_ms = None
         self.sequence = 0
         self.effects: list[Effect] = []
 
@@ -40,6 +41,9 @@ class Toy:
         self.peers = list(joins)
         self.remembered = list(remembered)
         self.wakes_at_ms = now_ms + 1 + int(self.boot.random.random() * PERIOD_MS)
+
+    def speak(self, *, now_ms):
+        self.spoke_ms = now_ms
 
     def wake(self, *, now_ms):
         self.wakes.append(now_ms)

@@ -3,7 +3,7 @@
 import errno
 import os
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -21,7 +21,9 @@ FILES = RealFiles()
 @contextmanager
 def opened(path, files=FILES):
     """One start of a node, as far as its versions see it."""
-    yield VersionStore.open(path, files)
+    store = VersionStore(PurePath(path), files)
+    store.prepare()
+    yield store
 
 
 def make_version(data, database, version, text="x"):

@@ -275,26 +275,31 @@ async def test_what_must_be_durable(autojump_clock, nursery):
 
 
 async def test_a_disk_that_refuses_is_tried_again(autojump_clock, nursery):
-    """The core waits for it, so it is tried until it is done; each time is a line of the log."""
+    """The core waits for it, so it is tried until it is done; each cause in a row is a line of the log."""
     world = World()
-    world.keeper.refusals = [StorageError("full")] * 4
+    world.keeper.refusals = [StorageError(why) for why in ("full", "full", "broken", "full")]
     world.core.on["start"] = [Store(4, b"\xab" * 8, 1)]
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
         await trio.sleep(10)
-    assert world.core.of("stored") == [(500 + 1000 + 2000 + 4000, "stored", 1)]
-    assert [line["error"] for line in lines if line["event"] == "cannot_store"] == ["full"] * 4
+        assert world.core.of("stored") == [(500 + 1000 + 2000 + 4000, "stored", 1)]
+        world.keeper.refusals = [StorageError("full")] * 2
+        world.agent._keeping.put(Store(5, b"\xab" * 8, 2))
+        await trio.sleep(10)
+    told = [line["error"] for line in lines if line["event"] == "cannot_store"]
+    assert told == ["full", "broken", "full", "full"], "said once, and again after it had gone well"
 
 
 async def test_peers_are_remembered_if_the_disk_lets_us(autojump_clock, nursery):
-    """One failure is a line of the log."""
+    """A failure is a line of the log, another for the same cause is none."""
     world = World()
-    world.keeper.refusals = [StorageError("full")]
+    world.keeper.refusals = [StorageError("full")] * 2
     world.core.on["start"] = [Remember((PEER,))]
     with capture_logs() as lines:
         await nursery.start(world.agent.run)
-        await trio.sleep(1)
-        world.agent._keeping.put(Remember((PEER,)))
+        for _ in range(2):
+            await trio.sleep(1)
+            world.agent._keeping.put(Remember((PEER,)))
         await trio.sleep(1)
     assert world.keeper.remembered == [(PEER,)]
     assert [line["event"] for line in lines] == ["cannot_remember"]

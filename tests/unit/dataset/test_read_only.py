@@ -1,0 +1,47 @@
+"""A library that may not write: it serves what was active, and does nothing else until it may."""
+
+import errno
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.testing.faulty_files import CHANGING, Action, Fault, FaultyFiles
+from tests.unit.dataset.world import active, get, state, until
+
+
+def content(path):
+    """Everything below a path."""
+    return {str(place): place.read_bytes() for place in path.rglob("*") if place.is_file()}
+
+
+async def test_nothing_is_built_switched_or_removed(world):
+    """Not even what could be: a newer version is built already, the newest is at the source, an old one has retired."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+        library._shared.store.set_active("db", "v1")  # As if the node had crashed before it switched.
+    world.put("v3")
+    before = content(world.root / "data")
+    read_only = Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EROFS, lasting=True)
+    world.files = FaultyFiles(RealFiles(), read_only)
+    async with world.node(retire_after=1) as library:
+        world.files.strike()  # It may not, even where it could.
+        assert get(library, b"a") == b"v1"
+        for _ in range(20):
+            library._databases["db"]._switch_not_before_ms = 0  # Of an attempt that should not have been.
+            library._databases["db"].wake()
+            await library.rescan()
+        assert library.active("db").name == "v1"
+        assert library.version("db", "v2") is not None
+        assert state(library, "v3") == "SEEN"
+        assert content(world.root / "data") == before
+        assert set(world.files.trace) == {f"create {world.root}/data/LOCK"}, "something tried to write"
+        world.put("v1", database="new")
+        await library.rescan()
+        assert "cannot write to its data directory" in library.unready("new")
+        assert not library.coming("new"), "a client would wait for it"
+        library.resume()
+        await active(library, "v1", "new")
+        await active(library, "v3")
+        await until(lambda: library.version("db", "v1") is None)

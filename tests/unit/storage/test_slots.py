@@ -1,0 +1,162 @@
+"""Two slots of one file: whatever a crash, a full disk or a bad sector does to a write, the old or the new counts."""
+
+import errno
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.storage import slots
+from gossipkv.storage.document import write_document
+from gossipkv.storage.slots import FILE_BYTES, SLOT_BYTES, decode_slots, read_slots, write_slots
+from gossipkv.testing.faulty_files import Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+
+PATH = "/NODE"
+STEPS = frozenset({"pwrite", "sync"})
+CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
+FILES = RealFiles()
+
+
+def write(files, number, path=PATH):
+    """Has the file say this number."""
+    write_slots(files, path, "NODE", {"number": number}, format_number=3)
+
+
+def read(files, path=PATH):
+    """The number that it says."""
+    return read_slots(files, path, "NODE", newest_format=3)["number"]
+
+
+def on_disk(files):
+    """All of the file."""
+    return files.pread(files.open(PATH), FILE_BYTES, 0)
+
+
+def test_the_last_that_was_written_counts(tmp_path):
+    """The file is made once and then overwritten: it never takes more room, and its inode stays."""
+    path = tmp_path / "NODE"
+    write(FILES, 1, path)
+    made = path.stat()
+    for number in range(2, 6):
+        write(FILES, number, path)
+        assert read(FILES, path) == number
+    assert (path.stat().st_ino, path.stat().st_size) == (made.st_ino, FILE_BYTES)
+    assert path.read_bytes()[:SLOT_BYTES] == path.read_bytes()[SLOT_BYTES:]
+
+
+def crashed(disk, number, step, action, seed):
+    """The disk after the power went at a step of a write."""
+    with pytest.raises(Crash):
+        write(FaultyFiles(disk, Fault(step, action, kinds=STEPS)), number)
+    return disk.power_loss(seed)
+
+
+def written_once(sector_bytes=512):
+    """A disk on which the file says 1."""
+    disk = SimulatedFiles(sector_bytes=sector_bytes)
+    write(disk, 1)
+    disk.sync_directory("/")
+    return disk
+
+
+@pytest.mark.parametrize("sector_bytes", [8, 512, 4096])
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("action", CRASHES)
+def test_the_power_goes_at_any_step(sector_bytes, step, action):
+    """The old counts or the new, whatever part of it has landed; once the first slot is synced, the new."""
+    found = {read(crashed(written_once(sector_bytes), 2, step, action, seed)) for seed in range(60)}
+    if step > 1 or (step, action) == (1, Action.CRASH_AFTER):
+        assert found == {2}
+    else:
+        assert found <= {1, 2}
+        assert 1 in found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_one_crash_after_the_other(seed):
+    """Each strikes what the last has left: a slot is whole at any time, and what was returned from is never lost."""
+    chance = random.Random(seed)
+    disk, least = written_once(8), 1
+    for number in range(2, 40):
+        if chance.random() < 0.2:
+            write(disk, number)
+            disk, least = disk.power_loss(chance.getrandbits(32)), number
+        else:
+            disk = crashed(disk, number, chance.randrange(4), chance.choice(CRASHES), chance.getrandbits(32))
+        try:
+            found = read(disk)
+        except (Corrupt, UnsupportedFormat):
+            found = None
+        assert found in range(least, number + 1)
+
+
+def test_every_prefix_of_a_write():
+    """One slot half written, at each byte: the other counts, or the new."""
+    before, after = SimulatedFiles(), SimulatedFiles()
+    write(before, 1)
+    write(after, 2)
+    old, new = on_disk(before), on_disk(after)
+    for begin in (0, SLOT_BYTES):
+        for size in [*range(80), 511, 512, SLOT_BYTES - 1]:
+            torn = old[:begin] + new[begin : begin + size] + old[begin + size :]
+            assert decode_slots(torn, PATH, "NODE", newest_format=3)["number"] in {1, 2}
+
+
+def test_a_full_disk_takes_it():
+    """Nothing grows; one that refuses even that leaves what was there."""
+    disk = SimulatedFiles(capacity_bytes=FILE_BYTES)
+    write(disk, 1)
+    assert disk.free_bytes("/") == 0
+    write(disk, 2)
+    assert read(disk) == 2
+    refusing = FaultyFiles(disk, Fault(0, Action.FAIL_HALFWAY, kinds={"pwrite"}, error=errno.ENOSPC))
+    with pytest.raises(OSError, match="No space left"):
+        write(refusing, 3)
+    assert read(disk) in {2, 3}
+    write(disk, 4)
+    assert read(disk) == 4
+
+
+def test_the_documentation_shows_the_layout():
+    """The same table in both places."""
+    text = (Path(__file__).parents[3] / "docs" / "operators" / "data-directory.md").read_text()
+    layout = re.search(r"offset size field\n0      4096 .*?\n4096 .*?\n", text, re.DOTALL)[0]
+    assert layout in slots.__doc__.replace("\n    ", "\n")
+
+
+def test_damage_in_both_is_damage():
+    """It names the file; who was written there is not guessed at."""
+    disk = SimulatedFiles()
+    write(disk, 1)
+    whole = on_disk(disk)
+    chance = random.Random(1)
+    for _ in range(200):
+        damaged = bytearray(whole)
+        for slot in range(2):
+            damaged[slot * SLOT_BYTES + chance.randrange(SLOT_BYTES)] ^= 1 << chance.randrange(8)
+        with pytest.raises((Corrupt, UnsupportedFormat), match=PATH):
+            decode_slots(bytes(damaged), PATH, "NODE", newest_format=3)
+
+
+def test_a_newer_format_is_said_in_either_slot():
+    """Nobody goes back to what an older program wrote before."""
+    disk = SimulatedFiles()
+    write_slots(disk, PATH, "NODE", {}, format_number=4)
+    with pytest.raises(UnsupportedFormat, match="format 4"):
+        read(disk)
+
+
+def test_a_plain_document_is_read_and_becomes_slots(tmp_path):
+    """As an earlier format has it; one that was cut short is damage."""
+    path = tmp_path / "NODE"
+    write_document(FILES, path, "NODE", {"number": 1}, format_number=2)
+    assert read(FILES, path) == 1
+    write(FILES, 2, path)
+    assert (read(FILES, path), path.stat().st_size) == (2, FILE_BYTES)
+    path.write_bytes(path.read_bytes()[:SLOT_BYTES])
+    with pytest.raises(Corrupt, match="NODE"):
+        read(FILES, path)
