@@ -223,8 +223,8 @@ class Gossip:
         for path in [path for path in self.tree.published() if path.startswith(f"{DUPLICATES}/")]:
             self.tree.withdraw(path)
         if other is not None:
-            with suppress(TooLarge):
-                self.tree.publish(f"{DUPLICATES}/{other.address}", b"")
+            with suppress(TooLarge):  # It was complained of, if nothing else.
+                self.tree.mark(f"{DUPLICATES}/{other.address}")
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
         """A member is known in another way, or for the first time."""

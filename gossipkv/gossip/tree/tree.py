@@ -82,13 +82,24 @@ class Tree:
             TooLarge: over a limit of this node; nothing has changed.
         """
         check_path(path)
+        self._within("max_entry", len(path.encode()) + len(value), self.limits.max_entry_bytes)
+        self._put(path, value, self.limits.max_branch_bytes)
+
+    def mark(self, path: str) -> None:
+        """Show a key of gossip's own, without a value: also beside a branch that is as full as this node lets it be.
+
+        Raises:
+            TooLarge: no branch may take more; nothing has changed.
+        """
+        self._put(path, b"", self.limits.protocol_branch_bytes)
+
+    def _put(self, path: str, value: bytes, most_bytes: int) -> None:
         branch = self._branches[self.own]
         before = branch.live.get(path)
         if before is not None and before.value == value:
             return
-        self._within("max_entry", len(path.encode()) + len(value), self.limits.max_entry_bytes)
         more_bytes = item_bytes(path, value) - (0 if before is None else item_bytes(path, before.value))
-        self._within("max_branch", branch.live_bytes + more_bytes, self.limits.max_branch_bytes)
+        self._within("max_branch", branch.live_bytes + more_bytes, most_bytes)
         branch.put(path, value)
         branch.fit(self.limits.protocol_branch_bytes)
         if before is None and self.own in self._shown:

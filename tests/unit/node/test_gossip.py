@@ -80,9 +80,10 @@ def test_a_silent_node_claims_nothing() -> None:
     core = Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"), silent=True)
     place = timer_of(core, waits=False)
     place.start(now_ms=0)
-    assert place.wakes_at_ms is None
+    assert place.wakes_at_ms == NEVER
     core.speak(now_ms=60_000)
-    assert place.wakes_at_ms == 0
+    place.start(now_ms=60_000)
+    assert place.wakes_at_ms == 60_000
     place.step(now_ms=60_000)
     place.step(now_ms=60_001)
     assert (place.shard_id, place.wakes_at_ms) == ("1", 60_000 + SETTLE_MS)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from itertools import product
 
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.core import DUPLICATES
+from gossipkv.errors import TooLarge
+from gossipkv.gossip.core import DUPLICATES, Limits
 from gossipkv.gossip.effects import Ask
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.namesakes import MOST_REST_MS, must_stop
@@ -17,6 +19,7 @@ from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.messages import Who
 from gossipkv.gossip.packets.prefix import Dropped
 from gossipkv.gossip.profile import LAN
+from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.links import CLUSTER_ID, Link, Node, all_alive
 
 SECOND_MS = 1000
@@ -206,6 +209,21 @@ def test_one_forged_packet_does_not_end_an_established_node():
     link.run(10 * SECOND_MS)
     assert all_alive(nodes)
     assert duplicates(nodes) == [{str(LIAR)}] * 4
+
+
+def test_a_full_branch_says_so_too():
+    """Who publishes as much as it may is seen to be claimed twice all the same."""
+    link = Link(3)
+    nodes = link.cluster(3, limits=Limits(tree=TreeLimits(max_branch_bytes=8192)))
+    link.run(LAN.converge_ms)
+    for number in range(100):
+        with suppress(TooLarge):
+            nodes[1].core.tree.publish(f"many/{number}", bytes(100))
+    assert 10 < len(nodes[1].core.tree.published()) < 30
+    link.settle(nodes[1])
+    Liar(link, age_ms=1 << 40).claim(nodes[1])
+    link.run(15 * SECOND_MS)
+    assert duplicates(nodes) == [{str(LIAR)}] * 3
 
 
 @pytest.mark.parametrize("established", [False, True])
