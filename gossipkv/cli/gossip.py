@@ -66,10 +66,14 @@ def _write_members(told: list[Told], *, as_json: bool) -> None:
             stream.write(json_line(member))
         else:
             told_at = time.strftime("%H:%M:%S")
-            what = f"{plain(member.get('node'))} at {plain(member.get('address'))} is {plain(member.get('state'))}"
+            what = f"{plain(member.get('node'))} at {plain(member.get('address'))} is {_state(member)}"
             life = f"epoch {plain(member.get('epoch'))}, incarnation {plain(member.get('incarnation'))}"
             stream.write(f"{told_at}  {what} ({life})\n".encode())
     stream.flush()
+
+
+def _state(member: Told) -> str:
+    return plain(member.get("state")) + ", claimed twice" * (member.get("claimed_twice") is True)
 
 
 def _changes(client: Client, known: dict[str, Told]) -> Iterator[Told]:
@@ -97,12 +101,12 @@ def _member_table(told: list[Told]) -> Table:
     numbers = "epoch", "incarnation"
     table = columns("node", "address", "state", *numbers, kept=("state",), right=numbers)
     for member in told:
-        state = plain(member.get("state"))
+        state = _state(member)
         add_row(
             table,
             plain(member.get("node")),
             plain(member.get("address")),
-            Text(state, STYLES.get(state, "")),
+            Text(state, STYLES.get(state, "bold red")),
             plain(member.get("epoch")),
             plain(member.get("incarnation")),
         )

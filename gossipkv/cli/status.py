@@ -60,6 +60,7 @@ class VersionStatus:
     functions: tuple[str, ...]  # The one that it is grouped by, and those that no key tells from it.
     duplicates: int | None
     stray: str | None
+    scrub: str | None
 
     @property
     def is_complete(self) -> bool:
@@ -176,6 +177,7 @@ def _version(database: str, name: str, told: dict[str, Value], *, hold: Value = 
         _functions(told),
         _whole(told.get("duplicates")),
         _stray(told),
+        _scrub(told),
     )
 
 
@@ -185,6 +187,20 @@ def _functions(told: dict[str, Value]) -> tuple[str, ...]:
         return ()
     others = [str(name) for name in alike if name != function] if isinstance(alike, list) else []
     return str(function), *others
+
+
+def _scrub(told: dict[str, Value]) -> str | None:
+    """When it was last read back from the disk, and that it is so now."""
+    scrub = told.get("scrub")
+    if not isinstance(scrub, dict):
+        return None
+    words = ["being scrubbed"] if scrub.get("running") is True else []
+    last_s, damaged_files = _whole(scrub.get("last_s")), _whole(scrub.get("damaged_files"))
+    if last_s is not None:
+        where = "" if scrub.get("bypassed_cache") is True else ", through the cache"
+        found = f", {damaged_files:,} files damaged" if damaged_files else ""
+        words.append(f"scrubbed {duration_text(last_s)} ago{where}{found}")
+    return "; ".join(words) or None
 
 
 def _stray(told: dict[str, Value]) -> str | None:
@@ -222,6 +238,12 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     if info.get("silent") is not None:
         silence = plain(info["silent"])
         draw(Text(f"silent: nothing is built or switched, and no node hears of it: {silence}", "bold red"))
+    if info.get("publish_error") is not None:
+        draw(Text(f"tree: {plain(info['publish_error'])}", "bold red"))
+    twice = info.get("claimed_twice")
+    if isinstance(twice, list) and twice:
+        names = ", ".join(map(plain, twice))
+        draw(Text(f"claimed twice: two nodes are called {names}; `gossipkv tree duplicates` says where", "bold red"))
     if info.get("source_error") is not None:
         draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
     click.echo()
@@ -306,6 +328,8 @@ def _remark(version: VersionStatus) -> str:
         remarks.append(f"{' and '.join(version.functions[1:])} would do as well")
     if version.duplicates:
         remarks.append(f"{version.duplicates:,} duplicates")
+    if version.scrub is not None:
+        remarks.append(version.scrub)
     if version.source_differs:
         remarks.append("source has changed since")
     return "; ".join(remarks)

@@ -8,7 +8,9 @@ Read in this order:
     local/          what is built, on the node's disk
     build/          from the one to the other, in a process of its own
     shared_resources.py   what the databases of a node share
+    scrub/          what is served is checked again and again, in the cache and on the disk
     version_build.py   what surrounds a build: room, the directory, a second look, publication
+    open_versions.py   files closed after their last read, and opened anew when their map was lost
     database.py     one database: it looks, builds, switches and retires
     library.py      all of them; coalesced.py: looks that are asked for together
     report.py       what people and scripts are told; repeated_warnings.py: once

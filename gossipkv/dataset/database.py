@@ -23,13 +23,14 @@ from gossipkv.dataset.build.parent import trouble_of
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.lifecycle import Decision, Event, Life, State, Trouble, check, decide
 from gossipkv.dataset.local.version import Version, open_version
+from gossipkv.dataset.open_versions import Reopening, close, pauses
 from gossipkv.dataset.repeated_warnings import RepeatedWarnings
 from gossipkv.dataset.source.listing import SourceVersion
 from gossipkv.dataset.version_build import VersionBuilder, Wanted
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, SourceError, StorageError, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import Source
@@ -38,23 +39,10 @@ if TYPE_CHECKING:
 # While a version retires, how often its requests are counted at most and at least.
 SHORTEST_COUNT_MS = 50
 LONGEST_COUNT_MS = 5_000
-# Between attempts at what the system refused; the first is sooner than a build would begin, which is more work.
-FIRST_PAUSE_S = 0.5
-LAST_PAUSE_S = 60.0
-# A pinned file is pinned for a batch of reads.
-UNPIN_POLL_S = 0.05
 
 
 def _now_ms() -> int:
     return int(trio.current_time() * 1000)
-
-
-def _pauses() -> Iterator[float]:
-    """Pauses before each new attempt at what the system refused, in seconds."""
-    pause_s = FIRST_PAUSE_S
-    while True:
-        yield pause_s
-        pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
 
 class Database:
@@ -81,6 +69,7 @@ class Database:
         self._looks = Coalesced(self._look_once)
         self._look_thread = trio.CapacityLimiter(1)
         self.builder = VersionBuilder(name, shared, self._look_thread)
+        self._reopening = Reopening(name, self.lives, self.versions, shared, self.wake)
         self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
         self._building = False
         self._scope = trio.CancelScope()  # of `run`
@@ -155,11 +144,11 @@ class Database:
 
     async def _work(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Do the work; while the system refuses to tell what was active, nothing is served: it might be older."""
-        pauses = _pauses()
+        waits = pauses()
         while not await self._open_built():
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
-            await trio.sleep(next(pauses))
+            await trio.sleep(next(waits))
         async with trio.open_nursery() as nursery:
             for name in self._refused:
                 nursery.start_soon(self._open_again, self.lives[name])
@@ -174,6 +163,7 @@ class Database:
                 if decision.build is not None and not self._building and not self._looking_again:
                     self._building = True
                     nursery.start_soon(self._build, nursery)
+                self._reopening.begin(nursery)
                 await self._rest(decision)
                 decision = await self._settle(nursery)
 
@@ -213,18 +203,25 @@ class Database:
         self._wake.set()
 
     def damaged(self, name: str, error: Corrupt) -> None:
-        """A read met damage: the version is built again; until then its whole pages are served."""
-        life = self.lives.get(name)
+        """A read or the scrub met damage: the version is built again; until then its whole pages are served.
+
+        None of them is trusted any more: one that was checked may be read again from the disk that has lost another.
+        """
+        life, version = self.lives.get(name), self.versions.get(name)
+        if version is not None and error.file in version.lost_names:
+            self._reopening.note(version, error)
+            return
         if life is None or life.state not in {State.AVAILABLE, State.ACTIVE, State.RETIRING}:
             return
         if life.state is not State.RETIRING:
-            life.take(Event.DAMAGE)
-            life.waits_since_ms = _now_ms()
+            life.damage(_now_ms())
             self.wake()
         elif life.trouble is not None:  # It was said, and matters only if this version becomes active again.
             return
         life.trouble = trouble_of(error)
-        self._log.error("damaged", version=name, error=error.message)
+        self.versions[name].distrust()
+        again_ms = max(0, life.not_before_ms - _now_ms())
+        self._log.error("damaged", version=name, error=error.message, again_ms=again_ms)
 
     # Opening
 
@@ -309,7 +306,7 @@ class Database:
 
     async def _open_again(self, life: Life) -> None:
         """Try until the system lets us, or it was built again, or is no longer wanted."""
-        for pause_s in _pauses():
+        for pause_s in pauses():
             await trio.sleep(pause_s)
             if life.open or self.lives.get(life.name) is not life:
                 return
@@ -465,8 +462,7 @@ class Database:
         self.newest = max(name, self.newest or name)
         self.lives[name].take(Event.SWITCH)
         if self.lives[name].trouble is not None:  # A read had found damage in it while it retired.
-            self.lives[name].take(Event.DAMAGE)
-            self.lives[name].waits_since_ms = _now_ms()
+            self.lives[name].damage(_now_ms())
         for life in tuple(self.lives.values()):
             if life.superseded(name, self.hold):
                 self._supersede(life.name)
@@ -503,13 +499,7 @@ class Database:
 
     async def _close(self, version: Version) -> None:
         assert self.versions.get(version.name) is not version, f"{version.name} is still served"
-        while True:
-            try:
-                await self._shared.threads.run(version.close)
-            except BufferError:
-                await trio.sleep(UNPIN_POLL_S)
-            else:
-                return
+        await close(version, self._shared.threads)
 
     async def _remove(self, version: Version) -> None:
         await self._close(version)

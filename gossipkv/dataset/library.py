@@ -17,9 +17,12 @@ from gossipkv.dataset.build.parent import Build, Loads, build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.repeated_warnings import RepeatedWarnings
+from gossipkv.dataset.scrub.parent import ReadBack, read_back_in_child
+from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.dataset.shared_resources import SharedResources
 from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.look_threads import LookThreads
+from gossipkv.environment.real_files import RealClock
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.settings.databases import DatabaseSettings
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
-    from gossipkv.environment.seam import Threads
+    from gossipkv.environment.seam import Clock, Threads
     from gossipkv.errors import Detail
     from gossipkv.settings.datasets import DatasetSettings
     from gossipkv.settings.masking import Option
@@ -48,7 +51,9 @@ class Library:
         settings: DatasetSettings,
         *,
         threads: Threads,
+        clock: Clock | None = None,
         build: Build | None = None,
+        read_back: ReadBack | None = None,
         on_change: Callable[[], None] = lambda: None,
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
         may_write: bool = True,
@@ -72,6 +77,16 @@ class Library:
             requests=requests,
             may_write=lambda: self._may_write,
             on_change=self._changed,
+            log=self._log,
+        )
+        self.scrub = Scrub(
+            settings.scrub_period,
+            held=lambda: [version for version, _ in self.held()],
+            on_damage=self._damaged_on_disk,
+            read_back=read_back_in_child if read_back is None else read_back,
+            store=store,
+            threads=threads,
+            clock=RealClock() if clock is None else clock,
             log=self._log,
         )
         self._databases: dict[str, Database] = {}
@@ -104,6 +119,7 @@ class Library:
             if limit.cancelled_caught:  # It goes on: a look that is slow is not begun anew.
                 source = None if self._source is None else self._source.root
                 self._log.warning("source_slow", waited_s=FIRST_SCAN_S, source=source)
+            nursery.start_soon(self.scrub.run)
             task_status.started()
             while True:
                 await self._rest()
@@ -216,6 +232,7 @@ class Library:
     def _changed(self) -> None:
         if any(database.serving is not None for database in self._databases.values()):
             self._shared.loads.reads_begin.set()
+        self.scrub.held_changed()
         self._on_change()
 
     # What is served
@@ -250,7 +267,8 @@ class Library:
     def status(self, database: str | None = None) -> dict[str, Detail]:
         """Answer of the method `status`: by database, by version, by partition."""
         now_ms = int(trio.current_time() * 1000)
-        return {found.name: report.status(found, now_ms) for found in self._shown() if database in {None, found.name}}
+        wanted = [found for found in self._shown() if database in {None, found.name}]
+        return {found.name: report.status(found, now_ms, self.scrub) for found in wanted}
 
     def unready(self, database: str) -> str:
         """Why a known database serves nothing, in words."""
@@ -275,6 +293,18 @@ class Library:
         found = self._databases.get(database)
         if found is not None:
             found.damaged(version, error)
+
+    def _damaged_on_disk(self, version: Version, error: Corrupt) -> None:
+        self.damaged(version.database, version.name, error)
+
+    def counters(self) -> dict[str, int]:
+        """All counters by name: of the scrub."""
+        counts = self.scrub.counts
+        return {
+            "scrubbed_versions": counts.versions,
+            "scrubbed_bytes": counts.size_bytes,
+            "scrub_damaged_files": counts.damaged_files,
+        }
 
     def close(self) -> None:
         """Closes every file, after `run` has ended and nobody reads any more."""

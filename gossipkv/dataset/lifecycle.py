@@ -22,6 +22,8 @@ The rules, and the invariant that they keep (promise P2: answers go from N-1 to 
   other is built or switched to; the build of another is broken off.  It is the only way back.  When it goes, the rules
   above hold again, from the active one on: so a version that was left behind is switched to again, or built again, if
   the source still shows it.  One that was withdrawn there, as bad versions are, does not come back.
+* One that is damaged is built again at once; if it was damaged not long before, after a pause that doubles from a
+  minute to an hour: what a bad disk holds is bad again soon.
 * A version in ERROR is tried again when its source has changed; if the trouble was ours (a killed child, a refusing
   disk) also after a pause that doubles.  Meanwhile an older one that is newer than the active one may be built.
 * One that the disk has no room for waits in SEEN until there is room.
@@ -43,6 +45,11 @@ if TYPE_CHECKING:
 
 FIRST_RETRY_MS = 1_000
 LAST_RETRY_MS = 60_000
+# The same of what was built and then damaged, from the second time on: a build is much work, and a bad disk stays bad.
+FIRST_DAMAGE_PAUSE_MS = 60_000
+LAST_DAMAGE_PAUSE_MS = 3_600_000
+# One that was whole for so long begins from the first again.
+DAMAGE_FORGOTTEN_MS = 4 * LAST_DAMAGE_PAUSE_MS
 # What a refusal teaches about the room that a build needs is a guess: so long it is believed.
 SHORTAGE_RETRY_MS = 600_000
 
@@ -72,7 +79,7 @@ class Event(enum.StrEnum):
     QUIET = "quiet"  # nobody has asked for it for long enough
     SKIP = "skip"  # it is older than the active one, or has vanished, and was never built
     OPEN = "open"  # its files, which the system had refused to open, are open
-    DAMAGE = "damage"  # a read found a file of it damaged; what is whole is served while it is built again
+    DAMAGE = "damage"  # a file of it was found damaged; what is whole is served while it is built again
 
 
 NEXT: dict[tuple[State, Event], State] = {
@@ -139,6 +146,8 @@ class Life:
     differs: bool = False  # The source shows other files than it was built from.
     asked_ms: int = 0  # When it began to retire, or was last asked for since.
     waits_since_ms: int = 0  # When it was first seen, or found damaged: since then it is to be built.
+    damages: int = 0  # How often it was found damaged, none long after the one before,
+    damaged_ms: int = 0  # and when it was last.
 
     @property
     def is_waiting(self) -> bool:
@@ -207,6 +216,17 @@ class Life:
     def opened(self) -> None:
         """Open after all; it need not be built again."""
         self._opened(Event.OPEN)
+
+    def damage(self, now_ms: int) -> None:
+        """A file of it was found damaged; sets the pause."""
+        if now_ms - self.damaged_ms > DAMAGE_FORGOTTEN_MS:
+            self.damages = 0
+        if self.damages > 0:
+            pause_ms = min(LAST_DAMAGE_PAUSE_MS, FIRST_DAMAGE_PAUSE_MS << min(self.damages - 1, 16))
+            self.not_before_ms = now_ms + pause_ms
+        self.damages += 1
+        self.damaged_ms = self.waits_since_ms = now_ms
+        self.take(Event.DAMAGE)
 
     def superseded(self, active: str | None, hold: str | None) -> bool:
         """Whether it is to retire, once `active` is the active version."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.database import Database
     from gossipkv.dataset.lifecycle import Life
     from gossipkv.dataset.local.manifest import Manifest
+    from gossipkv.dataset.scrub.scrub import Scrub
     from gossipkv.errors import Detail
 
 
@@ -24,7 +25,7 @@ def summary(database: Database) -> dict[str, Detail]:
     }
 
 
-def status(database: Database, now_ms: int) -> dict[str, Detail]:
+def status(database: Database, now_ms: int, scrub: Scrub) -> dict[str, Detail]:
     """The entry of a database in `status`."""
     serving = database.serving
     return {
@@ -32,7 +33,7 @@ def status(database: Database, now_ms: int) -> dict[str, Detail]:
         "active": None if serving is None else serving.name,
         "hold": database.hold,
         "error": database.trouble,
-        "versions": {name: _version(database, database.lives[name], now_ms) for name in sorted(database.lives)},
+        "versions": {name: _version(database, database.lives[name], now_ms, scrub) for name in sorted(database.lives)},
     }
 
 
@@ -85,7 +86,7 @@ def progress(database: Database, now_ms: int) -> dict[str, Detail]:
     }
 
 
-def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
+def _version(database: Database, life: Life, now_ms: int, scrub: Scrub) -> dict[str, Detail]:
     told: dict[str, Detail] = {"state": life.state.value}
     if life.trouble is not None:
         told["error"] = {"message": life.trouble.message, **life.trouble.details}
@@ -104,6 +105,7 @@ def _version(database: Database, life: Life, now_ms: int) -> dict[str, Detail]:
     if version is not None:
         told["source_differs"] = life.differs
         told |= _built(version.manifest)
+        told["scrub"] = scrub.report(version)
     return told
 
 

@@ -4,5 +4,6 @@ Read in this order:
 
     seam.py         what the program asks of the world: clock, randomness, files, sockets, threads, signals
     real_files.py   the real clock and files: all that a process which only builds needs
+    direct_files.py the same files past the system's cache: what lies on the disk
     trio_world.py   the real sockets, threads and signals, which wait under Trio; `cli` alone imports it
 """

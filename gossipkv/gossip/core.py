@@ -17,9 +17,11 @@ point backwards.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from gossipkv.errors import TooLarge
 from gossipkv.gossip.anti_entropy.exchange import Exchange
 from gossipkv.gossip.anti_entropy.transport import Transport
 from gossipkv.gossip.effects import Changed
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
     from gossipkv.gossip.protocols import Random
 
 
+DUPLICATES: Final = "duplicates"  # Below it, where another node of the owner's name is: `duplicates/<host:port>`.
+
+
 class Me(NamedTuple):
     """Who this node is."""
 
@@ -67,7 +72,7 @@ class Me(NamedTuple):
 class Limits:
     """How much others can make this node hold."""
 
-    max_members: int = 4096
+    max_members: int = 1024
     tree: TreeLimits = field(default_factory=TreeLimits)
 
 
@@ -132,7 +137,6 @@ class Gossip:
         """
         joins = tuple(joins)
         self._contact.start(now_ms)
-        self._identity.start(now_ms)
         self.tree.on_member(self.members.own)
         self._exchange.start(now_ms=now_ms)
         self._reconnecting.start(now_ms)
@@ -213,6 +217,14 @@ class Gossip:
         """This node is known in another way from now on."""
         self.tree.on_member(self.members.own)
         self._exchange.touch(self.members.own.id, now_ms=now_ms)
+
+    def on_claimed_twice(self, other: Member | None) -> None:
+        """That other node claims this one's name, or no longer anybody does: all members shall see it."""
+        for path in [path for path in self.tree.published() if path.startswith(f"{DUPLICATES}/")]:
+            self.tree.withdraw(path)
+        if other is not None:
+            with suppress(TooLarge):
+                self.tree.publish(f"{DUPLICATES}/{other.address}", b"")
 
     def on_changed(self, member: Member, before: State | None, *, now_ms: int) -> None:
         """A member is known in another way, or for the first time."""

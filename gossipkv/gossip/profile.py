@@ -45,6 +45,9 @@ class Profile:
     reconnect_interval_ms: int  # Between two attempts to reach a dead member or a seed.
     ask_timeout_ms: int = 10_000
 
+    # In which what a node announces has reached everybody, by far: a member for so long is one that others count on.
+    converge_ms: int = 10_000
+
     # How long a dead epoch is remembered: twice the longest partition that is tolerated, 24 hours.
     dead_retention_ms: int = 48 * 3_600_000
 

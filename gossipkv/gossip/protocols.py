@@ -65,7 +65,7 @@ class Keeper(Protocol):
 class Place(Protocol):
     """A node's claim of a place in the ring: a second thing that has a time of its own."""
 
-    @property
-    def wakes_at_ms(self) -> int | None: ...
+    wakes_at_ms: int  # When to call `step`; it becomes 0 when others claim.
+
     def start(self, *, now_ms: int) -> None: ...
     def step(self, *, now_ms: int) -> int | None: ...

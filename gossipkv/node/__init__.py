@@ -13,6 +13,6 @@ Read in this order:
     published.py    what is served at this moment
     methods.py      what is handed to Python; arguments.py: what clients sent, judged
     reads.py, scan.py   the reads about which something is to be said
-    gossip.py       the cluster, as a node has it
+    gossip.py       the cluster, as a node has it; publications.py: what the node publishes, and may not
     driven_loop.py  the loop over simulated streams
 """

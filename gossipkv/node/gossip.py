@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from gossipkv.errors import ConfigError, Unavailable
-from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State
+from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import SESSION_BYTES
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent
-from gossipkv.gossip.tree.limits import TreeLimits
+from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
+from gossipkv.node.publications import Publications
 from gossipkv.placement.shard_claim import NODES, NodeEntry, ShardClaim, Standing
+from gossipkv.settings.quantity import SIZE, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.tree import Tree
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.node.directory import DataDirectory
+    from gossipkv.node.publications import Publisher
     from gossipkv.settings.config import Config
     from gossipkv.settings.gossip import GossipSettings
 
@@ -65,7 +70,7 @@ class Gossiping:
         uuid = bytes.fromhex(record.uuid)
         cluster_id = bytes.fromhex(record.cluster_id) or NO_CLUSTER
         self.address = address
-        self._profile = PROFILES[settings.profile]
+        self._profile = replace(PROFILES[settings.profile], converge_ms=settings.time_to_converge)
         self._directory = directory
         self._sealing = sealing
         self._key_ring = settings.key_ring
@@ -77,17 +82,17 @@ class Gossiping:
             limits=Limits(
                 max_members=settings.max_members,
                 tree=TreeLimits(
-                    max_branch_keys=settings.max_branch_keys,
                     max_entry_bytes=settings.max_entry,
-                    max_tree_bytes=settings.max_tree,
+                    max_branch_bytes=settings.max_branch,
                 ),
             ),
             envelope=Envelope(settings.cluster, cluster_id, sealing, Seal(settings.seal)),
             silent=directory.silence is not None,
         )
         self._tree = self._core.tree
+        self._publications = Publications(self._tree)
         self._claim = ShardClaim(
-            ClaimsInTree(self._tree),
+            ClaimsInTree(self._tree, self._publications),
             name=record.node,
             uuid=uuid,
             address=address,
@@ -95,7 +100,7 @@ class Gossiping:
             remembered=str(record.shard_id) if record.shard_id else None,
             settle_ms=settings.time_to_converge,
         )
-        place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
+        self._place = place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
         self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=place)
 
     async def leave(self) -> None:
@@ -105,7 +110,9 @@ class Gossiping:
 
     def speak(self) -> None:
         """Let others hear of this node: the epoch of this start is kept now."""
-        self._core.speak(now_ms=self.agent.now_ms())
+        now_ms = self.agent.now_ms()
+        self._core.speak(now_ms=now_ms)
+        self._place.start(now_ms=now_ms)
         self.agent.act()
 
     async def read_keys(self, environment: Environment) -> None:
@@ -130,14 +137,14 @@ class Gossiping:
 
         Raises:
             BadRequest: no path.
-            TooLarge: over a limit of the tree.
+            TooLarge: over a limit of this node; what was published stays, and `publish_error` says so.
         """
-        self._tree.publish(path, value)
+        self._publications.publish(path, value)
         self.agent.act()
 
     def withdraw(self, path: str) -> bool:
         """Take a key back; false: there was none."""
-        was_there = self._tree.withdraw(path)
+        was_there = self._publications.withdraw(path)
         self.agent.act()
         return was_there
 
@@ -163,9 +170,18 @@ class Gossiping:
         silence = self._directory.silence
         return silence.message if self._core.silent and silence is not None else None
 
+    def publish_error(self) -> str | None:
+        """Why something that this node would publish is not published; None: all of it is."""
+        return self._publications.error
+
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
         return self._core.isolated(now_ms=self.agent.now_ms())
+
+    def claimed_twice(self) -> list[str]:
+        """Names of members that two nodes claim, as either of them says."""
+        entries = self._tree.entries(DUPLICATES, now_ms=0, all=True)
+        return sorted({entry.owner for entry in entries if entry.state in REACHABLE})
 
     def counters(self) -> dict[str, int]:
         """Counts by name."""
@@ -189,6 +205,7 @@ class Gossiping:
 
     def members(self) -> list[Detail]:
         """Members that are known, by name."""
+        twice = self.claimed_twice()
         return [
             {
                 "node": member.name,
@@ -196,6 +213,7 @@ class Gossiping:
                 "state": self._state(member),
                 "epoch": member.epoch,
                 "incarnation": member.incarnation,
+                "claimed_twice": member.name in twice,
             }
             for member in self._core.members.list()
         ]
@@ -241,8 +259,11 @@ class Gossiping:
 class ClaimsInTree:
     """The claims of shard ids, as `shard_claim.Claims` asks for them: what stands below `nodes` in the tree."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, publisher: Publisher | None = None) -> None:
+        """`publisher`: who publishes, if not the tree itself."""
         self._tree = tree
+        self._publisher = publisher or tree
+        self._refused: str | None = None
 
     def of_others(self) -> list[NodeEntry]:
         """What other members have published; of the dead and gone too, until they are forgotten."""
@@ -257,13 +278,17 @@ class ClaimsInTree:
         """Show a claim under this node's name.
 
         Raises:
-            TooLarge: the tree has no room; nothing has changed.
+            TooLarge: this node's branch has no room; nothing has changed.
         """
-        self._tree.publish(path, value)
+        if self._refused is not None and self._refused != path:
+            self._publisher.withdraw(self._refused)  # Nobody wants that one any more.
+        self._refused = path
+        self._publisher.publish(path, value)
+        self._refused = None
 
     def withdraw(self, path: str) -> bool:
         """Take a claim back; false: there was none."""
-        return self._tree.withdraw(path)
+        return self._publisher.withdraw(path)
 
 
 @final
@@ -273,10 +298,9 @@ class ShardIdTimer:
     def __init__(self, core: Gossip, claim: ShardClaim, *, waits: bool) -> None:
         self._core = core
         self._claim = claim
-        self._watch = core.tree.watch(NODES)
+        self._watch = core.tree.watch(NODES, self._wake)
         self._waits = waits
-        self._begins_ms: int | None = None
-        self._looked_ms = 0
+        self.wakes_at_ms = NEVER  # When to call `step`.
 
     @property
     def shard_id(self) -> str | None:
@@ -284,37 +308,66 @@ class ShardIdTimer:
         return self._claim.shard_id
 
     def start(self, *, now_ms: int) -> None:
-        """Begin: claim now, or after a look around."""
-        self._begins_ms = now_ms + LOOK_MS * self._waits
+        """Begin: claim now, or after a look around; again when the node speaks, if it was silent."""
+        if not self._core.silent:  # A claim counts from when others can object to it.
+            self.wakes_at_ms = now_ms + LOOK_MS * self._waits
 
-    @property
-    def wakes_at_ms(self) -> int | None:
-        """When to call `step`; None: when something has happened."""
-        if self._core.silent:
-            return None  # A claim counts from when others can object to it.
-        due_ms = self._claim.wakes_at_ms
-        if self._claim.shard_id is None:
-            return self._begins_ms if due_ms is None else due_ms
-        if self._watch.changed:
-            return 0
-        if due_ms is None and self._claim.standing is Standing.PROVISIONAL:
-            return self._looked_ms + LOOK_MS
-        return due_ms
+    def _wake(self) -> None:
+        if self._claim.shard_id is not None:
+            self.wakes_at_ms = 0
 
     def step(self, *, now_ms: int) -> int | None:
         """Claim, make way or confirm; a place to be remembered."""
         self._watch.look()
-        self._looked_ms = now_ms
+        self.wakes_at_ms = now_ms + LOOK_MS  # While it hears from nobody; or should this fail.
         shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))
+        due_ms = self._claim.wakes_at_ms
+        if self._watch.changed and self._claim.shard_id is not None:
+            self.wakes_at_ms = 0  # It has published, and looks at once how that stands beside the others.
+        elif due_ms is not None:
+            self.wakes_at_ms = due_ms
+        elif self._claim.standing is not Standing.PROVISIONAL:
+            self.wakes_at_ms = NEVER
         return None if shard_id is None else int(shard_id)
 
 
-def read_key_ring(config: Config, environment: Environment, bound: Address) -> Sealing | None:
-    """What seals, if there is a key ring, of a node that listens at `bound`.  It blocks.
+def check_room(config: Config) -> None:
+    """Whether this node has room for all the members that it takes in, each of which may publish as much as any.
 
     Raises:
-        ConfigError: the key ring cannot be read, or is none; or none is named and seals were asked for, or strangers
-            could speak.
+        ConfigError: it has not.
+    """
+    needed = config.max_members * MAX_BRANCH_BYTES
+    if needed > config.max_tree:
+        where = config.origin("max_tree" if config.origin("max_members") == "default" else "max_members")
+        raise ConfigError(
+            f"{where}: max_members = {config.max_members} may publish 256 KiB each, {show(needed, SIZE)} together, "
+            f"which is above max_tree = {show(config.max_tree, SIZE)}: "
+            f"let max_tree be {show(needed, SIZE)}, or max_members {config.max_tree // MAX_BRANCH_BYTES}",
+            {"max_members": config.max_members, "max_tree": config.max_tree, "needed": needed, "where": where},
+        )
+
+
+def refuse_strangers(config: Config, bound: Address) -> None:
+    """Refuse to listen at `bound` where strangers could speak for any node, unless somebody said that this may be.
+
+    Raises:
+        ConfigError: they could.
+    """
+    if config.key_ring is None and not (config.insecure_gossip or ipaddress.ip_address(bound.host).is_loopback):
+        where = config.origin("listen")
+        raise ConfigError(
+            f"{where}: listen = {str(config.listen)!r}: who can send a datagram there can speak for any node; "
+            "make keys (`gossipkv keys new`, key_ring), or say that no stranger can (insecure_gossip)",
+            {"setting": "insecure_gossip", "where": where},
+        )
+
+
+def read_key_ring(config: Config, environment: Environment) -> Sealing | None:
+    """What seals, if there is a key ring.  It blocks.
+
+    Raises:
+        ConfigError: the key ring cannot be read, or is none; or none is named and seals were asked for.
         LocalError: the extra `secure` is not installed.
     """
     if config.key_ring is None:
@@ -323,13 +376,6 @@ def read_key_ring(config: Config, environment: Environment, bound: Address) -> S
             raise ConfigError(
                 f"{where}: seal = {config.seal!r}: there is no key ring to seal with; see key_ring",
                 {"setting": "seal", "where": where},
-            )
-        if not (config.insecure_gossip or ipaddress.ip_address(bound.host).is_loopback):
-            where = config.origin("listen")
-            raise ConfigError(
-                f"{where}: listen = {str(config.listen)!r}: who can send a datagram there can speak for any node; "
-                "make keys (`gossipkv keys new`, key_ring), or say that no stranger can (insecure_gossip)",
-                {"setting": "insecure_gossip", "where": where},
             )
         return None
     session = environment.random.getrandbits(8 * SESSION_BYTES).to_bytes(SESSION_BYTES, "big")

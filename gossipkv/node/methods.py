@@ -53,6 +53,10 @@ class Datasets(Holdings, Protocol):
         """Return what the method `databases` answers."""
         ...
 
+    def counters(self) -> dict[str, int]:
+        """Return all counters by name."""
+        ...
+
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""
         ...
@@ -82,6 +86,14 @@ class ClusterView(Protocol):
 
     def isolated(self) -> bool:
         """Whether what it knows is stale."""
+        ...
+
+    def publish_error(self) -> str | None:
+        """Why not all is published that this node has to tell."""
+        ...
+
+    def claimed_twice(self) -> list[str]:
+        """Return the names of members that two nodes claim."""
         ...
 
     def counters(self) -> dict[str, int]:
@@ -215,7 +227,7 @@ class Handlers:
 
     def _info(self, arguments: Arguments) -> Value:
         arguments.end()
-        counters: dict[str, Value] = {**self._counters(), **self._cluster.counters()}
+        counters: dict[str, Value] = {**self._counters(), **self._datasets.counters(), **self._cluster.counters()}
         counters |= {f"errors_{code.lower()}": count for code, count in sorted(self._errors.items())}
         return {
             "name": "gossipkv",
@@ -227,6 +239,8 @@ class Handlers:
             "shard_id": self._cluster.shard_id,
             "isolated": self._cluster.isolated(),
             "silent": self._cluster.silence,
+            "publish_error": self._cluster.publish_error(),
+            "claimed_twice": [*self._cluster.claimed_twice()],
             "uptime_s": round(self._uptime_s(), 3),
             "databases": len(self._datasets.databases()),
             "source_error": self._datasets.trouble(),

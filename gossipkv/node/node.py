@@ -31,21 +31,24 @@ from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
+from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.directory import DataDirectory
-from gossipkv.node.gossip import Gossiping, read_key_ring
+from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.methods import Handlers, NodeInfo
 from gossipkv.node.published import Published, publish
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
+from gossipkv.storage import sigbus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from gossipkv.dataset.build.parent import Build
+    from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener
     from gossipkv.node.pump import MakeLoop
     from gossipkv.settings.config import Config
@@ -79,28 +82,34 @@ async def run(
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
     make_loop: MakeLoop = Loop,
     build: Build = build_in_child,
+    read_back: ReadBack = read_back_in_child,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
     At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_loop` goes
-    with the environment's sockets: what they listen on is served by such a loop; `build` goes with its files.
+    with the environment's sockets: what they listen on is served by such a loop; `build` and `read_back` go with its
+    files.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
+        ConfigError: settings contradict each other.
         Corrupt: the data directory's own documents are damaged.
     """
     check_platform()
+    check_room(config)
+    sigbus.install()
     with contextlib.ExitStack() as stack:
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
         stack.callback(datagrams.close)
         bound = Address(*listener.getsockname()[:2])
-        sealing = await environment.threads.run(read_key_ring, config, environment, bound)
+        refuse_strangers(config, bound)
+        sealing = await environment.threads.run(read_key_ring, config, environment)
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        node = _Node(config, environment, directory, gossiping, reload=reload, build=build)
+        node = _Node(config, environment, directory, gossiping, reload=reload, build=build, read_back=read_back)
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -163,6 +172,7 @@ class _Node:
         *,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
         build: Build,
+        read_back: ReadBack,
     ) -> None:
         self._directory = directory
         self._gossiping = gossiping
@@ -178,7 +188,9 @@ class _Node:
             directory.store,
             config,
             threads=environment.threads,
+            clock=environment.clock,
             build=build,
+            read_back=read_back,
             on_change=self._publish,
             requests=self._requests,
             may_write=directory.silence is None,

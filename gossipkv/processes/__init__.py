@@ -5,6 +5,8 @@ Read in this order:
     leash.py        a process on it dies with whoever started it
     program.py      how a program of ours is started, and how it ended
     talk.py         lines over pipes
+    child.py        a program of ours that a node runs: started, heard, ended
+    pace.py         how fast it may read
     activity.py     what a process does, seen from outside
     niceness.py     others come first
     peak_memory.py  the most that this process has had

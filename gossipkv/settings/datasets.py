@@ -88,4 +88,9 @@ class DatasetSettings(SourceSettings):
         meaning="how records are kept in built files",
         why="uncompressed reads touch two cache lines; lz4 pays when data is larger than memory",
     )  # fmt: skip
+    scrub_period: int = duration(
+        "24h", "1s", "30d", zero="off",
+        meaning="time in which every byte that is served is checked again, in the cache and on the disk",
+        why="disks and memory rot in silence; a day is short beside how seldom, and long for reading everything once",
+    )  # fmt: skip
     databases: Mapping[str, DatabaseSettings] = field(default_factory=lambda: MappingProxyType({}))

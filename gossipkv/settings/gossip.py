@@ -86,22 +86,22 @@ class GossipSettings:
         why="only whoever built the network knows that no stranger is on it",
     )  # fmt: skip
     max_members: int = count(
-        4096, 2, 65_536,
+        1024, 2, 65_536,
         meaning="members remembered, the dead among them; further ones are not taken in",
-        why="four times the largest cluster that was tried",
-    )  # fmt: skip
-    max_branch_keys: int = count(
-        65_536, 16, 1_048_576,
-        meaning="keys that one node may have in the tree",
-        why="a node with 16 databases of 4,096 partitions has as many",
+        why="as many branches of 256 KiB as `max_tree` has room for",
     )  # fmt: skip
     max_entry: int = size(
         "4KiB", "256B", "32KiB",
-        meaning="longest key of the tree, path and value together",
+        meaning="longest key that this node publishes in the tree, path and value together",
         why="values say who has what; what is long belongs elsewhere",
+    )  # fmt: skip
+    max_branch: int = size(
+        "192KiB", "16KiB", "256KiB",
+        meaning="all keys that this node publishes in the tree, at 256 bytes each beside path and value",
+        why="no branch may take more than 256 KiB; a quarter is left for what was withdrawn",
     )  # fmt: skip
     max_tree: int = size(
         "256MiB", "1MiB", "64GiB",
-        meaning="all keys and values of the tree, of all nodes",
-        why="room for two million partitions, held by each node in memory",
+        meaning="what the tree may take in memory: at least 256 KiB for each of `max_members`",
+        why="room for 1,024 nodes; a node that promises less than its members may need does not start",
     )  # fmt: skip

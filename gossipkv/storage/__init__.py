@@ -5,6 +5,7 @@ Read in this order:
     sorted_file.py  the file, as its readers see it
     _format.pxd     its bytes; _records.pyx: one record
     _mapped_file.pyx, _sorted_file.pyx, _scan.pyx   checked when first touched; looked up in; walked through
+    sigbus.py       what becomes of a file that cannot be read any more in its map
     label.py        what a file says about itself, read from afar
     batch.py        many records on their way to a builder
     builder.py      from records in any order to files; shared_build.py: which lane writes what

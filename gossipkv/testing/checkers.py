@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.gossip.member import GONE, REACHABLE, Rank, State
+from gossipkv.placement.shard_claim import NODES
 from gossipkv.testing.history import NOTHING, PLACES, core_of, own, view
 from gossipkv.testing.scheduler import SECOND
 
 if TYPE_CHECKING:
+    from gossipkv.gossip.effects import Complain
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.profile import Profile
     from gossipkv.gossip.tree.watch import Watch
@@ -57,9 +59,11 @@ class Checkers:
         self._ranks: dict[Key, dict[str, Rank]] = {}
         self._states: dict[Key, dict[str, int]] = {}
         self._watches: dict[Key, tuple[list[Watch], list[Read]]] = {}
+        self._ids: set[str] = set()  # Cluster ids that anybody had.
         self._selves: dict[int, Itself] = {}  # By the number of the machine.
         world.on_moment.append(self._look_at_itself)
         world.on_changed.append(lambda machine, _: self.look(machine))
+        world.on_complained.append(self._hear_complaint)
         world.on_ended.append(self.forget)
 
     def look(self, machine: Machine) -> None:
@@ -100,6 +104,15 @@ class Checkers:
         if len(self.violations) < MOST_VIOLATIONS:
             name = "-" if machine is None else machine.name
             self.violations.append(BrokenPromise(checker, self._world.now_us, name, what))
+
+    def _hear_complaint(self, machine: Machine, complaint: Complain) -> None:
+        """Hear what a process has to tell whoever runs it: that nobody is where it shall join, or is of another id."""
+        self._world.struck["complaint"] += 1
+        said = str(complaint.error)
+        ids = {other.cluster_id.hex() for other in self._world.machines if other.cluster_id != machine.cluster_id}
+        self._ids |= ids
+        if "no member answers" not in said and not any(f"of the id {each} " in said for each in self._ids):
+            self.found("complains_of_what_is_so", machine, said)
 
     # Itself
 
@@ -264,21 +277,37 @@ def shows_the_truth(world: World, history: History) -> str | None:
         return f"{down[0]} is down"
     for machine in up.values():
         history.note(machine)
-    for machine in up.values():
-        core = core_of(machine)
-        assert core is not None
-        shown = {member.name: member for member in core.members.list()}
-        for name in up.keys() | shown.keys():
-            wrong = _wrong_about(shown.get(name), name, own(up[name]) if name in up else None)
-            if wrong is not None:
-                return f"{machine.name} {wrong}"
-        entries = view(machine, everything=False)
-        for name, other in up.items():
-            if entries.get(name, {}) != history.published(other):
-                return f"{machine.name} does not show what {name} publishes"
-        if core.isolated(now_ms=machine.now_ms):
-            return f"{machine.name} is isolated"
-    return None
+    places = sorted(place for machine in up.values() for place in _places(machine))
+    shard_ids = {place.partition("@")[0] for place in places}
+    claimants = sum(machine.claim is not None for machine in up.values())
+    if not len(shard_ids) == len(places) == claimants:
+        return f"{claimants} members claim the places {places}"
+    wrong = (_wrong_with(machine, up, places, history) for machine in up.values())
+    return next((what for what in wrong if what is not None), None)
+
+
+def _places(machine: Machine) -> list[str]:
+    """What a machine claims below `nodes`."""
+    core, begin = core_of(machine), f"{NODES}/"
+    assert core is not None
+    return [path.removeprefix(begin) for path in core.tree.published() if path.startswith(begin)]
+
+
+def _wrong_with(machine: Machine, up: dict[str, Machine], places: list[str], history: History) -> str | None:
+    core = core_of(machine)
+    assert core is not None
+    shown = {member.name: member for member in core.members.list()}
+    for name in up.keys() | shown.keys():
+        wrong = _wrong_about(shown.get(name), name, own(up[name]) if name in up else None)
+        if wrong is not None:
+            return f"{machine.name} {wrong}"
+    entries = view(machine, everything=False)
+    for name, other in up.items():
+        if entries.get(name, {}) != history.published(other):
+            return f"{machine.name} does not show what {name} publishes"
+    if core.tree.children(NODES) != places:
+        return f"{machine.name} shows the places {core.tree.children(NODES)}, and claimed are {places}"
+    return f"{machine.name} is isolated" if core.isolated(now_ms=machine.now_ms) else None
 
 
 def _wrong_about(member: Member | None, name: str, itself: Member | None) -> str | None:

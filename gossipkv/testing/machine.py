@@ -1,7 +1,7 @@
 """A machine: a disk, a clock, an address, and a process that runs a core.
 
-The process is the shell that production has (`gossip/shell/agent.py`) without its waiting: it hands the core datagrams,
-answers, and the time, and performs the effects in order.  What a machine may suffer:
+The process is the shell that production has without its waiting: it hands the core datagrams and answers, and the
+same `Driver` (`gossip/shell/driver.py`) wakes it and has its effects performed.  What a machine may suffer:
 
     crash       the process ends between two steps, after a datagram, or around a step of a write; the disk stays
     power loss  the same, and the disk forgets what was not synced: nothing, unless it was writing
@@ -18,12 +18,14 @@ A process has a number, its *life*; whatever was set for an earlier life is igno
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from heapq import heappush
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.errors import GossipKVError
-from gossipkv.gossip.effects import Ask, Changed, Remember, Send, Stop, Store
+from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
+from gossipkv.gossip.shell.driver import Driver
 from gossipkv.testing.calls import Call
 from gossipkv.testing.clocks import Clocks
 from gossipkv.testing.disk import Disk
@@ -37,9 +39,10 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
+    from gossipkv.gossip.protocols import Place
     from gossipkv.node.identity import NodeRecord
     from gossipkv.testing.network import Network
-    from gossipkv.testing.program import Core
+    from gossipkv.testing.program import Claim, Core
     from gossipkv.testing.scheduler import Scheduler
     from gossipkv.testing.streams import Streams
 
@@ -61,6 +64,7 @@ class Surroundings(Protocol):
 
     def look_closely(self, machine: Machine) -> None: ...  # Around each change of who its process says it is.
     def changed(self, machine: Machine, change: Changed) -> None: ...
+    def complained(self, machine: Machine, complaint: Complain) -> None: ...
     def process_ended(self, machine: Machine) -> None: ...  # It is about to.
 
 
@@ -70,7 +74,7 @@ class Machine:
 
     __slots__ = (
         "_addresses",
-        "_free",
+        "_driver",
         "_held",
         "_inbox",
         "_inbox_bytes",
@@ -78,6 +82,7 @@ class Machine:
         "_missed_wake",
         "_network",
         "_outbox",
+        "_place",
         "_scheduler",
         "_stores",
         "_waiting",
@@ -85,6 +90,7 @@ class Machine:
         "_wakes_at_us",
         "_world",
         "address",
+        "claim",
         "clocks",
         "cluster_id",
         "core",
@@ -118,7 +124,10 @@ class Machine:
         self.program = program
         self.disk = Disk(name, world.streams, world.struck)
         self.joins: list[Address] = []
+        self.claim: Claim | None = None  # What makes the claim of a place that goes with a core.
         self.core: Core | None = None
+        self._driver: Driver | None = None  # Of the core.
+        self._place: Place | None = None  # Which the process claims.
         self.life = 0
         self.starts = 0
         self.kept: NodeRecord | None = None
@@ -133,12 +142,12 @@ class Machine:
         self.timer_lag_us: Callable[[], int] | None = None
         self.crash_after_sends: int | None = None
         # What waits.
-        self._free = False  # The process runs, and its network too, with no fault waiting: the short way.
         self._inbox: deque[tuple[bytes, int]] = deque()
         self._inbox_bytes = 0
         self._outbox: list[Send] = []
         self._waiting: list[Callable[[], None]] = []  # Calls and writes that a pause holds up.
-        self._stores: deque[Store] = deque()  # What shall be kept, one at a time.
+        # What shall be kept, one at a time, and whom to tell.
+        self._stores: deque[tuple[Callable[[NodeRecord], NodeRecord], Store | None]] = deque()
         self._wakes_at_us = NEVER
         self._wakes_at_ms = NEVER
         self._missed_wake = False
@@ -153,9 +162,8 @@ class Machine:
     def set_rate(self, rate: float) -> None:
         """Let the monotonic clock run so fast from now on."""
         self.clocks.set_rate(rate)
-        self._set_free()
-        if self.core is not None:
-            self._set_wake(self.core.wakes_at_ms)
+        if self._driver is not None:
+            self._set_wake(self._driver.wakes_at_ms)
 
     # The process
 
@@ -216,12 +224,15 @@ class Machine:
         uuid = bytes.fromhex(kept.uuid)
         boot = Boot(self.name, self.address, uuid, kept.epoch, cluster_id, chance, self._is_silent)
         self.core = core = self.program(boot)
+        self._place = place = None if self.claim is None else self.claim(core, kept)
+        self._driver = Driver(core, self, place)
         self.cluster_id = boot.cluster_id
         self.heard_ms = self.now_ms
-        self._set_free()
         core.start(joins=list(self.joins), remembered=self.disk.peers(), now_ms=self.now_ms)
+        if place is not None:
+            place.start(now_ms=self.now_ms)
         self._world.look_closely(self)
-        self._after(core)
+        self.after_input()
 
     def _mend(self) -> None:
         """Keep the epoch of a silent start, as soon as the disk takes it; then others may hear of the process."""
@@ -240,8 +251,10 @@ class Machine:
         core = self.core
         assert core is not None
         core.speak(now_ms=self.now_ms)
+        if self._place is not None:
+            self._place.start(now_ms=self.now_ms)
         self._world.look_closely(self)
-        self._after(core)
+        self.after_input()
 
     def crash(self, *, power: bool = False) -> None:
         """The process ends, here and now; with `power`, the machine."""
@@ -257,8 +270,10 @@ class Machine:
     def _end(self) -> None:
         if self.core is not None:
             self._world.process_ended(self)
+        if self._driver is not None:
+            self._driver.is_over = True
         self.life += 1
-        self.core = None
+        self.core = self._driver = None
         self.is_paused = self.is_starved = self.is_leaving = self._missed_wake = False
         self.crash_after_sends = None
         self.clocks.wake()
@@ -268,7 +283,6 @@ class Machine:
         self._waiting.clear()
         self._stores.clear()
         self._wakes_at_us = self._wakes_at_ms = NEVER
-        self._set_free()
 
     def ended_by_itself(self, why: str) -> None:
         """The process ends with an error; whoever looks after it starts it again."""
@@ -284,7 +298,7 @@ class Machine:
         core.leave(now_ms=self.now_ms)
         self.restarts = False
         self.is_leaving = True
-        self._after(core)
+        self.after_input()
         self._later(linger_us, self._end)
 
     def move(self, address: Address) -> None:
@@ -300,7 +314,7 @@ class Machine:
             self.joins[self.joins.index(old)] = new
             if self.core is not None and not self.is_paused:
                 self.core.join([new], now_ms=self.now_ms)
-                self._after(self.core)
+                self.after_input()
 
     # Pauses
 
@@ -310,29 +324,25 @@ class Machine:
         self._held += 1
         if suspend:
             self.clocks.suspend()
-        self._set_free()
         return self._unless_over(self.resume)
 
     def resume(self) -> None:
         """Let it run on: first what waits in the socket, then timers."""
         self.is_paused = False
         self.clocks.wake()
-        self._set_free()
         self._catch_up()
-        if self.core is not None:
-            self._set_wake(self.core.wakes_at_ms)  # The clock may have stood still.
+        if self._driver is not None:
+            self._set_wake(self._driver.wakes_at_ms)  # The clock may have stood still.
 
     def starve(self) -> Callable[[], None]:
         """Have nothing sent or received while the process and its timers run; returns what ends this."""
         self.is_starved = True
         self._held += 1
-        self._set_free()
         return self._unless_over(self.feed)
 
     def feed(self) -> None:
         """What waited to be sent is sent, what waited to be received is received."""
         self.is_starved = False
-        self._set_free()
         outbox, self._outbox = self._outbox, []
         for sent in outbox:
             self._network.send(self, sent.to, sent.packet)
@@ -356,7 +366,7 @@ class Machine:
             while self._inbox and self.life == life:
                 packet, source = self._inbox.popleft()
                 self._inbox_bytes -= len(packet) + DATAGRAM_OVERHEAD_BYTES
-                self._hear(packet, source)
+                self.arrive(packet, source)
             for do in waiting:
                 if self.life == life:
                     do()
@@ -391,17 +401,6 @@ class Machine:
     def arrive(self, packet: bytes, source: int) -> None:
         """A datagram reached this machine."""
         core = self.core
-        if self._free and core is not None:
-            now_ms = (self._scheduler.now_us + self.clocks.offset_us) // 1000
-            self.heard_ms = now_ms
-            core.receive(packet, self._addresses[source], now_ms=now_ms)
-            effects = core.take()
-            if effects:
-                self._perform(core, effects)
-            wakes_at_ms = core.wakes_at_ms
-            if wakes_at_ms < self._wakes_at_ms and self.core is core:
-                self._set_wake(wakes_at_ms)
-            return
         if core is None:
             return
         if self.is_paused or self.is_starved:
@@ -412,69 +411,44 @@ class Machine:
             self._inbox.append((packet, source))
             self._inbox_bytes += size
         else:
-            self._hear(packet, source)
-
-    def _hear(self, packet: bytes, source: int) -> None:
-        core = self.core
-        if core is None:
-            return
-        self.heard_ms = self.now_ms
-        core.receive(packet, self._network.addresses[source], now_ms=self.heard_ms)
-        self._after(core)
+            self.heard_ms = now_ms = self.clocks.now_ms
+            core.receive(packet, self._addresses[source], now_ms=now_ms)
+            self._act(now_ms)
 
     def on_wake(self, _data: bytes, at_us: int) -> None:
         """The timer set for then ran out."""
         if at_us != self._wakes_at_us:
             return  # Another one was set meanwhile, or in another life.
-        core = self.core
         self._wakes_at_us = self._wakes_at_ms = NEVER
         if self.is_paused:
             self._missed_wake = True
-        elif core is not None:
-            if not self._free or self.timer_lag_us is not None:
-                self._wake()
-                return
-            offset_us = self.clocks.offset_us
-            wakes_at_ms = core.wakes_at_ms
-            if wakes_at_ms * 1000 <= at_us + offset_us:  # Else what it was set for is no longer due.
-                core.wake(now_ms=(at_us + offset_us) // 1000)
-                effects = core.take()
-                if effects:
-                    self._perform(core, effects)
-                    if self.core is not core:
-                        return
-                wakes_at_ms = core.wakes_at_ms
-            if wakes_at_ms < self._wakes_at_ms:
-                at_us = max(at_us, wakes_at_ms * 1000 - offset_us)
-                self._wakes_at_ms, self._wakes_at_us = wakes_at_ms, at_us
-                heappush(self._scheduler.events, (at_us, self._scheduler.next_number(), self.on_wake, b"", at_us))
+        else:
+            self._wake()
 
     def _wake(self) -> None:
-        core = self.core
-        if core is None:
-            return
-        core.wake(now_ms=self.now_ms)
-        self._after(core)
+        driver = self._driver
+        if driver is not None:
+            wakes_at_ms = driver.wake(self.clocks.now_ms)
+            if wakes_at_ms < self._wakes_at_ms and not driver.is_over:
+                self._set_wake(wakes_at_ms)
 
     def poke(self) -> None:
         """Wake the core, due or not."""
         core = self.core
         if core is not None and not self.is_paused:
             core.wake(now_ms=self.now_ms)
-            self._after(core)
+            self.after_input()
 
     def after_input(self) -> None:
         """Perform what the core asks for after it was called from outside."""
-        if self.core is not None:
-            self._after(self.core)
+        self._act(self.clocks.now_ms)
 
-    def _after(self, core: Core) -> None:
-        effects = core.take()
-        if effects:
-            self._perform(core, effects)
-        wakes_at_ms = core.wakes_at_ms
-        if wakes_at_ms < self._wakes_at_ms and self.core is core:
-            self._set_wake(wakes_at_ms)
+    def _act(self, now_ms: int) -> None:
+        driver = self._driver
+        if driver is not None:
+            wakes_at_ms = driver.act(now_ms)
+            if wakes_at_ms < self._wakes_at_ms and not driver.is_over:
+                self._set_wake(wakes_at_ms)
 
     def _set_wake(self, wakes_at_ms: int) -> None:
         if wakes_at_ms >= NEVER_MS:
@@ -488,54 +462,52 @@ class Machine:
 
     # Effects
 
-    def _perform(self, core: Core, effects: list[Effect]) -> None:
-        free, send = self._free, self._network.send
-        for effect in effects:
-            if type(effect) is Send:
-                if free:
-                    send(self, effect.to, effect.packet)
-                else:
-                    self._send(effect)
-            else:
-                self._perform_rare(effect)
-            if self.core is not core:
-                return  # It ended meanwhile.
-
-    def _send(self, effect: Send) -> None:
+    def send(self, to: Address, packet: bytes) -> None:
+        """Send one datagram, unless a fault keeps it from leaving."""
         if self.is_starved:
-            self._outbox.append(effect)
+            self._outbox.append(Send(to, packet))
             return
-        self._network.send(self, effect.to, effect.packet)
+        self._network.send(self, to, packet)
         if self.crash_after_sends is not None:
             self.crash_after_sends -= 1
             if self.crash_after_sends <= 0:
                 self._world.struck["crash_after_send"] += 1
                 self.ended_by_itself("crash")
 
-    def _perform_rare(self, effect: Effect) -> None:
+    def perform(self, effect: Effect) -> None:
+        """Do anything but send a datagram."""
         match effect:
             case Ask():
                 Call(self._scheduler, self._network, self, effect).begin()
             case Store():
-                self._stores.append(effect)
-                if len(self._stores) == 1:
-                    self._later(WRITE_US, self._store)
+                self._keep_soon(partial(_with_life, effect), effect)
             case Remember():
                 self._remember(effect)
             case Changed():
                 self._world.changed(self, effect)
+            case Complain():
+                self._world.complained(self, effect)
             case Stop():
                 self.error = effect.error
                 self._world.struck["stop"] += 1
                 self.stop()
 
+    def take_place(self, shard_id: int) -> None:
+        """Keep this node's place in the ring."""
+        self._keep_soon(lambda kept: kept._replace(shard_id=shard_id), None)
+
+    def _keep_soon(self, change: Callable[[NodeRecord], NodeRecord], told: Store | None) -> None:
+        self._stores.append((change, told))
+        if len(self._stores) == 1:
+            self._later(WRITE_US, self._store)
+
     def _store(self) -> None:
         if self._is_silent:
             self._later(AGAIN_US, self._store)
             return
-        effect = self._stores[0]
+        change, told = self._stores[0]
         assert self.kept is not None
-        kept = self.kept._replace(epoch=effect.epoch, cluster_id=effect.cluster_id.hex())
+        kept = change(self.kept)
         try:
             self.disk.keep(kept)
         except Crash:
@@ -548,7 +520,8 @@ class Machine:
         self._stores.popleft()
         if self._stores:
             self._later(WRITE_US, self._store)
-        self._later(WRITE_US, lambda: self.when_free(self._tell_stored(effect.token, effect.cluster_id)))
+        if told is not None:
+            self._later(WRITE_US, lambda: self.when_free(self._tell_stored(told.token, told.cluster_id)))
 
     def _remember(self, effect: Remember) -> None:
         try:
@@ -566,20 +539,14 @@ class Machine:
                 self.cluster_id = cluster_id
                 core.stored(token, now_ms=self.now_ms)
                 self._world.look_closely(self)
-                self._after(core)
+                self.after_input()
 
         return tell
-
-    def _set_free(self) -> None:
-        self._free = (
-            self.core is not None
-            and not self.is_paused
-            and not self.is_starved
-            and self.crash_after_sends is None
-            and self.clocks.rate == 1.0
-        )
 
     def set_fuse(self, sends: int) -> None:
         """Crash exactly after so many datagrams from now on."""
         self.crash_after_sends = sends
-        self._set_free()
+
+
+def _with_life(said: Store, kept: NodeRecord) -> NodeRecord:
+    return kept._replace(epoch=said.epoch, cluster_id=said.cluster_id.hex())

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.packets.envelope import Envelope, Seal
+from gossipkv.node.gossip import ClaimsInTree, ShardIdTimer
+from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.testing.history import core_of
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import State
     from gossipkv.gossip.packets.sealing import Sealing
     from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.protocols import Place
+    from gossipkv.node.identity import NodeRecord
     from gossipkv.testing.machine import Machine
     from gossipkv.testing.program import Boot, Core
 
+SETTLE_MS = 3000  # A simulated run has little time.
 MOST_FORMING_US = 300 * SECOND
 CLUSTER = "simulated"
 
@@ -41,13 +46,32 @@ def program(
     return start
 
 
-def formed(seed: int, members: int, profile: Profile, *, settle_us: int = 10 * SECOND) -> World:
+def claim(core: Core, kept: NodeRecord) -> Place:
+    """The claim of a place in the ring that goes with a member."""
+    assert isinstance(core, Gossip), core
+    own = core.members.own
+    wanted = ShardClaim(
+        ClaimsInTree(core.tree),
+        name=own.name,
+        uuid=own.uuid,
+        address=own.address,
+        configured=None,
+        remembered=str(kept.shard_id) if kept.shard_id else None,
+        settle_ms=SETTLE_MS,
+    )
+    return ShardIdTimer(core, wanted, waits=False)
+
+
+def formed(
+    seed: int, members: int, profile: Profile, *, limits: Limits | None = None, settle_us: int = 10 * SECOND
+) -> World:
     """A cluster in which everybody knows everybody, and to which nothing has happened for a while."""
     world = World(seed)
-    start = program(profile)
+    start = program(profile, limits=limits)
     chance = world.streams["joins"]
     for number in range(members):
         machine = world.add(f"m{number}", start)
+        machine.claim = claim
         machine.joins += [other.address for other in world.machines[: min(number, 3)]]
         # The first has its cluster id before the others come.
         world.scheduler.at(int((0.1 + 2 * chance.random()) * SECOND) * (number > 0), machine.start)

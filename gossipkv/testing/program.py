@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from random import Random
 
     from gossipkv.address import Address
     from gossipkv.gossip.effects import Effect
+    from gossipkv.gossip.protocols import Place
+    from gossipkv.node.identity import NodeRecord
+
+    Claim = Callable[["Core", NodeRecord], Place]  # Makes the claim of a place that goes with a core.
 
 
 class Core(Protocol):

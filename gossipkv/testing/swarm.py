@@ -15,12 +15,14 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from gossipkv.gossip.core import Limits
 from gossipkv.gossip.profile import LAN, LOCAL, Profile
+from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.testing import faults, transitions
 from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
 from gossipkv.testing.keys import Keys
-from gossipkv.testing.members import program
+from gossipkv.testing.members import claim, program
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.workload import Workload
 from gossipkv.testing.world import World
@@ -34,6 +36,8 @@ LOOK_US = 400 * MS
 SETTLED_US = 15 * SECOND  # How long nothing may change once everybody showed the truth.
 HEALED_US: Final[Mapping[str, int]] = {"lan": 35 * SECOND, "local": 35 * SECOND}
 PROFILES: Final[Mapping[str, Profile]] = {"lan": LAN, "local": LOCAL}
+SMALL_BRANCH_BYTES = 8 << 10  # In half of the runs, in place of the protocol's: the workload goes beyond it.
+SMALLER_BYTES = (2 << 10, 6 << 10, 8 << 10)  # What an owner may publish then, each machine its own.
 MOST_STEADY_BYTES_S = 1000  # Sent by each member when nothing happens: a storm would be far more.
 
 
@@ -96,6 +100,7 @@ class _Run:
         name = chance.choice(("lan", "local", "local"))
         on = faults.drawn(chance)
         self.safety_us = int(chance.uniform(30, 90) * SECOND)
+        self.has_small_branches = world.streams["limits"].choice((True, False))
         self.outcome = SwarmOutcome(plan, name, plan.members or members, on - plan.without)
         self.profile = PROFILES[name]
         self.history = History(world)
@@ -119,9 +124,11 @@ class _Run:
     def _begin(self) -> None:
         """Start everybody within seconds; who comes later is told one or two of those before."""
         chance = self.world.streams["joins"]
-        start = program(self.profile, sealing=None if self.keys is None else self.keys.sealing)
+        sealing = None if self.keys is None else self.keys.sealing
         for number in range(self.outcome.members):
+            start = program(self.profile, limits=self._limits(), sealing=sealing)
             machine = self.world.add(f"m{number}", start)
+            machine.claim = claim
             others = self.world.machines[:-1]
             told = chance.sample(others, min(len(others), chance.choice((1, 1, 2))))
             machine.joins += [other.address for other in told]
@@ -131,6 +138,12 @@ class _Run:
         if self.keys is not None:
             self.keys.begin()
         self.world.scheduler.after(int(chance.random() * 5 * SECOND), self.faults.begin)
+
+    def _limits(self) -> Limits:
+        if not self.has_small_branches:
+            return Limits()
+        most_bytes = self.world.streams["limits"].choice(SMALLER_BYTES)
+        return Limits(tree=TreeLimits(max_branch_bytes=most_bytes, protocol_branch_bytes=SMALL_BRANCH_BYTES))
 
     def _look_for(self, time_us: int) -> None:
         end_us = self.world.now_us + time_us

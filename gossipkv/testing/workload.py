@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from gossipkv.errors import TooLarge
 from gossipkv.testing.history import PLACES
 from gossipkv.testing.scheduler import SECOND
 
@@ -66,4 +67,7 @@ class Workload:
     def _publish(self, machine: Machine, path: str, value: bytes) -> None:
         """Every value is a new one, so that a view shows which state it is of."""
         self._serial += 1
-        self._history.publish(machine, path, b"%d:" % self._serial + value)
+        try:
+            self._history.publish(machine, path, b"%d:" % self._serial + value)
+        except TooLarge:
+            self._world.struck["publish_refused"] += 1

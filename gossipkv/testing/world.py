@@ -25,7 +25,7 @@ from gossipkv.testing.streams import Streams
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gossipkv.gossip.effects import Changed
+    from gossipkv.gossip.effects import Changed, Complain
     from gossipkv.testing.program import Boot, Core
 
 
@@ -42,6 +42,7 @@ class World:
         self.machines: list[Machine] = []
         self.on_changed: list[Callable[[Machine, Changed], None]] = []
         self.on_moment: list[Callable[[Machine], None]] = []  # Around each change of who a process says it is.
+        self.on_complained: list[Callable[[Machine, Complain], None]] = []
         self.on_ended: list[Callable[[Machine], None]] = []
 
     @property
@@ -81,6 +82,11 @@ class World:
         """Called by a machine whose process believes something else of a member than before."""
         for seen in self.on_changed:
             seen(machine, change)
+
+    def complained(self, machine: Machine, complaint: Complain) -> None:
+        """Called by a machine whose process has something to tell whoever runs it."""
+        for heard in self.on_complained:
+            heard(machine, complaint)
 
     def process_ended(self, machine: Machine) -> None:
         """Called by a machine whose process is about to end."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench import building, data, engines, goals, machine, reading, report, serving
 from tests.bench.clients import parts as clients
-from tests.bench.datasets import restart, sequence_files, switching, two_lanes
+from tests.bench.datasets import restart, scrub, sequence_files, switching, two_lanes
 from tests.bench.gossip import parts as gossip
 from tests.bench.network import parts as network
 
@@ -45,6 +45,7 @@ class Sizes:
     lanes: two_lanes.Load = field(default_factory=two_lanes.Load)
     restart: restart.Load = field(default_factory=restart.Load)
     switching: switching.Load = field(default_factory=switching.Load)
+    scrub: scrub.Load = field(default_factory=scrub.Load)
     network: network.Load = field(default_factory=network.Load)
     clients: clients.Load = field(default_factory=clients.Load)
     gossip: gossip.Load = field(default_factory=gossip.Load)
@@ -60,6 +61,7 @@ QUICK = Sizes(
     lanes=two_lanes.Load(records=400_000, loop=2_000_000, rounds=1),  # Enough for lanes to be started at all.
     restart=restart.Load(databases=2, total_bytes=8 * MIB, rounds=1),
     switching=switching.Load(keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
+    scrub=scrub.Load(total_bytes=16 * MIB, run_s=0.3, rounds=1, records=2_000, short_rounds=1),
     clients=clients.Load(keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1),
     gossip=gossip.QUICK,
     network=network.Load(
@@ -170,6 +172,12 @@ class Run:
             "switching", lambda place: switching.measure(place, self.sizes.switching, self.notes[report.DATASETS])
         )
 
+    def scrub(self) -> Iterator[Measurement]:
+        """Reads beside a scrub."""
+        yield from self._apart(
+            "scrub", lambda place: scrub.measure(place, self.sizes.scrub, self.notes[report.DATASETS])
+        )
+
     def network(self, part: str) -> Iterator[Measurement]:
         """One part of the rows about a server on one core."""
         notes = self.notes[report.NETWORK]
@@ -198,6 +206,7 @@ DATASETS = {
     "lanes": Run.lanes,
     "restart": Run.restart,
     "switching": Run.switching,
+    "scrub": Run.scrub,
 }
 NETWORK = {part: partial(Run.network, part=part) for part in network.PARTS}
 CLIENTS = {"clients": Run.clients}

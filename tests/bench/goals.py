@@ -44,6 +44,9 @@ SWITCH_CROWDED_P50 = "the same with more clients than cores, p50"
 SWITCH_CROWDED_P999 = "the same with more clients than cores, p99.9"
 SWITCH_FAILED = "gets that failed meanwhile"
 SWITCH_BACK = "gets that stepped back meanwhile"
+SCRUB_P99 = "get while its version is read back, p99"
+SCRUB_GET = "random get, slices forgotten"
+SCRUB_SCAN = "scan of 1,000, per record, slices forgotten"
 CLIENT_GET = "blocking get, time"
 CLIENT_GET_MANY = "blocking get_many of 100, time"
 CLIENT_TASKS = "get under Trio, 64 tasks, CPU"
@@ -63,7 +66,7 @@ NETWORK_HANDED_OFF = "answered by Python, 64 connections, 16 in flight, CPU"
 NETWORK_DATABASES = "`databases`, 64 connections, 16 in flight, CPU"
 DATASETS = (
     SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
-    SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK,
+    SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK, SCRUB_P99, SCRUB_GET, SCRUB_SCAN,
 )  # fmt: skip
 SWITCH_ROWS = (
     (SWITCH_P99, SWITCH_P50, SWITCH_P999),
@@ -143,6 +146,9 @@ GOALS = (
     Goal(SWITCH_CROWDED_P99, BEFORE, 2.0),
     Goal(SWITCH_FAILED, ITSELF, 0.0),
     Goal(SWITCH_BACK, ITSELF, 0.0),
+    Goal(SCRUB_P99, WITHOUT, 1.2),
+    Goal(SCRUB_GET, WITHOUT, 1.01),
+    Goal(SCRUB_SCAN, WITHOUT, 1.01),
     Goal(CLIENT_GET, REDIS_PY, 0.75),
     Goal(CLIENT_GET_MANY, REDIS_PY, 0.50),
     Goal(CLIENT_TASKS, REDIS_ASYNCIO, 0.167),  # Six times its operations for the same processor time.

@@ -144,9 +144,10 @@ def process(command: list[str], *, ready: Callable[[str], bool]) -> Iterator[tup
 
 
 @contextmanager
-def node(source: Path, directory: Path) -> Iterator[tuple[str, int]]:
+def node(source: Path, directory: Path, *options: str) -> Iterator[tuple[str, int]]:
     """A node as a user starts it, on a free port."""
     command = [sys.executable, "-m", "gossipkv", "serve", "--source", str(source), "--data", str(directory)]
+    command += options
     with process([*command, "--listen", "127.0.0.1:0"], ready=lambda line: line.startswith("ready ")) as (_, line):
         host, _, port = line.split()[1].rpartition(":")
         yield host, int(port)

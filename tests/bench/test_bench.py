@@ -62,6 +62,7 @@ def test_quick_run_beside_a_node(tmp_path: Path) -> None:
         ("lanes", {goals.LANES_BY_HASH, goals.LANES_MIXED, goals.LANES_MEMORY}),
         ("restart", {goals.RESTART, goals.RESTART_COLD}),
         ("switching", {goals.SWITCH_P99, goals.SWITCH_CROWDED_P99, goals.SWITCH_FAILED, goals.SWITCH_BACK}),
+        ("scrub", {goals.SCRUB_P99, goals.SCRUB_GET, goals.SCRUB_SCAN}),
     ],
 )
 def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> None:

@@ -13,10 +13,16 @@ from contextlib import ExitStack
 
 import pytest
 
+from gossipkv.address import Address
 from gossipkv.client import blocking
 from gossipkv.errors import Unavailable
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.prefix import cluster_id_of
 from tests.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
 from tests.ports import quiet_ports
+from tests.unit.client.fake_node import FakeNode, answering
 
 AT_ONCE_MS = 2000  # Of a busy machine; whoever waited for the other node would wait for ever.
 QUICK = ("--profile", "local", "--time-to-converge", "300ms")
@@ -158,6 +164,47 @@ def test_a_node_that_hears_from_nobody_is_isolated(start, tmp_path):
     assert "isolated: it hears from no other node" in command(alpha, "status").stdout
     eventually(lambda: states(alpha)["beta"], "dead", alpha)
     eventually(lambda: ask(alpha, "children", "nodes"), [f"1@{alpha.address}"], alpha)
+
+
+def test_a_name_claimed_twice(start):
+    """Two nodes that have been of one name for a while meet through a third: both go on, and all three say so."""
+    one, two = start("alpha", directory="one"), start("alpha", directory="two")
+    until(lambda: confirmed(one) and confirmed(two), one)
+    beta = start("beta", *joining(one, two))
+    for node in beta, one, two:
+        until(lambda node=node: ask(node, "info")["claimed_twice"] == ["alpha"], node)
+    assert {each["node"] for each in ask(beta, "members") if each["claimed_twice"]} == {"alpha"}
+    assert "alive, claimed twice" in command(beta, "members").stdout
+    assert "two nodes are called alpha" in command(beta, "status").stdout
+    for node, other in (one, two), (two, one):
+        assert node.process.poll() is None
+        until(lambda node=node, other=other: f"another at {other.address}" in node.said(), node)
+
+
+def test_a_forged_packet_ends_no_node(start):
+    """A stranger asks for the cluster id, claims the name in a datagram and answers as an elder: no more than that."""
+    node = start("alpha")
+    until(lambda: ask(node, "info")["uptime_s"] > 2, node)  # It is established by then.
+    id_, asked = member_id("alpha"), []
+    empty = Envelope("gossipkv").wrap(messages.sync(id_, bytes(8), 0))
+    envelope = Envelope("gossipkv", cluster_id_of(ask(node, "gossip", empty)))
+
+    def answer(request):
+        who = messages.read_who(envelope.unwrap(request))
+        asked.append(who)
+        return envelope.wrap(messages.who(messages.ME, id_, who._replace(uuid=b"liar" * 4, age_ms=1 << 40)))
+
+    with FakeNode(answering(("gossip", answer))) as liar, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        place = Address("127.0.0.1", liar.port)
+        claim = Member(id_, "alpha", b"liar" * 4, place, ask(node, "info")["epoch"] + 1, 0, State.ALIVE)
+        packet = envelope.wrap(messages.gossip(id_) + messages.record(claim))
+        host, _, port = node.address.rpartition(":")
+        datagrams.sendto(packet, (host, int(port)))
+        until(lambda: f"another at {place}" in node.said(), node)
+        assert len(asked) == 1
+    assert ask(node, "ping") == "pong"
+    assert ask(node, "info")["claimed_twice"] == ["alpha"]
+    assert node.process.poll() is None
 
 
 def test_reads_wait_for_nobody(start, tmp_path):

@@ -31,7 +31,7 @@ from tests.unit.gossip.membership.recounted import recount_core
 SECRET = bytes(range(32))
 NAMES = [f"n{place}" for place in range(4)]
 KEYS = {name: {f"nodes/{place}@10.0.0.1:700{place}": name.encode()} for place, name in enumerate(NAMES)}
-LIMITS = Limits(max_members=300, tree=TreeLimits(max_tree_bytes=4 << 20))
+LIMITS = Limits(max_members=300, tree=TreeLimits(max_branch_bytes=2048, protocol_branch_bytes=2048))
 REQUESTS = 0.2  # The share of them that come over TCP.
 MOST_ANSWERED = 1 << 20
 STRANGERS = [Address("192.0.2.1", 9), Address("10.0.0.1", 7000), Address("10.0.0.1", 7001), Address("::1", 65535)]

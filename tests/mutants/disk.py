@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import DOCUMENT, GOSSIP, Edit, Mutant
 
-GOSSIP = "gossipkv.gossip"
-DOCUMENT = "gossipkv.storage.document"
 SILENT = ("tests/unit/gossip/membership/test_silent.py",)
 
-DISK = (
+MUTANTS_OF_DISK = (
     Mutant(
         "a document is not synced",
         (
@@ -205,9 +203,9 @@ DISK = (
         "a silent node claims a place",
         (
             Edit(
-                "gossipkv.node.gossip:ShardIdTimer.wakes_at_ms",
-                "if self._core.silent:",
-                "if False:",
+                "gossipkv.node.gossip:ShardIdTimer.start",
+                "if not self._core.silent:",
+                "if True:",
             ),
         ),
         ("tests/unit/node/test_gossip.py",),

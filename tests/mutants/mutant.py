@@ -1,8 +1,11 @@
-"""A planted bug: which lines of the code say something else, and what must notice that."""
+"""A patch of the code: what it replaces, and what must notice it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+GOSSIP = "gossipkv.gossip"
+DOCUMENT = "gossipkv.storage.document"
 
 
 class Edit(NamedTuple):

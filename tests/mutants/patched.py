@@ -151,7 +151,7 @@ def broken(aims):
     said = {}
     for aim in aims:
         try:
-            if aim.endswith(".py"):
+            if aim.partition("::")[0].endswith(".py"):
                 found = properties(aim)
             elif aim.isdigit():
                 found = {

@@ -9,13 +9,13 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 
 from __future__ import annotations
 
-from tests.mutants.disk import DISK
-from tests.mutants.mutant import Edit, Mutant
-
-GOSSIP = "gossipkv.gossip"
-
+from tests.mutants.branches import MUTANTS_OF_BRANCHES
+from tests.mutants.disk import MUTANTS_OF_DISK
+from tests.mutants.mutant import GOSSIP, Edit, Mutant
+from tests.mutants.scrub import MUTANTS_OF_SCRUB
 
 MUTANTS = (
+    *MUTANTS_OF_BRANCHES,
     Mutant(
         "a verdict of a full exchange kills",
         (
@@ -305,13 +305,85 @@ MUTANTS = (
         "who is asked once",
         (
             Edit(
-                f"{GOSSIP}.membership.self_identity:SelfIdentity._ask",
-                "elif tries > 1:",
-                "elif tries > 2:",
+                f"{GOSSIP}.membership.namesakes:Namesakes._ask",
+                "elif other is None and tries > 1:",
+                "elif other is None and tries > 2:",
             ),
         ),
         ("tests/unit/gossip/membership/test_self_identity.py",),
         "property",
+    ),
+    Mutant(
+        "stops though established and unsealed",
+        (
+            Edit(
+                f"{GOSSIP}.membership.namesakes:Namesakes._compare",
+                "may_stop = sealed or self._age_ms(now_ms) < self._profile.converge_ms",
+                "may_stop = True",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_namesakes.py",),
+        "property",
+    ),
+    Mutant(
+        "the younger goes on",
+        (
+            Edit(
+                f"{GOSSIP}.membership.namesakes:must_stop",
+                "return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)",
+                "return elder_by_ms <= slack_ms and loses",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_namesakes.py",),
+        "property",
+    ),
+    Mutant(
+        "a uuid stops the elder",
+        (
+            Edit(
+                f"{GOSSIP}.membership.namesakes:must_stop",
+                "return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)",
+                "return elder_by_ms < -slack_ms or loses",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_namesakes.py",),
+        "property",
+    ),
+    Mutant(
+        "never backs off",
+        (
+            Edit(
+                f"{GOSSIP}.membership.namesakes:Namesakes._look",
+                "self._rest_ms = min(max(self._profile.probe_interval_ms, 2 * self._rest_ms), MOST_REST_MS)",
+                "self._rest_ms = self._profile.probe_interval_ms",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_namesakes.py::test_a_flood_of_claims_costs_little",),
+        "property",
+    ),
+    Mutant(
+        "a claim that was lost is kept",
+        (
+            Edit(
+                "gossipkv.placement.shard_claim:ShardClaim._step",
+                "self._lost = any(other < self._mine for other in others.get(self.shard_id, []))",
+                "self._lost = False",
+            ),
+        ),
+        ("crashes", "at_rest", "all_at_once"),
+        "healed_in_time",
+    ),
+    Mutant(
+        "the claim is left out",
+        (
+            Edit(
+                "gossipkv.node.gossip:ShardIdTimer.start",
+                "self.wakes_at_ms = now_ms + LOOK_MS * self._waits",
+                "pass",
+            ),
+        ),
+        ("crashes", "at_rest", "all_at_once"),
+        "healed_in_time",
     ),
     Mutant(
         "dead by record does not hasten",
@@ -322,117 +394,8 @@ MUTANTS = (
                 "if False:",
             ),
         ),
-        ("tests/unit/gossip/membership/test_lifeguard.py",),
-        "property",
-    ),
-    Mutant(
-        "half a transfer is shown",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch.apply",
-                "if staged.reach < staged.target:",
-                "if False:",
-            ),
-        ),
-        ("large_branches",),
-        "assertion of Branch._commit",
-    ),
-    Mutant(
-        "what a key costs is not counted",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch._put",
-                "self.size_bytes += item_bytes(path, item.value)",
-                "pass",
-            ),
-        ),
-        ("withdrawn",),
-        "assertion of Branch._assert_sound",
-    ),
-    Mutant(
-        "a staged transfer is judged by what is visible",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch._cost_with",
-                "return self.size_bytes + staged.size_bytes",
-                "return self.size_bytes",
-            ),
-        ),
-        ("large_branches",),
-        "assertion of Branch.apply",
-    ),
-    Mutant(
-        "deltas are laid over missing tombstones",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:_Staged.continues",
-                "delta.since <= self.reach and delta.target >= self.target"
-                " and delta.floor <= max(delta.since, self.oldest)",
-                "delta.since <= self.reach and delta.target >= self.target",
-            ),
-        ),
-        ("tests/unit/gossip/tree/test_branch_properties.py",),
-        "property",
-    ),
-    Mutant(
-        "a whole branch is laid over the old one",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch._commit",
-                "step = self._swap(changes) if staged.reset else self._overlay(changes)",
-                "step = self._overlay(changes)",
-            ),
-        ),
-        ("withdrawn",),
-        "assertion of Branch.apply",
-    ),
-    Mutant(
-        "collected tombstones do not matter",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:chunks",
-                "reset = since < floor",
-                "reset, floor = False, min(since, floor)",
-            ),
-        ),
-        ("withdrawn",),
+        ("told_of_a_death",),
         "healed_in_time",
-    ),
-    Mutant(
-        "a gap is jumped",
-        (
-            Edit(
-                f"{GOSSIP}.tree.branch:Branch._transfer",
-                "if delta.since > (0 if delta.reset else self.version):",
-                "if False:",
-            ),
-        ),
-        ("large_branches", "withdrawn"),
-        "only_real_states",
-    ),
-    Mutant(
-        "the dead are shown",
-        (
-            Edit(
-                f"{GOSSIP}.tree.tree:Tree._show",
-                "alive = member.state is State.ALIVE and branch.version >= branch.seen",
-                "alive = member.state is not State.LEFT and branch.version >= branch.seen",
-            ),
-        ),
-        ("crashes",),
-        "only_the_live_are_shown",
-    ),
-    Mutant(
-        "a watcher is not told of deaths",
-        (
-            Edit(
-                f"{GOSSIP}.tree.tree:Tree.on_member",
-                "if moved or before is None or before.state is not member.state:",
-                "if moved and member.state is State.ALIVE:",
-            ),
-        ),
-        ("crashes",),
-        "watchers_miss_nothing",
     ),
     Mutant(
         "a version that is let go stays open",
@@ -470,5 +433,6 @@ MUTANTS = (
         ("tests/unit/dataset/test_hold.py",),
         "assertion of check",
     ),
-    *DISK,
+    *MUTANTS_OF_DISK,
+    *MUTANTS_OF_SCRUB,
 )

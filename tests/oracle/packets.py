@@ -27,8 +27,8 @@ HEADS: dict[str, tuple[int, Table]] = {
     "PING_REQUEST": (4, (("4", "sequence"), ("8", "target's id"), ("address", "target's address"))),
     "GOSSIP": (5, ()),
     "SYNC": (6, (("8", "state hash"), ("1", "flags"))),
-    "WHO": (7, (("4", "sequence"), ("16", "uuid"), ("number", "epoch"), ("number", "uptime in ms"))),
-    "ME": (8, (("4", "sequence"), ("16", "uuid"), ("number", "epoch"), ("number", "uptime in ms"))),
+    "WHO": (7, (("4", "sequence"), ("16", "uuid"), ("number", "epoch"), ("number", "age in ms"))),
+    "ME": (8, (("4", "sequence"), ("16", "uuid"), ("number", "epoch"), ("number", "age in ms"))),
     "REFUSAL": (9, (("text", "cluster's name"),)),
 }
 SENDER: Table = (("1", "kind"), ("8", "sender's id"))  # Before the fields of every head.

@@ -17,6 +17,7 @@ from gossipkv.testing.history import History
 from gossipkv.testing.members import gossip, program, state_of
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
+from tests.simulation.scenarios_of_branches import full_branches, large_branches, withdrawn
 from tests.simulation.scene import LOOK_US, Scene
 
 
@@ -334,7 +335,7 @@ def back_after_leaving():
 
 
 def told_of_a_death():
-    """Who was cut off while somebody died hears of it by exchange afterwards, and finds it dead in time too."""
+    """Who was cut off while somebody died hears of it by exchange afterwards, and gives it the least time to refute."""
     scene = Scene(8, LAN)
     scene.publish_all()
     away, gone = scene.machines[:2]
@@ -346,9 +347,10 @@ def told_of_a_death():
     scene.look_for(3 * SECOND)  # Nobody speaks of it any more.
     scene.world.network.heal()
     healed_us = scene.world.now_us
+    most_ms = LAN.suspicion_least_ms(8) + 4 * LAN.probe_interval_ms  # By its own probes it would be 24 s and more.
     while state_of(away, gone) is not State.DEAD:
-        scene.look_for(SECOND)
-        if scene.world.now_us > healed_us + 35 * SECOND:
+        scene.look_for(LOOK_US)
+        if scene.world.now_us > healed_us + most_ms * MS:
             scene.broken("healed_in_time", f"{away.name} shows {gone.name} as {state_of(away, gone).name}")
             break
     gone.start()
@@ -375,57 +377,11 @@ def late_verdict():
     dead = teller.members.get(member_id(gone.name))
     said = messages.verdict(messages.Verdict(dead.id, dead.state, dead.incarnation, dead.epoch, teller.members.own.id))
     packet = teller._outbox.envelope.wrap(messages.gossip(teller.members.own.id) + said)
-    gossip(away).receive(packet, other.address, now_ms=away.now_ms)
-    away.after_input()
+    away.arrive(packet, other.source)
     scene.look_for(SECOND)
     scene.world.network.heal()
     gone.start()
     scene.must_heal(35 * SECOND)
-    return scene.result()
-
-
-def large_branches():
-    """Branches of many packets over bad links: only states that their owners had, and in the end all."""
-    scene = Scene(5)
-    usual = scene.world.network.usual
-    usual.loss, usual.reorder, usual.duplicate = 0.2, 0.3, 0.1
-    scene.world.network.changed()
-    for turn in range(8):
-        for machine in scene.machines:
-            for key in range(25):
-                if (key + turn) % 5 == 0:
-                    scene.history.withdraw(machine, f"deep/er/{key}")
-                else:
-                    value = b"%d:%d" % (turn, scene.world.now_us)
-                    scene.history.publish(machine, f"deep/er/{key}", value + bytes(150))
-        scene.look_for(2 * SECOND, every_us=50 * MS)
-        away = scene.chance.choice(scene.machines)
-        scene.world.network.partition([away], [machine for machine in scene.machines if machine is not away])
-        scene.look_for(4 * SECOND)
-        scene.world.network.join(scene.machines)
-        scene.look_for(3 * SECOND, every_us=50 * MS)
-    scene.world.network.heal()
-    scene.must_heal(20 * SECOND)
-    return scene.result()
-
-
-def withdrawn():
-    """Keys are withdrawn while somebody is away: their tombstones may be gone when it is back, the keys stay gone."""
-    scene = Scene(4)
-    scene.publish_all(keys=12)
-    scene.look_for(2 * SECOND)
-    for turn in range(6):
-        away = scene.machines[turn % 4]
-        scene.world.network.partition([away], [machine for machine in scene.machines if machine is not away])
-        scene.look_for(12 * SECOND)
-        for machine in scene.machines:
-            for key in range(0, 12, 2):
-                scene.history.withdraw(machine, f"keys/{key}")
-        scene.look_for(12 * SECOND)
-        scene.world.network.heal()
-        scene.must_heal(15 * SECOND)
-        scene.publish_all(keys=12)
-        scene.must_heal(10 * SECOND)
     return scene.result()
 
 
@@ -593,7 +549,8 @@ SCENARIOS = {
     for scenario in (
         at_rest, crashes, lossy, silent_change, paused, cut_pairs, only_connections, starved, starved_together,
         leave, partitioned,
-        remembered, restarts, power_losses, all_at_once, large_branches, withdrawn, corrupted, alone, two_clusters,
-        odd_timers, copied, read_only, rumours_alone, drifted_apart, back_after_leaving, late_verdict, told_of_a_death,
+        remembered, restarts, power_losses, all_at_once, large_branches, full_branches, withdrawn, corrupted, alone,
+        two_clusters, odd_timers, copied, read_only, rumours_alone, drifted_apart, back_after_leaving, late_verdict,
+        told_of_a_death,
     )
 }  # fmt: skip

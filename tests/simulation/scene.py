@@ -21,8 +21,8 @@ LOOK_US = 250 * MS
 class Scene:
     """Some members, with checkers that look at them, and a list of DEAD verdicts about members that were up."""
 
-    def __init__(self, members, profile=LOCAL, *, seed=1):
-        self.world = formed(seed, members, profile, settle_us=2 * SECOND)
+    def __init__(self, members, profile=LOCAL, *, limits=None, seed=1):
+        self.world = formed(seed, members, profile, limits=limits, settle_us=2 * SECOND)
         self.machines = self.world.machines
         self.chance = self.world.streams["scenario"]
         self.profile = profile

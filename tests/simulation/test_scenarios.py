@@ -8,6 +8,7 @@ from gossipkv.gossip.profile import LAN
 from gossipkv.testing.members import formed
 from gossipkv.testing.scheduler import HOUR, SECOND
 from tests.simulation.scenarios import SCENARIOS, partitioned
+from tests.simulation.scenarios_of_branches import full_branches
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -19,6 +20,12 @@ def test_no_promise_is_broken(name):
 def test_a_partition_of_a_day():
     """After 24 hours apart two halves show the same in 35 s, and nothing that died comes back."""
     assert partitioned(24 * HOUR, LAN, 4) == {}
+
+
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_full_branches_are_alike_everywhere(seed):
+    """Whoever joined whom, and whatever came first."""
+    assert full_branches(seed) == {}
 
 
 def test_a_large_cluster_is_deterministic():

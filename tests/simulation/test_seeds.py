@@ -70,6 +70,7 @@ def struck_is_complete(outcomes):
     expected = {name for fault in FAULTS for name in STRUCK_AS.get(fault, {fault})}
     assert {name for name in expected if not struck[name]} == set()
     assert struck["ask_timeout"] > 0
+    assert struck["publish_refused"] > 0
 
 
 def transitions_are_complete(outcomes):

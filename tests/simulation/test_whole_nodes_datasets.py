@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 import trio
 
 from gossipkv.dataset.local.store import VersionStore
+from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.errors import GossipKVError
 from gossipkv.testing.faulty_files import CHANGING, Action, Fault
@@ -122,3 +124,63 @@ def test_a_node_that_forgets_what_it_has_answered_is_found(monkeypatch: pytest.M
 
     with pytest.raises(Violation, match="and then"):
         twenty()
+
+
+PART = "/data/datasets/db/v1/part-00000.gkv"
+PERIOD_S = 300
+SCRUBBED = replace(CONFIG, scrub_period=PERIOD_S * 1000)
+
+
+def contents(machine: NodeMachine) -> bytes:
+    """What the disk holds of the only partition."""
+    descriptor = machine.disk.open(PART)
+    try:
+        return machine.disk.pread(descriptor, machine.disk.size(descriptor), 0)
+    finally:
+        machine.disk.close(descriptor)
+
+
+async def rots(cluster: SimulatedCluster) -> None:
+    """The disk loses a bit now and then; what the node has mapped stays whole, and nobody notices but the scrub."""
+    (machine,) = cluster.machines
+    put(machine, "v1")
+    await machine.start()
+    await serves(cluster, machine, "v1")
+    whole = contents(machine)
+
+    async def mended() -> bool:
+        """A read is right, and the disk holds again what was built."""
+        assert await cluster.ask(machine, "get", "db", f"k{cluster.chance.randrange(KEYS)}") == [b"v1", "v1"]
+        return contents(machine) == whole
+
+    for number in range(3):
+        await trio.sleep(cluster.chance.uniform(0, 1.5 * PERIOD_S))
+        if cluster.chance.random() < 0.3:
+            await machine.stop()
+            await machine.start()
+        at = cluster.chance.randrange(len(whole))
+        descriptor = machine.disk.open(PART, os.O_RDWR)
+        machine.disk.pwrite(descriptor, bytes([whole[at] ^ 1 << cluster.chance.randrange(8)]), at)
+        machine.disk.close(descriptor)
+        assert not await mended()
+        pause_s = (0, 60, 120)[number]  # A disk that is bad again and again does not keep the node building.
+        took_s = await cluster.until(mended, within_s=PERIOD_S + pause_s + 5)
+        cluster.trace.note(machine.name, "mended", round(took_s))
+    await machine.stop()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_rots_on_the_disk_is_mended_within_a_period(seed: int) -> None:
+    """Every bit of the file, while each read is answered rightly from what is mapped."""
+    simulate(rots, seed, machines=1, config=SCRUBBED)
+
+
+def test_a_node_that_does_not_read_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is mapped is whole, so nothing else ever looks at the disk."""
+
+    async def rest(_scrub: Scrub) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(Scrub, "_read_back_in_turn", rest)
+    with pytest.raises(AssertionError, match="does not hold"):
+        simulate(rots, 0, machines=1, config=SCRUBBED)

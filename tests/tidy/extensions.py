@@ -71,6 +71,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.storage._runs": Proof("tests/unit/storage/test_runs.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._scan": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._scratch": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._sigbus": Proof("tests/unit/storage/test_sigbus.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._sorted_file": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._sorted_file_writer": Proof("tests/unit/storage/test_builder.py", "tests.oracle.sorted_file"),
     "gossipkv.wire._frames": Proof("tests/unit/wire/test_frames.py", "tests.oracle.msgpack_scanner"),

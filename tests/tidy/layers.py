@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.tidy.source import Source
 
 GROUND = {"errors", "environment", "settings"}
-DATASET = {"dataset", "dataset.lifecycle", "dataset.source", "dataset.build", "dataset.local"}
+DATASET = {"dataset", "dataset.lifecycle", "dataset.source", "dataset.build", "dataset.local", "dataset.scrub"}
 GOSSIP = {"gossip", "gossip.core", "gossip.packets", "gossip.membership", "gossip.tree", "gossip.shell"}
 
 # part: the parts it may import, itself always among them.  A part is a package, or a room or module of one that has a
@@ -38,11 +38,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dataset.build": GROUND
     | {"processes", "keyspace", "placement", "storage"}
     | {"dataset.lifecycle", "dataset.source", "dataset.formats", "dataset.local"},
+    "dataset.scrub": GROUND | {"processes", "keyspace", "placement", "storage"} | {"dataset.source", "dataset.local"},
     "dataset.offline": GROUND
     | {"address", "keyspace", "placement", "storage", "dataset.source", "dataset.formats", "dataset.local"},
     "dataset": GROUND
     | {"address", "wire", "keyspace", "placement", "storage"}
-    | {"dataset.lifecycle", "dataset.source", "dataset.formats", "dataset.local", "dataset.build", "dataset.offline"},
+    | {
+        "dataset.lifecycle",
+        "dataset.source",
+        "dataset.formats",
+        "dataset.local",
+        "dataset.build",
+        "dataset.scrub",
+        "dataset.offline",
+    },
     "gossip": {"errors", "address"},
     "gossip.packets": {"errors", "address", "gossip"},
     "gossip.membership": {"errors", "address", "gossip", "gossip.packets"},
@@ -84,11 +93,15 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 # The shells: what waits.  Everything else is told the time and the bytes.
 TRIO_SHELLS: dict[str, str] = {
+    "gossipkv.processes.child": "waits for the end of a child process",
     "gossipkv.dataset.build.parent": "waits for the child process that builds",
+    "gossipkv.dataset.scrub.parent": "waits for the child process that reads back",
+    "gossipkv.dataset.scrub.scrub": "waits until a version is due",
     "gossipkv.dataset.coalesced": "waits for a look at the source that others share",
     "gossipkv.dataset.database": "one database's life: waits for scans, builds and retirements",
     "gossipkv.dataset.source.look_threads": "waits for threads that look at the source",
     "gossipkv.dataset.version_build": "waits for room on the disk, and for the build",
+    "gossipkv.dataset.open_versions": "waits for the last read of a file, and for a disk that comes back",
     "gossipkv.dataset.library": "all databases of a node",
     "gossipkv.gossip.shell.agent": "waits for datagrams, for the timers of the core, for requests over TCP",
     "gossipkv.gossip.shell.tcp_request": "waits for one answer over TCP",

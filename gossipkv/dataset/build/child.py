@@ -28,6 +28,7 @@ from gossipkv.dataset.source.remote import RemoteFiles
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError
 from gossipkv.processes import leash
+from gossipkv.processes.pace import Pace
 from gossipkv.processes.peak_memory import peak_bytes
 from gossipkv.processes.talk import Lines, say
 
@@ -57,23 +58,6 @@ class Order:
         """Return what `to_line` was called on."""
         job, *means = json.loads(line)
         return cls(BuildJob.from_json(job), *means)
-
-
-class Pace:
-    """Says how long to wait so that no more than so many bytes a second are read; a burst is one chunk."""
-
-    def __init__(self, bytes_per_second: int) -> None:
-        self.bytes_per_second = bytes_per_second
-        self._free_at = 0.0
-
-    def take(self, size_bytes: int, now: float) -> float:
-        """Seconds to wait before `size_bytes` are used."""
-        if self.bytes_per_second <= 0:
-            self._free_at = now
-            return 0.0
-        wait = max(0.0, self._free_at - now)
-        self._free_at = now + wait + size_bytes / self.bytes_per_second
-        return wait
 
 
 class _Reporter:

@@ -13,7 +13,7 @@ import time
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Protocol
 
-from gossipkv.dataset.build.child import REPORT_EVERY_NS, Pace
+from gossipkv.dataset.build.child import REPORT_EVERY_NS
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.lanes import LaneOrder, WriteOrder, error_to_json, to_body
 from gossipkv.dataset.build.reading_in import counters_of, job_and_rule, take_in
@@ -21,6 +21,7 @@ from gossipkv.dataset.source.remote import files_of
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError, StorageError
 from gossipkv.processes import leash
+from gossipkv.processes.pace import Pace
 from gossipkv.processes.peak_memory import peak_bytes
 from gossipkv.processes.talk import Lines, say
 from gossipkv.storage.builder import LaneBuilder

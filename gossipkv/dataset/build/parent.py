@@ -1,14 +1,12 @@
 """The node's side of a build: starts the child, hears its progress, and answers for its end.
 
-However this ends (done, an error, a killed child, cancellation) no process is left: the child is killed and waited
-for before the function returns, and its leash is cut when the node itself dies.
+However this ends (done, an error, a killed child, cancellation) no process is left (`processes.child`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 from typing import TYPE_CHECKING, Protocol, final
 
 import trio
@@ -18,10 +16,10 @@ from gossipkv.dataset.build.disk_space import Reservations
 from gossipkv.dataset.build.job import BuildJob, Progress
 from gossipkv.dataset.lifecycle import Trouble
 from gossipkv.errors import GossipKVError, LocalError, SourceChanged
-from gossipkv.processes import leash
+from gossipkv.processes import child
 from gossipkv.processes.activity import activity_of
 from gossipkv.processes.niceness import give_way, take_back
-from gossipkv.processes.program import command, environment, how_it_ended
+from gossipkv.processes.program import how_it_ended
 from gossipkv.processes.talk import Lines
 
 if TYPE_CHECKING:
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 # A fixed one: glibc raises it after each large buffer that is freed, and then keeps holes as large as the blocks of a
 # SequenceFile, one and a half times what is in use.
 MMAP_THRESHOLD_BYTES = 1 << 20
-
-# Of what a child says on standard error, enough for a traceback.
-STDERR_TAIL_BYTES = 4_000
 
 # How often a child is looked at from outside: a fraction of a millisecond each time.
 WATCH_PERIOD_S = 0.5
@@ -162,28 +157,24 @@ async def build_in_child(
         SourceChanged: the source is not what it was when it was listed.
         BuildError: says why, and whether trying again may help.
     """
-    with leash.held() as (worn, started):
-        process = await _start(worn)
-        started()
+    environ = {"MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)}
+    async with child.running("gossipkv.dataset.build.child", environ) as (process, worn):
         watch = _Watch(process.pid, loads, waits_since_s, Progress(0, job.source_bytes, 0, 0), on_progress)
         watch.look()
-        try:
-            async with trio.open_nursery() as nursery:
-                errors: list[bytes] = []
-                order = Order(job, memory_bytes, loads.share_bytes_per_second(), worn, most_lanes)
-                nursery.start_soon(_instruct, process, order, loads)
-                nursery.start_soon(watch.run)
-                nursery.start_soon(_collect_errors, process, errors)
-                outcome = await _listen(process, watch.hear)
-                await process.wait()
-                nursery.cancel_scope.cancel()
-        finally:
-            await _end(process)
+        async with trio.open_nursery() as nursery:
+            errors: list[bytes] = []
+            order = Order(job, memory_bytes, loads.share_bytes_per_second(), worn, most_lanes)
+            nursery.start_soon(_instruct, process, order, loads)
+            nursery.start_soon(watch.run)
+            nursery.start_soon(child.collect_errors, process, errors)
+            outcome = await _listen(process, watch.hear)
+            await process.wait()
+            nursery.cancel_scope.cancel()
     match outcome:
         case {"done": int(peak_bytes)} if process.returncode == 0:
             return peak_bytes
         case _:
-            raise _failure(process, outcome, b"".join(errors))
+            raise _failure(process, outcome, errors)
 
 
 @final
@@ -226,18 +217,6 @@ class _Watch:
         return activity.is_held_up
 
 
-async def _start(worn: int) -> trio.Process:
-    return await trio.lowlevel.open_process(
-        command("gossipkv.dataset.build.child"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**environment(), "MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD_BYTES)},
-        pass_fds=(worn,),
-        start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its builds itself.
-    )
-
-
 async def _instruct(process: trio.Process, order: Order, loads: Loads) -> None:
     assert process.stdin is not None
     with contextlib.suppress(trio.BrokenResourceError):  # The child is gone; `_listen` sees that too.
@@ -248,12 +227,6 @@ async def _instruct(process: trio.Process, order: Order, loads: Loads) -> None:
             if loads.share_bytes_per_second() != share:
                 share = loads.share_bytes_per_second()
                 await process.stdin.send_all(b"%d\n" % share)
-
-
-async def _collect_errors(process: trio.Process, errors: list[bytes]) -> None:
-    assert process.stderr is not None
-    async for part in process.stderr:
-        errors[:] = [(b"".join(errors) + part)[-STDERR_TAIL_BYTES:]]
 
 
 async def _listen(process: trio.Process, on_progress: Callable[[Progress], None]) -> dict[str, object] | None:
@@ -274,21 +247,11 @@ async def _listen(process: trio.Process, on_progress: Callable[[Progress], None]
     return outcome
 
 
-async def _end(process: trio.Process) -> None:
-    with trio.CancelScope(shield=True):
-        process.kill()  # Does nothing to one that has ended.
-        await process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None:
-                await stream.aclose()
-
-
-def _failure(process: trio.Process, outcome: dict[str, object] | None, errors: bytes) -> LocalError:
+def _failure(process: trio.Process, outcome: dict[str, object] | None, errors: list[bytes]) -> LocalError:
     match outcome:
         case {"error": ["SourceChanged", str(message), dict(details)]}:
             return SourceChanged(message, details)
         case {"error": [str(kind), str(message), dict(details)]}:
             return BuildError(Trouble(message, details, lasting=kind in {"SourceError", "LimitExceeded"}))
     how = how_it_ended(process.returncode)
-    said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return BuildError(Trouble(f"the process that built it {how}" + (f": {said}" if said else ""), {}, lasting=False))
+    return BuildError(Trouble(f"the process that built it {how}{child.last_line(errors)}", {}, lasting=False))

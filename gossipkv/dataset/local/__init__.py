@@ -5,5 +5,6 @@ Read in this order:
     store.py        the versions on the disk, and what a crash leaves of them
     manifest.py     what a version was made from, and the files it consists of
     partition.py    what one sorted file says it is
+    scrubbed.py     when a version was last read back
     version.py      a built version, opened
 """

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.local.manifest import MANIFEST, Manifest, PartitionFile, look, read_manifest
+from gossipkv.dataset.local.scrubbed import read_scrubbed
 from gossipkv.errors import Corrupt, StorageError
+from gossipkv.storage.label import PAGE_BYTES
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import PurePath
 
+    from gossipkv.dataset.local.scrubbed import Scrubbed
     from gossipkv.environment.seam import Files
     from gossipkv.placement.identity import Identity
 
@@ -26,6 +30,8 @@ class Version:
 
     manifest: Manifest
     files: list[SortedFile | None]
+    checked_ms: int = 0  # By the wall clock: when it was built, or last read back.
+    scrubbed: Scrubbed | None = None  # How it was last read back.
 
     @property
     def identity(self) -> Identity:
@@ -67,6 +73,32 @@ class Version:
         """What its files take on the disk."""
         return self.manifest.size_bytes
 
+    def forget_checks(self, part: int, parts: int) -> None:
+        """Have one of so many parts of every file checked again; whoever counts `part` up has gone round all of them.
+
+        Files take their parts at different times: of small ones most parts are empty.
+        """
+        for partition, file in enumerate(self.files):
+            if file is not None:
+                file.forget_checks((part + partition) % parts, parts)
+
+    def distrust(self) -> None:
+        """Have every page checked whenever it is read."""
+        for file in self.files:
+            if file is not None:
+                file.distrust()
+
+    @property
+    def lost(self) -> dict[int, int]:
+        """Partitions whose file was cut short while it was mapped, or not given by its disk; the first byte missed."""
+        found = ((partition, file.lost_at) for partition, file in enumerate(self.files) if file is not None)
+        return {partition: offset for partition, offset in found if offset is not None}
+
+    @property
+    def lost_names(self) -> set[str]:
+        """The names of those files, as errors have them."""
+        return {file.name for file in self.files if file is not None and file.lost_at is not None}
+
     def close(self) -> None:
         """Closes the files.
 
@@ -90,6 +122,9 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
     try:
         manifest = read_version(files, directory, database, name)
         version = Version(manifest, [None] * manifest.identity.partitions)
+        version.scrubbed = read_scrubbed(files, directory)
+        built_ms = files.stat(directory / MANIFEST).modified_ns // 1_000_000
+        version.checked_ms = built_ms if version.scrubbed is None else version.scrubbed.at_ms
         try:
             for partition, file in enumerate(manifest.files):
                 if file is not None:
@@ -98,11 +133,48 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
             version.close()
             raise
     except OSError as error:
-        raise StorageError(
-            f"{error.filename or directory}: cannot be opened: {error.strerror}",
-            {"file": str(error.filename or directory), "errno": error.errno},
-        ) from error
+        raise _refused(error, directory) from error
     return version
+
+
+def open_lost(files: Files, directory: PurePath, manifest: Manifest, lost: Mapping[int, int]) -> dict[int, SortedFile]:
+    """Open partitions anew that were lost in their maps, each with the first byte missed, if it can be read again.
+
+    Raises:
+        Corrupt: a file is missing, cut short, or another one now.
+        UnsupportedFormat: one is of a newer program now.
+        StorageError: the system refused, as it does while the disk fails.
+    """
+    opened: dict[int, SortedFile] = {}
+    place = directory
+    try:
+        for partition, offset in lost.items():
+            expected = manifest.files[partition]
+            assert expected is not None, partition
+            place = directory / expected.name
+            opened[partition] = open_partition(files, directory, expected)
+            _read_page(files, place, offset)
+    except BaseException as error:
+        for file in opened.values():
+            file.close()
+        if isinstance(error, OSError):
+            raise _refused(error, place) from error
+        raise
+    return opened
+
+
+def _read_page(files: Files, path: PurePath, offset: int) -> None:
+    """Read the page around a byte, and not through a map.  Raises OSError."""
+    descriptor = files.open(path)
+    try:
+        files.pread(descriptor, PAGE_BYTES, offset - offset % PAGE_BYTES)
+    finally:
+        files.close(descriptor)
+
+
+def _refused(error: OSError, path: PurePath) -> StorageError:
+    place = str(error.filename or path)
+    return StorageError(f"{place}: cannot be opened: {error.strerror}", {"file": place, "errno": error.errno})
 
 
 def read_version(files: Files, directory: PurePath, database: str, name: str) -> Manifest:

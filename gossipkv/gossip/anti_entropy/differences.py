@@ -8,6 +8,7 @@ and deltas, in a few datagrams or over TCP, and what it lacks itself, and says s
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.gossip.member import GONE, ID_BYTES, State
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.membership.members import Members
-    from gossipkv.gossip.packets.messages import Head
     from gossipkv.gossip.profile import Profile
     from gossipkv.gossip.tree.tree import Tree
 
@@ -57,16 +57,10 @@ class Knowledge:
 
     def known(self, id_: bytes, now_ms: int) -> Known:
         """What is known of one member as far as others should care; epoch 0 for nothing."""
-        return self._known(id_, self._tree.told_head(id_), now_ms)
-
-    def want(self, id_: bytes, now_ms: int) -> Known:
-        """What is here of one member, so that what comes goes on from there."""
-        return self._known(id_, self._tree.reach(id_), now_ms)
-
-    def _known(self, id_: bytes, head: Head, now_ms: int) -> Known:
         member = self._members.get(id_)
         if member is None:
             return Known(id_, State.ALIVE, 0, 0, 0, 0)
+        head = self._tree.head(id_)
         version = head.version if head.epoch == member.epoch else 0
         return Known(id_, member.state, member.incarnation, member.epoch, version, self._age_s(member, now_ms))
 
@@ -137,20 +131,19 @@ class Knowledge:
     def _compare(self, theirs: Known, found: Differences, now_ms: int) -> None:
         member = self._members.get(theirs.id)
         if member is None:
-            found.wanted.append(self.want(theirs.id, now_ms))
+            found.wanted.append(self.known(theirs.id, now_ms))
             return
         mine, other = _rank(member), _rank(theirs)
         if mine > other:
             found.records.append(member)
         head = self._tree.head(theirs.id)
-        told_head = self._tree.told_head(theirs.id)
-        here, there = (told_head.epoch, told_head.version), (theirs.epoch, theirs.version)
+        here, there = (head.epoch, head.version), (theirs.epoch, theirs.version)
         # Of the dead with the record only: the shard id that one of them claimed is not free.
         told = member.state not in GONE or not theirs.epoch
-        if told and head.version and (head.epoch, head.version) > there:
+        if told and head.version and here > there:
             found.branches.append((theirs.id, theirs.epoch, theirs.version))
         if other > mine or (theirs.state not in GONE and member.state not in GONE and there > here):
-            found.wanted.append(self.want(theirs.id, now_ms))
+            found.wanted.append(self.known(theirs.id, now_ms))
 
     def _ids_to_tell(self, now_ms: int) -> list[bytes]:
         return sorted(
@@ -188,28 +181,17 @@ class DatagramBodies:
         self._left = 0
         self.bodies: list[list[bytes]] = []
 
-    def add(self, parts: Iterable[bytes]) -> bool:
-        """Put these in, in order, those of one call into as many bodies as it takes; false: none of them fits.
-
-        No more of them is drawn than it takes to know that.
-        """
-        left, more = self._left, 0
-        drawn: list[bytes] = []
-        for part in parts:
-            size = len(part)
-            if size > left:
-                left, more = self._body_bytes, more + 1
-                if size > left or len(self.bodies) + more > self._most:
-                    return False
-            left -= size
-            drawn.append(part)
-        for part in drawn:
-            if len(part) > self._left:
-                self.bodies.append([])
-                self._left = self._body_bytes
-            self.bodies[-1].append(part)
-            self._left -= len(part)
-            assert self._left >= 0, self._left
+    def add(self, part: bytes) -> bool:
+        """Put this in behind all others; false: it does not fit."""
+        size = len(part)
+        if size > self._left:
+            if size > self._body_bytes or len(self.bodies) == self._most:
+                return False
+            self.bodies.append([])
+            self._left = self._body_bytes
+        self.bodies[-1].append(part)
+        self._left -= size
+        assert 0 <= self._left < self._body_bytes, self._left
         assert len(self.bodies) <= self._most, self._most
         return True
 
@@ -229,15 +211,14 @@ class Replies:
         datagrams = DatagramBodies(self._body_bytes, DATAGRAMS)
         ages = self._knowledge.ages(found.records, now_ms)
         # Together: an age that comes later, or is lost, is not the one of the first word.
-        fit = all(
-            datagrams.add((messages.record(member) + age,)) for member, age in zip(found.records, ages, strict=True)
-        )
+        fit = all(datagrams.add(messages.record(member) + age) for member, age in zip(found.records, ages, strict=True))
         heads = []
-        unsent, most_bytes = 0, DATAGRAMS * self._body_bytes
+        unsent = 0
         # Those with few changes first: what may not fit must not keep out what does.
         for behind, owner, epoch, version in sorted((self._behind(*branch), *branch) for branch in found.branches):
-            if unsent <= MOST_UNSENT_CHANGES and not self._tree.is_large(owner, epoch, version, most_bytes):
-                if datagrams.add(self._tree.deltas(owner, epoch, version, part_bytes=self._body_bytes)):
+            if unsent <= MOST_UNSENT_CHANGES and not self._tree.is_large(owner, epoch, version, self._body_bytes):
+                delta, *rest = islice(self._tree.deltas(owner, epoch, version, part_bytes=self._body_bytes), 2)
+                if not rest and datagrams.add(delta):
                     continue
                 unsent += behind
             heads.append(messages.head(self._tree.head(owner)))
@@ -253,11 +234,12 @@ class Replies:
         """What another lacks, as parts of one message over TCP; and whether there is more."""
         parts: list[bytes] = []
         size = 0
-        for part in self._lacking(found, now_ms):
-            size += len(part)
+        for together in self._lacking(found, now_ms):
+            size += sum(map(len, together))
             if size > MOST_REPLY_BYTES:
+                assert parts, size  # Or it would never come.
                 return parts, True
-            parts.append(part)
+            parts += together
         return parts, False
 
     def _behind(self, owner: bytes, epoch: int, version: int) -> int:
@@ -265,12 +247,14 @@ class Replies:
         head = self._tree.head(owner)
         return head.version - version if head.epoch == epoch else head.version
 
-    def _lacking(self, found: Differences, now_ms: int) -> Iterator[bytes]:
+    def _lacking(self, found: Differences, now_ms: int) -> Iterator[Sequence[bytes]]:
+        """All of it; the pieces of a branch, which mean nothing without each other, together."""
         for member in found.records:
-            yield messages.record(member)
-        yield from self._knowledge.ages(found.records, now_ms)
+            yield (messages.record(member),)
+        for age in self._knowledge.ages(found.records, now_ms):
+            yield (age,)
         for owner, epoch, version in found.branches:
-            yield from self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES, goes_on=True)
+            yield tuple(self._tree.deltas(owner, epoch, version, part_bytes=MAX_PART_BYTES))
 
 
 def wants(wanted: Sequence[Known], most_bytes: int) -> list[bytes]:

@@ -11,8 +11,9 @@ them equal, over TCP.
     SYNC  REPLY  RECORD, DELTA  ->
 
 A SYNC without a part says only the hash, and who knows something else begins an exchange.  Datagrams of a reply are
-few; what does not fit is named by HEADs under the flag MORE, and who gets that asks over TCP.  Over TCP each arrow to
-the right is a request and the one below it the reply.
+few, and one has all that a branch lacks or nothing of it; what does not fit is named by HEADs under the flag MORE, and
+who gets that asks over TCP.  Over TCP each arrow to the right is a request and the one below it the reply, which has
+as many whole branches as fit.
 
 What is learned is told on, as news of members and as HEADs of branches.
 """
@@ -41,7 +42,7 @@ from gossipkv.gossip.packets.messages import (
     Known,
     Want,
 )
-from gossipkv.gossip.tree.branch import DeltaOutcome
+from gossipkv.gossip.tree.branch import DeltaOutcome, joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -154,10 +155,9 @@ class Exchange:
 
     def on_head(self, head: Head, teller: Address | None, *, now_ms: int) -> None:
         """Where a branch is, likewise."""
-        told_head = self._tree.told_head(head.owner)
         if head.owner == self._own:
             self._look_at_own(head.epoch, head.version)
-        elif teller is not None and (head.epoch, head.version) > (told_head.epoch, told_head.version):
+        elif teller is not None and head > self._tree.head(head.owner):
             self._want(head.owner, teller, now_ms)
 
     # SYNC as a datagram
@@ -240,16 +240,11 @@ class Exchange:
         _, flags = messages.read_sync(message)
         parts = list(messages.read_parts(unpack(message), 0))
         before = self.state_hash
-        reached = {part.owner: self._tree.reach(part.owner) for part in parts if isinstance(part, Delta)}
         self._hear(parts, now_ms)
-        moved = self.state_hash != before or any(self._tree.reach(owner) != reached[owner] for owner in reached)
+        moved = self.state_hash != before
         told, _ = self._replies.over_tcp(self._newer(parts, now_ms), now_ms)
-        partly = [owner for owner in reached if self._tree.reach(owner) != self._tree.head(owner)]
-        anew = any(self._tree.reach(owner) < self._tree.head(owner) for owner in partly)
-        # After a connection broke, what is here already comes again.  But only once, or it would go on for ever.
-        more = (bool(flags & MORE) or anew) and (moved or not goes_on)
-        if more:
-            told += wants([self._knowledge.want(owner, now_ms) for owner in partly], MAX_PART_BYTES)
+        # Who says more and brings nothing new is not asked for it again, or it would go on for ever.
+        more = bool(flags & MORE) and (moved or not goes_on)
         if more or (told and goes_on):
             self._more.add(source)
         if told:
@@ -294,8 +289,8 @@ class Exchange:
         for part in parts:
             if isinstance(part, Digest):
                 self._hear_ages(part, first, now_ms)
-            elif isinstance(part, Delta):
-                self._tree.apply(part, fresh=False)
+        for delta in joined(part for part in parts if isinstance(part, Delta)):
+            self._tree.apply(delta, fresh=False)
 
     def _hear_ages(self, digest: Digest, first: set[bytes], now_ms: int) -> None:
         for known in digest.known:
@@ -325,7 +320,7 @@ class Exchange:
         if len(self._wanted_ms) > len(self._members):
             self._wanted_ms = {id_: at for id_, at in self._wanted_ms.items() if now_ms - at < pause_ms}
         self._wanted_ms[owner] = now_ms
-        wanted = self._knowledge.want(owner, now_ms)
+        wanted = self._knowledge.known(owner, now_ms)
         self._sync(source, REPLY, ([messages.want((messages.known(wanted),))],))
 
     def _fetch(self, parts: Iterable[Part], source: Address, now_ms: int) -> None:
@@ -334,8 +329,8 @@ class Exchange:
         if not heads:
             self._request(source, self.request(now_ms=now_ms))
             return
-        owners = dict.fromkeys(head.owner for head in heads if head > self._tree.told_head(head.owner))
-        wanted = [self._knowledge.want(owner, now_ms) for owner in owners]
+        owners = dict.fromkeys(head.owner for head in heads if head > self._tree.head(head.owner))
+        wanted = [self._knowledge.known(owner, now_ms) for owner in owners]
         if wanted:
             self._request(source, pack(self._own, self.state_hash, REPLY, b"".join(wants(wanted, MAX_PART_BYTES))))
 

@@ -78,7 +78,7 @@ class StateHash:
             return 0
         version, gone = 0, member.state in GONE
         if not gone:
-            head = self._tree.told_head(id_)
+            head = self._tree.head(id_)
             version = head.version if head.epoch == member.epoch else 0
         elif id_ in self._members.peers:
             fades_ms = self._members.peers[id_].since_ms + DEAD_COUNTS_MS

@@ -8,18 +8,17 @@ are the dead that are forgotten: some of those are asked now and then for ever, 
 
 Asking is an exchange over TCP (`exchange.py`).  Where the cluster ids differ it is only a *meeting* of two nodes.
 A cluster id keeps two clusters apart that happen to have one name.  It is random, drawn by the first node, and every
-packet carries it.  Both ends of a meeting look at the same four things and come to the same end:
+packet carries it.  Both ends of a meeting look at the same things and come to the same end:
 
-    one has no id               it takes the other's; if neither has one, the asked one draws it
-    one is pinned, one is not   the other takes the pinned one's
-    both are pinned             refused, for good: each has a catalogue, and two do not become one
-    one is lone                 it takes the other's
-    otherwise                   the smaller id is taken
+    one has no id      it takes the other's; if neither has one, the asked one draws it
+    the asker was told to join the other, and not both are pinned
+                       one takes the other's id: who is not pinned, else who is lone, else who has the larger
+    everything else    refused by both: who merely remembers an address may find another cluster there by now, and two
+                       that are pinned have a catalogue each
 
-Only a node that was told to join the other changes anything: who merely remembers an address may find another cluster
-there by now.  Being told is enough for both, whoever asks: those who were told to join a node that went over, and those
-whom it was told to join, follow by the same rule, so two clusters that were told of each other become one.  Ids of
-clusters only ever go down, so nobody goes to and fro.
+Being told is enough for both, whoever asks: those who were told to join a node that went over, and those whom it was
+told to join, follow by the same rule, so two clusters that were told of each other become one.  Ids of clusters only
+ever go down, so nobody goes to and fro.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ PATIENCE_INTERVALS: Final = 2  # In which a node that was told to join others wa
 PATIENCE: Final = 2  # Refusals, or none at all, before anybody is told: the other may come to ask by itself, or later.
 MAX_REMEMBERED: Final = 16  # Asked at a start: enough that one of them is still there.
 MAX_LOST: Final = 16  # Likewise; the latest of them.
+MAX_REFUSED: Final = 16  # Ids of other clusters that ask and are told of; more are only counted.
 
 
 class Side(NamedTuple):
@@ -60,6 +60,10 @@ class Side(NamedTuple):
     lone: bool
     pinned: bool
     told: bool = False  # The asker: it was told to join the other, and does not only remember the address.
+
+    def yields_to(self, other: Side) -> bool:
+        """Whether of these two ids the other's is taken."""
+        return (not self.pinned, self.lone, self.cluster_id) > (not other.pinned, other.lone, other.cluster_id)
 
 
 class Meeting(enum.Enum):
@@ -80,11 +84,7 @@ def meet(asker: Side, asked: Side) -> Meeting:
         return Meeting.ASKER_TAKES if asker.cluster_id == NO_CLUSTER else Meeting.ASKED_TAKES
     if not asker.told or (asker.pinned and asked.pinned):
         return Meeting.REFUSED
-    if asker.pinned != asked.pinned:
-        return Meeting.ASKED_TAKES if asker.pinned else Meeting.ASKER_TAKES
-    if asker.lone != asked.lone:
-        return Meeting.ASKER_TAKES if asker.lone else Meeting.ASKED_TAKES
-    return Meeting.ASKED_TAKES if asker.cluster_id < asked.cluster_id else Meeting.ASKER_TAKES
+    return Meeting.ASKER_TAKES if asker.yields_to(asked) else Meeting.ASKED_TAKES
 
 
 @final
@@ -135,6 +135,7 @@ class Joining:
         "_pinned",
         "_profile",
         "_random",
+        "_refusals",
         "_seeds",
         "_started_ms",
         "_state",
@@ -167,6 +168,7 @@ class Joining:
         self._lost: dict[Address, None] = {}  # In the order in which they were.
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
         self._complained: set[Address] = set()
+        self._refusals: dict[bytes, int] = {}  # By the id of the cluster that asked.
         self._started_ms = 0
 
     def start(self, joins: Iterable[Address], remembered: Iterable[Address], *, lone: bool, now_ms: int) -> None:
@@ -218,6 +220,8 @@ class Joining:
 
     def lose(self, address: Address) -> None:
         """Keep where somebody was who is known no longer."""
+        if address == self._members.own.address:
+            return  # An older name at this place.
         self._lost.pop(address, None)
         self._lost[address] = None
         if len(self._lost) > MAX_LOST:
@@ -327,13 +331,7 @@ class Joining:
         elif outcome is Meeting.ASKER_TAKES:
             self._take(theirs, seed, address)
         if outcome is Meeting.REFUSED:
-            self._outbox.counters["cluster_id_refused"] += 1
-        if outcome is Meeting.REFUSED and seed.failures >= PATIENCE:
-            self._complain(
-                address,
-                f"{address} is of another cluster called {self._cluster!r} (id {theirs.hex()}, here "
-                f"{mine.cluster_id.hex()}), and the two do not become one",
-            )
+            self._count_refusal(mine, _side(theirs, flags), f"{address} is", before=seed.failures, address=address)
         return outcome
 
     def asked(self, theirs: bytes, flags: int, asker: bytes, now_ms: int) -> Meeting:
@@ -344,8 +342,26 @@ class Joining:
         elif outcome is Meeting.ASKED_TAKES:
             self._take(theirs)
         elif outcome is Meeting.REFUSED:
-            self._outbox.counters["cluster_id_refused"] += 1
+            before = self._refusals.get(theirs, 0)
+            if before or len(self._refusals) < MAX_REFUSED:
+                self._refusals[theirs] = before + 1
+            who, own = "a node that asks this one is", self._members.own
+            self._count_refusal(self.as_asked(), _side(theirs, flags), who, before=before, address=own.address)
         return outcome
+
+    def _count_refusal(self, mine: Side, other: Side, who: str, *, before: int, address: Address) -> None:
+        """Count that two ids do not become one, and say so once it has gone on for a while."""
+        self._outbox.counters["cluster_id_refused"] += 1
+        if before == PATIENCE:
+            if mine.pinned and other.pinned:
+                why = "both have tables. Give one of them another name"
+            else:
+                why = "neither node was told to join the other. Do so with `--join`, or give one of them another name"
+            self._tell(
+                address,
+                f"{who} of another cluster called {self._cluster!r}, of the id {other.cluster_id.hex()} and not "
+                f"{mine.cluster_id.hex()} as here: the two do not become one, since {why} (`--cluster`)",
+            )
 
     def _draw_for(self, asker: bytes, now_ms: int) -> None:
         """Draw an id if nobody who was told nothing comes up with one; of many who wait not all do at once."""

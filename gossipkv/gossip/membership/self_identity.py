@@ -2,24 +2,19 @@
 
 What is said of my name was said by my own past (I restarted, was suspected, lost my data), by someone's mistake about
 me, or by another node of that name.  In my present epoch and place I refute, by a higher incarnation.  If it is from
-an epoch that I have not lived, I take a higher one, kept before it is used.  If it is from another place, I ask there
-first (WHO): nobody answers, so it was my past; somebody does, so the name is claimed twice, and the younger of the two
-stops, naming both addresses.
+an epoch that I have not lived, I take a higher one, kept before it is used.  If it is from another place, that is
+looked into first (`namesakes.py`).
 
-A node that joins asks before it *announces* itself, so a second node of a name harms nobody.
+A node that joins looks before it *announces* itself, so a second node of a name harms nobody.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
-from gossipkv.errors import LocalError
-from gossipkv.gossip.effects import Stop
 from gossipkv.gossip.member import GONE, MAX_EPOCH, MAX_INCARNATION, Member, State
+from gossipkv.gossip.membership.namesakes import Namesakes
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.fields import Malformed
-from gossipkv.gossip.packets.messages import KIND, SENDER, Who
-from gossipkv.gossip.packets.prefix import Dropped
 
 if TYPE_CHECKING:
     from gossipkv.gossip.membership.lifeguard import Awareness
@@ -28,7 +23,6 @@ if TYPE_CHECKING:
     from gossipkv.gossip.packets.messages import Verdict
 
 ALIVE, SUSPECT, DEAD, LEFT = State
-TRIES: Final = 2  # Questions to an address before it counts as one where nobody is.
 
 
 class Listener(Protocol):
@@ -37,64 +31,50 @@ class Listener(Protocol):
     def on_own(self, *, now_ms: int) -> None:
         """This node is known in another way from now on."""
 
+    def on_claimed_twice(self, other: Member | None) -> None:
+        """That other node claims this one's name, or no longer anybody does."""
+
 
 @final
 class SelfIdentity:
     """This node's own name, epoch and incarnation."""
 
     __slots__ = (
-        "_answered_ms",
-        "_answered_uuid",
         "_awareness",
-        "_challenged",
-        "_is_me",
         "_listener",
         "_members",
+        "_namesakes",
         "_outbox",
-        "_profile",
-        "_random",
         "_rumours",
-        "_sequence",
         "_shown",
-        "_started_ms",
         "_storing",
-        "_timers",
         "_waiting",
         "announced",
     )
 
     def __init__(self, state: SharedState, rumours: Rumours, awareness: Awareness, listener: Listener) -> None:
         self._members = state.members
-        self._profile = state.profile
-        self._random = state.random
-        self._timers = state.timers
         self._outbox = state.outbox
         self._rumours = rumours
         self._awareness = awareness
         self._listener = listener
         self._storing = 0  # The epoch that is being kept.
-        self._challenged: Member | None = None  # The other claim that I look into.
-        self._sequence = -1  # Of my last question.
-        self._answered_ms, self._answered_uuid = 0, b""  # When I last answered another of my name, and whom.
-        self._is_me = False  # The last question came back to me.
+        self._namesakes = Namesakes(state, self)
         self._waiting = False  # `announce` was asked for while something was unsettled.
         self.announced = False
         self._shown = False  # Somebody may know me in my present epoch: what is said of it may be an echo.
-        self._started_ms = 0
 
     @property
     def settled(self) -> bool:
-        """Whether nothing about my name is being looked into or kept."""
-        return not self._storing and self._challenged is None and not self._outbox.silent
+        """Whether nothing about my name is to be looked into or kept."""
+        return not self._storing and self._namesakes.claim is None and not self._outbox.silent
 
     @property
     def speaks(self) -> bool:
-        """Whether others may hear what I publish: it is clear that this epoch of my name is mine."""
-        return self.announced and self.settled
-
-    def start(self, now_ms: int) -> None:
-        """Begin to count how long this node is up."""
-        self._started_ms = now_ms
+        """Whether others may hear what I publish: this epoch of my name is nobody else's."""
+        claim = self._namesakes.claim
+        is_mine = claim is None or claim.epoch != self._members.own.epoch
+        return self.announced and not self._storing and is_mine
 
     def introduce(self, now_ms: int) -> None:
         """Announce me as soon as nothing speaks against it; again and again does no harm."""
@@ -104,6 +84,7 @@ class SelfIdentity:
             self._waiting = True
             return
         self.announced = self._shown = True
+        self._namesakes.announced(now_ms)
         self._tell_change(now_ms)
 
     def speak(self, now_ms: int) -> None:
@@ -139,7 +120,7 @@ class SelfIdentity:
         if own.state is LEFT and record.epoch == own.epoch:
             return
         if record.address != own.address:
-            self._challenge(record, now_ms)
+            self._namesakes.hear_claim(record, now_ms)
         elif record.epoch > own.epoch or (record.epoch == own.epoch and self._is_from_another_life(record)):
             self._renew(record.epoch)
         elif record.epoch == own.epoch:
@@ -198,100 +179,16 @@ class SelfIdentity:
 
         self._outbox.store(kept, epoch=new)
 
-    # The name claimed twice
-
-    def _challenge(self, record: Member, now_ms: int) -> None:
-        if self._challenged is not None:
-            return
-        self._challenged = record
-        self._ask(record, TRIES, now_ms)
-
-    def _ask(self, record: Member, tries: int, now_ms: int) -> None:
-        own = self._members.own
-        self._sequence = int(self._random.random() * (1 << 32))
-        self._is_me = False
-        me = Who(self._sequence, own.uuid, own.epoch, now_ms - self._started_ms)
-
-        def answered(reply: bytes | None, now_ms: int) -> None:
-            if self._challenged is not record:
-                return
-            other = self._read(reply)
-            if other is not None:
-                self._compare(record, me, other, now_ms)
-            elif tries > 1:
-                self._timers.at(
-                    now_ms + self._profile.probe_timeout_ms, lambda now_ms: self._ask(record, tries - 1, now_ms)
-                )
-            else:
-                self._conclude(record, now_ms)
-
-        question = messages.who(messages.WHO, own.id, me)
-        self._outbox.ask(record.address, question, self._profile.probe_interval_ms, answered)
-
-    def _read(self, reply: bytes | None) -> Who | None:
-        """What the one at the other address says, if it is one of my name."""
-        if reply is None:
-            return None
-        try:
-            message = self._outbox.envelope.unwrap(reply)
-            if message[KIND] != bytes((messages.ME,)) or message[SENDER] != self._members.own.id:
-                return None
-            other = messages.read_who(message)
-        except (Dropped, Malformed):
-            self._outbox.counters["bad_reply"] += 1
-            return None
-        return other if other.sequence == self._sequence else None
-
-    def _compare(self, record: Member, me: Who, other: Who, now_ms: int) -> None:
-        own = self._members.own
-        if self._is_me:  # I asked myself: the other address is mine too.
-            self._conclude(record, now_ms)
-            return
-        if self._is_elder(record, me, other):
-            # I am the elder: the other one hears so when it asks me, and it asks when it hears of my epoch.
-            self._conclude(record._replace(epoch=max(record.epoch, other.epoch)), now_ms)
-            return
-        self._outbox.effects.append(
-            Stop(
-                LocalError(
-                    f"two nodes are called {own.name!r}: this one at {own.address} and an older one at "
-                    f"{record.address}; this one stops. Give each node a name and a data directory of its own",
-                    {"node": own.name, "address": str(own.address), "other_address": str(record.address)},
-                )
-            )
-        )
-
-    def _is_elder(self, record: Member, me: Who, other: Who) -> bool:
-        """Whether the other one started later.
-
-        Each adds the way of its question to the age of the other, so two that started at almost one time and ask each
-        other might both stop.  But then each has answered the other before it hears the answer, not longer ago than
-        a question waits: so in that case something decides that both see alike.  If one of them alone is in it, both
-        may go on, and ask again.
-        """
-        mine, theirs = (me.uuid, self._members.own.address), (other.uuid, record.address)
-        asked_ms = self._started_ms + me.uptime_ms
-        if self._answered_uuid == other.uuid and self._answered_ms >= asked_ms - self._profile.probe_interval_ms:
-            return mine < theirs
-        return (-me.uptime_ms, mine) < (-other.uptime_ms, theirs)
-
-    def _conclude(self, record: Member, now_ms: int) -> None:
-        self._challenged = None
-        if record.epoch >= self._members.own.epoch:
-            self._renew(record.epoch)
+    def on_looked(self, epoch: int, *, now_ms: int) -> None:
+        """A claim of my name was looked into, and did not end me: I live on above it."""
+        if epoch >= self._members.own.epoch:
+            self._renew(epoch)
         self._settle(now_ms)
+
+    def on_claimed_twice(self, other: Member | None) -> None:
+        """That other node claims my name, or no longer anybody does."""
+        self._listener.on_claimed_twice(other)
 
     def answer_who(self, message: bytes, now_ms: int) -> bytes | None:
         """Answer one that may have my name."""
-        own = self._members.own
-        asked = messages.read_who(message)
-        if message[SENDER] != own.id:
-            self._outbox.counters["not_for_me"] += 1
-            return None
-        uptime_ms = now_ms - self._started_ms
-        sequence = asked.sequence
-        if sequence == self._sequence:
-            self._is_me = True
-        else:
-            self._answered_ms, self._answered_uuid = now_ms, asked.uuid
-        return messages.who(messages.ME, own.id, Who(sequence, own.uuid, own.epoch, uptime_ms))
+        return self._namesakes.answer_who(message, now_ms)

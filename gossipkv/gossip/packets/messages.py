@@ -11,7 +11,7 @@ A message is a head and then parts; whole numbers are big-endian, `number` is LE
     SYNC        8 state hash, 1 flags (1: more than fits, come over TCP; 2: a reply, which asks for none; of the sender
                 where cluster ids meet: 4: it knows no other member, 8: it may not take another cluster id, 32: it was
                 told to join the other; over TCP 16: the parts follow as 4 bytes size and an LZ4 block)
-    WHO         4 sequence, 16 uuid, number epoch, number uptime in ms: who is at your address?
+    WHO         4 sequence, 16 uuid, number epoch, number age in ms: who is at your address?
     ME          as WHO: I am
     REFUSAL     text cluster's name: you are of another (over TCP; unlike all else, in an envelope that is not yours)
 
@@ -82,7 +82,7 @@ class Who(NamedTuple):
     sequence: int
     uuid: bytes
     epoch: int
-    uptime_ms: int
+    age_ms: int  # Since it announced itself; 0: it has not.
 
 
 class Verdict(NamedTuple):
@@ -222,7 +222,7 @@ def read_sync(message: bytes) -> tuple[bytes, int]:
 
 def who(kind: int, sender: bytes, asked: Who) -> bytes:
     """WHO or ME."""
-    return _NACK.pack(kind, sender, asked.sequence) + asked.uuid + varint(asked.epoch) + varint(asked.uptime_ms)
+    return _NACK.pack(kind, sender, asked.sequence) + asked.uuid + varint(asked.epoch) + varint(asked.age_ms)
 
 
 def read_who(message: bytes) -> Who:

@@ -57,6 +57,11 @@ def cluster_mark(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=MARK_BYTES).digest()
 
 
+def is_sealed(packet: bytes) -> bool:
+    """Whether somebody with a key made a packet; true only of a packet that was unwrapped."""
+    return packet[2] == SEALED
+
+
 def cluster_id_of(packet: bytes) -> bytes:
     """The cluster id that a packet carries; true only of a packet that was unwrapped."""
     return packet[ID_AT:PREFIX_BYTES]

@@ -2,6 +2,7 @@
 
 Read in this order:
 
+    driver.py       the order in which a core is called, in a node and in the simulated world
     agent.py        datagrams and timers
     tcp_request.py  one request to another node
     persistence.py  what must survive the node, on its way to the disk

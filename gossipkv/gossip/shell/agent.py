@@ -1,10 +1,8 @@
 """The Trio shell of gossip: a socket, a clock and a disk for a core that has none.
 
 One task waits until a datagram is there or the core wants to be woken.  It hands over everything that was waiting
-before it tells the core that a time has run out: after a stall the answers lie in the socket, and whoever looked at
-the clock first would take its own silence for that of the others.
-
-What the core leaves behind is done at once and in order: datagrams are sent (what the system refuses is counted, and
+before it tells the core that a time has run out.  What the core leaves behind is done at once and in order
+(`driver.py`): datagrams are sent (what the system refuses is counted, and
 was lost like any other), requests go over TCP in tasks of their own, a few at a time, and what must be durable goes
 through one task to a worker thread.  Nothing here decides anything about the protocol.
 """
@@ -21,7 +19,8 @@ import trio
 
 from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
 from gossipkv.errors import GossipKVError
-from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
+from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Stop, Store
+from gossipkv.gossip.shell.driver import Driver
 from gossipkv.gossip.shell.persistence import Keeping
 from gossipkv.gossip.shell.seeds import Seeds
 from gossipkv.gossip.shell.tcp_request import ask
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import Datagrams, Environment
+    from gossipkv.gossip.effects import Effect
     from gossipkv.gossip.member import Member, State
     from gossipkv.gossip.protocols import Core, Keeper, Place
 
@@ -75,6 +75,7 @@ class Agent:
         """`joins`: names or addresses of some members; without any this node is alone until others join it."""
         self._core = core
         self._place = place
+        self._driver = Driver(core, self, place)
         self._seeds = Seeds(joins, environment.sockets, datagrams.reaches)
         self._datagrams = datagrams
         self._sockets = environment.sockets
@@ -162,17 +163,16 @@ class Agent:
     # The task that hears
 
     async def _serve(self) -> None:
-        core = self._core
         while True:
             with trio.CancelScope() as self._alarm:
                 self._set_alarm()
                 await self._sockets.wait_readable(self._datagrams)
             await self._hear()
             now_ms = self.now_ms()
-            if max(core.wakes_at_ms, self._rests_until_ms) <= now_ms:
+            if max(self._driver.wakes_at_ms, self._rests_until_ms) <= now_ms:
                 self._rests_until_ms = now_ms + DEFECT_REST_MS  # If it fails, what it left undone is due at once again.
                 with self._forgiving():
-                    core.wake(now_ms=now_ms)
+                    self._driver.wake(now_ms)
                     self._rests_until_ms = 0
                 self.act()
 
@@ -203,48 +203,40 @@ class Agent:
         return True
 
     def _set_alarm(self) -> None:
-        due_ms = max(self._core.wakes_at_ms, self._rests_until_ms)
-        if self._place is not None and (place_ms := self._place.wakes_at_ms) is not None:
-            due_ms = min(due_ms, place_ms)
+        due_ms = max(self._driver.wakes_at_ms, self._rests_until_ms)
         self._alarm.deadline = trio.current_time() + max(0, due_ms - self.now_ms()) / 1000
 
     # What the core leaves behind
 
     def act(self) -> None:
-        """Do it, see to this node's place, and find out when there is more to do; after everything the core is told."""
-        self._perform()
-        if self._place is not None:
-            due_ms, now_ms = self._place.wakes_at_ms, self.now_ms()
-            if due_ms is not None and due_ms <= now_ms:
-                with self._forgiving():  # What others claim is bytes of peers.
-                    self._take_place(self._place.step(now_ms=now_ms))
-                self._perform()
+        """Do it, and find out when there is more to do; after everything that the core is told."""
+        with self._forgiving():  # What others claim is bytes of peers.
+            self._driver.act(self.now_ms())
         self._set_alarm()
 
-    def _take_place(self, shard_id: int | None) -> None:
-        if shard_id is not None:
-            self._log.info("place", shard_id=shard_id)
-            self._keeping.put(shard_id)
+    def take_place(self, shard_id: int) -> None:
+        """Keep this node's place in the ring, and log it."""
+        self._log.info("place", shard_id=shard_id)
+        self._keeping.put(shard_id)
 
-    def _perform(self) -> None:
-        for effect in self._core.take():
-            match effect:
-                case Send(to, packet):
-                    self._send(to, packet)
-                case Ask():
-                    assert self._nursery is not None
-                    self._nursery.start_soon(self._ask, effect)
-                case Store() | Remember():
-                    self._keeping.put(effect)
-                case Changed(member, before):
-                    self._say(member, before)
-                case Complain(error):
-                    self._log.warning("complaint", error=error.message)
-                case Stop(error):
-                    self._stop = self._stop or error
-                    self._stopped.set()
+    def perform(self, effect: Effect) -> None:
+        """Do anything but send a datagram."""
+        match effect:
+            case Ask():
+                assert self._nursery is not None
+                self._nursery.start_soon(self._ask, effect)
+            case Store() | Remember():
+                self._keeping.put(effect)
+            case Changed(member, before):
+                self._say(member, before)
+            case Complain(error):
+                self._log.warning("complaint", error=error.message)
+            case Stop(error):
+                self._stop = self._stop or error
+                self._stopped.set()
 
-    def _send(self, to: Address, packet: bytes) -> None:
+    def send(self, to: Address, packet: bytes) -> None:
+        """Send one datagram; what the system refuses is lost, and counted."""
         try:
             self._datagrams.send(packet, to)
         except OSError as error:

@@ -2,10 +2,9 @@
 
 Read in this order:
 
-    limits.py       what may be published: under which paths, and how much
-    branch.py       one owner's keys: versions, tombstones, what is staged, and why nothing withdrawn comes back
+    limits.py       what may be published: under which paths, and how much of one owner
+    branch.py       one owner's keys: versions, tombstones, and why nothing withdrawn comes back
     tree.py         all branches, and what readers see; index.py and watch.py are how
     hot.py          fresh changes as rumours
-    refused.py      branches that did not fit, and when to ask for them after all
     tombstone_gc.py when tombstones may go
 """

@@ -14,8 +14,10 @@ from gossipkv.errors import BadRequest
 from gossipkv.gossip.packets.messages import MAX_PATH_BYTES
 
 MAX_SEGMENT_BYTES = 255  # As in a file name.
-MAX_SEGMENTS = 16  # Each may be a place of its own in the index, which takes more than a path of short ones.
-ITEM_OVERHEAD_BYTES = 256  # What a key costs beside its path and value: objects of the branch and of the index.
+MAX_SEGMENTS = 16  # So that what stands above a path is found in few steps.
+ITEM_OVERHEAD_BYTES = 256  # What a key costs beside its path and value: objects of the branch, a word of the index.
+# What one branch may take on every node, tombstones included: so everybody decides alike.  It fits one reply over TCP.
+MAX_BRANCH_BYTES = 256 << 10
 
 _SEGMENT = rf"[^/\0]{{1,{MAX_SEGMENT_BYTES}}}"
 _PLAIN = re.compile(rf"(?:{_SEGMENT}/){{0,{MAX_SEGMENTS - 1}}}{_SEGMENT}").fullmatch
@@ -24,32 +26,23 @@ _PLAIN = re.compile(rf"(?:{_SEGMENT}/){{0,{MAX_SEGMENTS - 1}}}{_SEGMENT}").fullm
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeLimits:
-    """Bounds; a publisher is refused beyond them, a peer's branch stays at the last state within them."""
+    """How much this node publishes; and what any branch may take, which is no choice of a node."""
 
-    max_branch_keys: int = 10_000  # Sequins' largest clusters publish a few thousand partitions a node.
     max_entry_bytes: int = 4096  # Path and value: an entry names a thing, it does not carry it.
-    max_tree_bytes: int = 64 << 20  # All branches, what is staged and remembered of the dead included.
-    max_tombstones: int = 1000  # Of one branch; beyond it the older half goes, and who missed it gets the branch anew.
+    max_branch_bytes: int = 192 << 10  # Its keys; what is left of the protocol's is for tombstones.
+    protocol_branch_bytes: int = MAX_BRANCH_BYTES  # Another one in tests alone, and there on every node.
 
-    @property
-    def max_branch_bytes(self) -> int:
-        """No branch alone may take more than half of the whole."""
-        return self.max_tree_bytes // 2
-
-    @property
-    def max_staged_changes(self) -> int:
-        """What a transfer of a branch within its limits has at most: all keys and all tombstones."""
-        return self.max_branch_keys + self.max_tombstones
-
-    @property
-    def max_staged_bytes(self) -> int:
-        """What they cost at most: what a transfer replaces is still told as tombstones."""
-        return self.max_branch_bytes + self.max_tombstones * (ITEM_OVERHEAD_BYTES + MAX_PATH_BYTES)
+    def __post_init__(self) -> None:
+        assert self.max_branch_bytes <= self.protocol_branch_bytes, self
 
 
 def item_bytes(path: str, value: bytes | None) -> int:
-    """What one key costs."""
-    return ITEM_OVERHEAD_BYTES + len(path) + (0 if value is None else len(value))
+    """What one key costs, or, without a value, a tombstone: a rule of the protocol.
+
+    It is what they take in memory, a little more, and always more than on the wire.
+    """
+    size_bytes = ITEM_OVERHEAD_BYTES + (len(path) if path.isascii() else 4 * len(path))
+    return size_bytes if value is None else size_bytes + len(value)
 
 
 def wrong_path(path: str) -> str | None:

@@ -3,12 +3,15 @@
 A branch is shown while its owner is ALIVE in that very epoch; it goes in one step when the owner is suspected, found
 dead, left, or was started anew, and comes back in one step when the owner refutes.  What an owner published under an
 older epoch is never shown again.
+
+How much all of it may take follows from how many members are remembered and what a branch may take (`limits.py`): no
+owner's keys ever stand in the way of another's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import GONE, State
@@ -17,7 +20,6 @@ from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks, least_byte
 from gossipkv.gossip.tree.hot import Hot
 from gossipkv.gossip.tree.index import Index
 from gossipkv.gossip.tree.limits import TreeLimits, check_path, item_bytes, wrong_path
-from gossipkv.gossip.tree.refused import RefusedBranches
 from gossipkv.gossip.tree.tombstone_gc import TombstoneGc
 from gossipkv.gossip.tree.watch import Watch, Watches
 
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from gossipkv.gossip.membership.members import Members
     from gossipkv.gossip.membership.rumours import Rumours
     from gossipkv.gossip.packets.messages import Delta
-
-LARGE_BYTES: Final = 4096  # No datagram has so much.
 
 
 class TreeEntry(NamedTuple):
@@ -54,12 +54,8 @@ class Tree:
         self.counters: Counter[str] = Counter()
         self.moved: set[bytes] = set()  # Owners of branches that moved since `take_moved`.
         self._table = members
-        self._others_bytes = 0
         self._branches: dict[bytes, Branch] = {own: Branch(members.own.epoch)}
         self._members: dict[bytes, Member] = {}
-        self._dead: dict[bytes, None] = {}  # In the order in which they died.
-        self._dead_bytes = 0  # What they hold of `_others_bytes`.
-        self._refused = RefusedBranches()
         self._shown = {own}
         self._index = Index()
         self._watches = Watches()
@@ -69,7 +65,7 @@ class Tree:
     @property
     def size_bytes(self) -> int:
         """What all branches cost."""
-        return self._others_bytes + self._branches[self.own].size_bytes
+        return sum(branch.size_bytes for branch in self._branches.values())
 
     @property
     def own_name(self) -> str:
@@ -83,7 +79,7 @@ class Tree:
 
         Raises:
             BadRequest: no path.
-            TooLarge: over a limit.
+            TooLarge: over a limit of this node; nothing has changed.
         """
         check_path(path)
         branch = self._branches[self.own]
@@ -91,18 +87,13 @@ class Tree:
         if before is not None and before.value == value:
             return
         self._within("max_entry", len(path.encode()) + len(value), self.limits.max_entry_bytes)
-        self._within("max_branch_keys", len(branch.live) + (before is None), self.limits.max_branch_keys)
-        cost = item_bytes(path, value) - (0 if before is None else item_bytes(path, before.value))
-        self._within("half of max_tree", branch.size_bytes + cost, self.limits.max_branch_bytes)
-        if not self._room_for(cost):
-            self._within("max_tree", self.size_bytes + cost, self.limits.max_tree_bytes)
+        more_bytes = item_bytes(path, value) - (0 if before is None else item_bytes(path, before.value))
+        self._within("max_branch", branch.live_bytes + more_bytes, self.limits.max_branch_bytes)
         branch.put(path, value)
+        branch.fit(self.limits.protocol_branch_bytes)
         if before is None and self.own in self._shown:
             self._index.add(self.own, (path,))
-        assert self.size_bytes <= self.limits.max_tree_bytes, self.size_bytes
         self._own_step(branch, path)
-        if cost < 0:
-            self._ask_again()
 
     def withdraw(self, path: str) -> bool:
         """Take a key back; false: there was none."""
@@ -110,11 +101,9 @@ class Tree:
         if path not in branch.live:
             return False
         branch.withdraw(path)
-        branch.bound_tombstones(self.limits.max_tombstones)
         if self.own in self._shown:
             self._index.remove(self.own, (path,))
         self._own_step(branch, path)
-        self._ask_again()
         return True
 
     def published(self) -> dict[str, bytes]:
@@ -125,7 +114,7 @@ class Tree:
         """The names directly below a path that live owners publish, sorted, each once; `all`: that anybody does."""
         names = self._index.names(check_path(path, root=True))
         if not all:
-            return names
+            return sorted(names)
         return sorted({*names, *(below.partition("/")[0] for below, _ in self._hidden_below(path))})
 
     def entries(self, path: str, *, now_ms: int, all: bool = False) -> list[TreeEntry]:  # noqa: A002  As above.
@@ -136,7 +125,7 @@ class Tree:
     def keys(self, path: str, *, everything: bool = False) -> list[tuple[str, bytes]]:
         """The keys directly below a path, each with one owner, in order: what `entry` may be asked for in turn."""
         check_path(path, root=True)
-        found = [(name, owner) for name, owners in self._index.leaves(path) for owner in owners]
+        found = self._index.leaves(path)
         if everything:
             found += [(below, owner) for below, owner in self._hidden_below(path) if "/" not in below]
         names = {owner: self._name(owner) for _, owner in found}
@@ -179,21 +168,11 @@ class Tree:
             else:
                 self._replace(id_, member.epoch)
         if member.state in GONE:
-            if id_ != self.own and id_ not in self._dead:  # Who leaves goes on serving what it published.
-                self._dead[id_] = None
-                self._dead_bytes += self._branches[id_].held_bytes
             self._tombstone_gc.without(id_, self._branches[self.own])
             self._hot.forget(id_)
-            self._forget_refused()
-        elif id_ in self._dead:
-            self._dead_bytes -= self._branches[id_].held_bytes
-            del self._dead[id_]
-            self._assert_counted()
-            self._refused.forget(id_)  # What was kept of it may have been evicted since.
         moved = self._show(id_)
         if moved or before is None or before.state is not member.state:
             self._watches.step(self._branches[id_].live)
-        self._ask_again()
 
     def forget(self, id_: bytes) -> None:
         """A dead member is remembered no more."""
@@ -202,14 +181,10 @@ class Tree:
             return
         live = branch.live
         self._hide(id_)
-        self._count_bytes(id_, -branch.held_bytes)
         del self._branches[id_]
         self._members.pop(id_, None)
-        self._dead.pop(id_, None)
-        self._refused.forget(id_)
         self._tombstone_gc.without(id_, self._branches[self.own])
         self._hot.forget(id_)
-        self._forget_refused()
         self._watches.step(live)
 
     # Towards peers
@@ -229,24 +204,12 @@ class Tree:
         branch = self._branches.get(owner)
         return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.version)
 
-    def reach(self, owner: bytes) -> Head:
-        """Where what comes of a branch should go on: behind what is staged, or from the beginning."""
-        branch = self._branches.get(owner)
-        return Head(owner, 0, 0) if branch is None else Head(owner, branch.epoch, branch.reach)
-
-    def told_head(self, owner: bytes) -> Head:
-        """Where others are told that a branch is: also where it did not fit."""
-        return max(self.head(owner), self._refused.head(owner) or Head(owner, 0, 0))
-
-    def deltas(
-        self, owner: bytes, epoch: int, version: int, *, part_bytes: int, goes_on: bool = False
-    ) -> Iterator[bytes]:
-        """What is newer here than that, as parts of a message; `goes_on`: of one of several."""
+    def deltas(self, owner: bytes, epoch: int, version: int, *, part_bytes: int) -> Iterator[bytes]:
+        """What is newer here than that, as parts of one message."""
         branch = self._branches.get(owner)
         if branch is None or branch.epoch < epoch:
             return iter(())
-        since = version if epoch == branch.epoch else 0
-        return chunks(owner, branch, since, part_bytes, goes_on=goes_on)
+        return chunks(owner, branch, version if epoch == branch.epoch else 0, part_bytes)
 
     def is_large(self, owner: bytes, epoch: int, version: int, most_bytes: int) -> bool:
         """Whether what is newer here than that is known to take more."""
@@ -258,28 +221,19 @@ class Tree:
         outcome, before = self._apply(delta)
         owner = delta.owner
         if outcome is DeltaOutcome.ADVANCED:
-            self._refused.forget(owner)
-            if fresh and owner not in self._dead:
+            if fresh and not self._is_gone(owner):
                 self._hot.step(owner, self._branches[owner], before)
             elif before:  # A branch that begins here is no news: this node is new, or its owner is, who tells it.
                 self.tell_head(owner)
             self.moved.add(owner)
         elif outcome is DeltaOutcome.REFUSED:
             self.counters["branch_refused"] += 1
-            self.moved.add(owner)
-        elif outcome is DeltaOutcome.GAP:
-            refused = self._refused.head(owner)
-            # It goes on behind what did not fit: perhaps there is less of it now.  The rest of that itself is no news.
-            if refused is not None and Head(owner, delta.epoch, delta.target) > refused:
-                self._refused.forget(owner)
-                self.moved.add(owner)
-        self._ask_again()
         return outcome
 
     def tell_head(self, owner: bytes) -> None:
         """Tell others where a branch is, that they ask for what they miss."""
         branch = self._branches.get(owner)
-        if branch is not None and owner not in self._dead:
+        if branch is not None and not self._is_gone(owner):
             self._hot.head(owner, branch)
 
     # Tombstones of this node
@@ -291,9 +245,8 @@ class Tree:
 
     def acknowledged(self, id_: bytes) -> None:
         """A member has all of this node's branch."""
-        live = (other for other in self._members if other not in self._dead and other != self.own)
+        live = (other for other in self._members if not self._is_gone(other) and other != self.own)
         self._tombstone_gc.acknowledged(id_, self._branches[self.own], live)
-        self._ask_again()
 
     # Inside
 
@@ -306,71 +259,29 @@ class Tree:
         branch = self._branches[owner]
         if delta.epoch < branch.epoch:
             return DeltaOutcome.NOTHING, 0
-        if any(self._wrong(path, value) for _, path, value in delta.changes):
-            self._refuse(delta, None)
+        if any(wrong_path(path) is not None for _, path, _ in delta.changes):
             return DeltaOutcome.REFUSED, 0
-        lacked: int | None = None
-
-        def has_room(more_bytes: int) -> bool:
-            nonlocal lacked
-            if self._room_for(more_bytes, but=owner, but_bytes=size):
-                return True
-            lacked = more_bytes
-            return False
-
-        before, size = branch.version, branch.held_bytes
-        outcome, step = branch.apply(delta, self.limits, has_room)
-        more = branch.held_bytes - size
-        if outcome is DeltaOutcome.REFUSED:
-            self._refuse(delta, None if lacked is None else lacked - more)  # What is let go must fit again too.
+        before = branch.version
+        outcome, step = branch.apply(delta, self.limits.protocol_branch_bytes)
         if step is not None:
-            branch.bound_tombstones(self.limits.max_tombstones)
             if owner in self._shown:
                 self._index.remove(owner, step.went)
                 self._index.add(owner, step.came)
-            else:
-                self._show(owner)
             self._watches.step(step.went + step.came + step.altered)
-        self._count_bytes(owner, branch.held_bytes - size)
         assert branch.version >= before, (branch.version, before)
-        assert self.size_bytes <= self.limits.max_tree_bytes, self.size_bytes
-        return outcome, before
-
-    def _count_bytes(self, owner: bytes, more_bytes: int) -> None:
-        """Count that the branch of another holds so much more than before."""
-        self._others_bytes += more_bytes
-        if owner in self._dead:
-            self._dead_bytes += more_bytes
-        self._assert_counted()
-
-    def _assert_counted(self) -> None:
-        """Hold what can be told of the sums at once: they are within each other, and only of what is there."""
-        assert 0 <= self._dead_bytes <= self._others_bytes, (self._dead_bytes, self._others_bytes)
-        assert self._dead or not self._dead_bytes, self._dead_bytes
-        assert self._others_bytes == 0 or len(self._branches) > 1, self._others_bytes
+        assert branch.size_bytes <= self.limits.protocol_branch_bytes, branch.size_bytes
         assert len(self.rumours) <= len(self._branches), len(self.rumours)  # One of each, and of what is here.
-
-    def _refuse(self, delta: Delta, need_bytes: int | None) -> None:
-        head = Head(delta.owner, delta.epoch, delta.target)
-        if need_bytes is not None and delta.reach < delta.target and _is_small(delta) and self._refused.try_again(head):
-            return  # In one large part it has not to be staged.
-        self._refused.add(head, need_bytes)
+        return outcome, before
 
     def _own_step(self, branch: Branch, path: str) -> None:
         self._hot.step(self.own, branch, branch.version - 1)
         self._watches.step((path,))
         self.moved.add(self.own)
 
-    def _wrong(self, path: str, value: bytes | None) -> bool:
-        size = len(path) + (0 if value is None else len(value))
-        return size > self.limits.max_entry_bytes or wrong_path(path) is not None
-
     def _replace(self, owner: bytes, epoch: int) -> None:
         """A newer epoch: what was published before is gone at once."""
         self._hide(owner)
         before = self._branches[owner]
-        self._count_bytes(owner, -before.held_bytes)
-        self._refused.forget(owner)
         self._hot.forget(owner)
         self._branches[owner] = Branch(epoch)
         self._watches.step(before.live)
@@ -385,12 +296,11 @@ class Tree:
         self._hot.forget(self.own)
         self._hot.step(self.own, branch, 0)
         self.moved.add(self.own)
-        self._ask_again()
 
     def _show(self, owner: bytes) -> bool:
         """Show or hide a branch as its owner's state asks; true: that changed something."""
         member, branch = self._members[owner], self._branches[owner]
-        alive = member.state is State.ALIVE and branch.version >= branch.seen
+        alive = member.state is State.ALIVE
         if owner == self.own:
             alive = member.state is not State.LEFT
         if alive == (owner in self._shown):
@@ -407,48 +317,9 @@ class Tree:
             self._shown.remove(owner)
             self._index.remove(owner, self._branches[owner].live)
 
-    def _room_for(self, more_bytes: int, *, but: bytes = b"", but_bytes: int = 0) -> bool:
-        """Whether so much fits, after dead branches were given up, the oldest dead first, but that of one owner.
-
-        `but_bytes`: what its branch was counted with.
-        """
-        most = self.limits.max_tree_bytes
-        if more_bytes <= 0 or self.size_bytes + more_bytes <= most:
-            return True
-        if self._dead_bytes == (but_bytes if but in self._dead else 0):
-            return False
-        for owner in tuple(self._dead):
-            if owner != but and self._branches[owner].held_bytes:
-                self._evict(owner)
-                if self.size_bytes + more_bytes <= most:
-                    return True
-        return False
-
-    def _evict(self, owner: bytes) -> None:
-        """Give up what a dead owner published: it is shown again only at what it was, or later."""
-        branch = self._branches[owner]
-        live = branch.live
-        self._count_bytes(owner, -branch.held_bytes)
-        branch.evict()
-        self.counters["branch_evicted"] += 1
-        self._watches.step(live)
-
-    def _forget_refused(self) -> None:
-        """There may be room again for what was refused."""
-        for owner in self._refused.all():
-            self._refused.forget(owner)
-            self.moved.add(owner)
-
-    def _ask_again(self) -> None:
-        """Ask for what was refused for lack of room if it would fit by now: only then, or it would come for nothing."""
-        lacking = self._refused.lacking_room()
-        if not lacking:
-            return
-        free = self.limits.max_tree_bytes - self.size_bytes + self._dead_bytes
-        for owner, need in lacking.items():
-            if need <= free and owner not in self._dead:
-                self._refused.forget(owner)
-                self.moved.add(owner)
+    def _is_gone(self, owner: bytes) -> bool:
+        """Whether nothing is told of its branch: it is dead, or has left."""
+        return owner in self._members and self._members[owner].state in GONE
 
     def _within(self, limit: str, size: int, most: int) -> None:
         if size > most:
@@ -468,8 +339,3 @@ class Tree:
     def _name(self, owner: bytes) -> str:
         member = self._members.get(owner)
         return "" if member is None else member.name
-
-
-def _is_small(delta: Delta) -> bool:
-    """Whether this is a datagram's part of a branch."""
-    return sum(len(path) + len(value or b"") for _, path, value in delta.changes) < LARGE_BYTES

@@ -6,11 +6,10 @@ looks.  The reader looks and then lists, so the last state is never missed, and 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 
 @final
@@ -78,11 +77,9 @@ class Watches:
                     watch.wake()
 
 
-@lru_cache(maxsize=4096)  # Publishers of one kind share their prefixes.
-def _above(path: str) -> tuple[str, ...]:
+def _above(path: str) -> Iterator[str]:
     """The path itself and all above it, up to the root."""
-    found = [path]
+    yield path
     while path:
         path = path.rpartition("/")[0]
-        found.append(path)
-    return tuple(found)
+        yield path

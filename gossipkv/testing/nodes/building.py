@@ -1,4 +1,4 @@
-"""A build without a child process: the same steps, on the simulated disk, in a simulated thread.
+"""A build, and a reading back, without a child process: the same steps, on the simulated disk, in a simulated thread.
 
 A child is another process with other descriptors; here the node itself does its work, in one step of virtual time.
 What a crash leaves in the middle of a build is tested where the disk is (`tests/unit/dataset`).
@@ -6,11 +6,13 @@ What a crash leaves in the middle of a build is tested where the disk is (`tests
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.lifecycle import Trouble
+from gossipkv.dataset.scrub.read_back import Outcome, read_back
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 
 if TYPE_CHECKING:
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.build.job import BuildJob, Progress
     from gossipkv.dataset.build.parent import Loads
+    from gossipkv.dataset.scrub.read_back import Job
     from gossipkv.environment.seam import Environment
+    from gossipkv.errors import Corrupt
 
 
 @final
@@ -52,3 +56,21 @@ class BuildHere:
             details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
             raise BuildError(Trouble(error.message, details, lasting=isinstance(error, SourceError))) from error
         return 0
+
+
+@final
+class ReadHere:
+    """Reads versions back in this process, in the place of `read_back_in_child`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome:
+        """Read back; raises what `read_back_in_child` raises.  A simulated disk has no cache."""
+        damaged: list[Corrupt] = []
+        counts = await self._environment.threads.run(
+            partial(read_back, self._environment.files, job, wait=lambda _: None, on_damage=damaged.append)
+        )
+        for damage in damaged:
+            on_damage(damage)
+        return Outcome(*counts, bypassed_cache=True)

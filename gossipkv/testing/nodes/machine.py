@@ -15,7 +15,7 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.node import node
 from gossipkv.node.driven_loop import driven
-from gossipkv.testing.nodes.building import BuildHere
+from gossipkv.testing.nodes.building import BuildHere, ReadHere
 from gossipkv.testing.nodes.process import Process
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -143,6 +143,7 @@ class NodeMachine:
                     process.environment,
                     make_loop=driven(process.environment.clock),
                     build=BuildHere(process.environment),
+                    read_back=ReadHere(process.environment),
                     task_status=started,
                 )
         except BaseException as error:

@@ -25,6 +25,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from gossipkv.storage._format cimport COMPRESSION_NONE, compare_keys, prefetch, word_of
+from gossipkv.storage._mapped_file cimport is_whole
 from gossipkv.storage._records cimport read_record
 from gossipkv.storage._scan cimport (
     WALK_ENDED,
@@ -112,7 +113,19 @@ cdef int page_run(Page* page, int64_t* work) noexcept nogil:
                 page.stage = MERGING
         else:
             result = merge(page, work)
+    if result == PAGE_READY or result == PAGE_TOO_LARGE:
+        return result if all_whole(page) else PAGE_DAMAGED
     return result
+
+
+cdef bint all_whole(Page* page) noexcept nogil:
+    """Whether what the page has copied, in this slice and those before, was there in every file that it asked."""
+    cdef Py_ssize_t i
+    for i in range(page.file_count):
+        if not is_whole(<SortedFile>page.files[i]):
+            page.damaged = page.files[i]
+            return False
+    return True
 
 
 # Opening ----------------------------------------------------------------------------------------------------------

@@ -15,8 +15,10 @@ cdef extern from "gossipkv/storage/bits.h" nogil:
     int highest_bit "gkv_last_bit"(uint64_t word)
     void prefetch "gkv_prefetch"(const void* at)
     uint32_t match12 "gkv_match12"(const uint8_t* bucket, uint8_t fingerprint)
+    uint8_t load8_after "gkv_load8_after"(const uint8_t* at)
     int bit "gkv_bit"(const uint8_t* bits, uint64_t at)
     void set_bit "gkv_set_bit"(uint8_t* bits, uint64_t at)
+    void clear_bits "gkv_clear_bits"(uint8_t* bits, uint64_t at, uint64_t end)
 
 cdef extern from *:
     """

@@ -1,7 +1,11 @@
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from gossipkv.storage._format cimport PAGE_SIZE, bit
+from gossipkv.storage._format cimport PAGE_SIZE, bit, load8_after
+from gossipkv.storage._sigbus cimport Map
+
+cdef enum:
+    LAST_BYTE = 10  # Of every whole file: the line feed that its footer's magic ends with.
 
 
 cdef enum Fault:
@@ -20,6 +24,7 @@ cdef class MappedFile:
     # Constant after opening.
     cdef Py_buffer buffer
     cdef bint holds_buffer
+    cdef Map* map               # NULL: what is read is no file's map.
     cdef readonly str name
     cdef const uint8_t* base
     cdef uint64_t size, body_size, page_count, chunk_count
@@ -38,9 +43,11 @@ cdef class MappedFile:
     cdef Py_ssize_t common_size
     cdef uint64_t metadata_offset, metadata_size, key_bytes, value_bytes, duplicates
 
-    # What was checked since opening: a bit for each page, a bit for each page of the pages' checksums.
+    # What was checked since opening, or since it was forgotten: a bit for each page, and for each page of the pages'
+    # checksums.  All else that is read after opening lies in the body, or was copied.
     cdef uint8_t* checked_pages
     cdef uint8_t* checked_chunks
+    cdef bint distrusted        # No bit is set any more.
 
     cdef Py_ssize_t pins
 
@@ -51,6 +58,9 @@ cdef class MappedFile:
 
     cdef int check_page(self, uint64_t page) noexcept nogil
     cdef object damage(self)
+    cdef bint lose(self) noexcept nogil
+    cdef object loss(self)
+    cdef int let_go(self) except -1
     cdef int ensure_open(self) except -1
     cdef int open_image(self) except -1
     cdef int check_format(self, uint32_t version, uint64_t offset) except -1
@@ -64,6 +74,15 @@ cdef inline int fault(MappedFile file, int reason, uint64_t offset) noexcept nog
     file.fault_reason = reason
     file.fault_offset = offset
     return -1
+
+
+cdef inline bint is_whole(MappedFile file) noexcept nogil:
+    """Whether all that was read of the file until now was there.
+
+    Asked after what is answered was copied, and before it leaves: of a file that is cut short, the last byte is gone,
+    wherever the cut is; of one whose disk gives an error, all is zeros from then on (`sigbus.h`).  No is for ever.
+    """
+    return load8_after(file.base + file.size - 1) == LAST_BYTE or file.lose()
 
 
 cdef inline int check_range(MappedFile file, uint64_t offset, uint64_t size) noexcept nogil:

@@ -7,6 +7,8 @@ Rules for whoever edits the readers (`_mapped_file`, `_records`, `_scan`, `_sort
 
 * No byte is used before `check_range` has seen its page's checksum hold, and no size read from the file enters
   arithmetic before it was compared with its limit: a checksum proves that bytes are old, not that they are sane.
+* No answer leaves before `is_whole` was asked, and nothing is copied after it: also a page that was checked can be cut
+  off, or be read anew from a disk that fails.  That a key is absent, and that a scan has ended, are answers, too.
 * One thread at a time reads a file.  The lz4 cache has no lock; the serving loop, which drops the GIL, opens its own.
 """
 
@@ -18,7 +20,9 @@ from libc.string cimport memcmp, memcpy
 
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport *
+from gossipkv.storage._sigbus cimport map_add, map_is_lost, map_lose, map_remove
 
+import mmap
 import os
 
 from gossipkv.environment.real_files import RealFiles
@@ -27,6 +31,9 @@ from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 
 cdef extern from "gossipkv/storage/region.h" nogil:
     void wish_large_pages "gkv_wish_large_pages"(const void* region, size_t size)
+
+cdef enum:
+    CHUNK_PAGES = PAGE_SIZE // 4    # Whose checksums have a checksum together.
 
 HEADER_MAGIC = b"GKVSORT\n"
 FOOTER_MAGIC = b"\nGKVEND\n"
@@ -58,12 +65,17 @@ cdef class MappedFile:
         self.base = <const uint8_t*> self.buffer.buf
         self.size = <uint64_t> self.buffer.len
         try:
+            if mapped and isinstance(source, mmap.mmap):
+                self.map = map_add(self.base, <size_t> self.size)
+                if self.map == NULL:
+                    raise MemoryError
             self.open_image()
-        except BaseException:
-            self.base = NULL
-            PyBuffer_Release(&self.buffer)
-            self.holds_buffer = False
-            raise
+        except BaseException as error:
+            lost = self.loss() if self.map != NULL and map_is_lost(self.map) else None
+            self.let_go()
+            if lost is None:
+                raise
+            raise lost from error    # What zeros were taken for says little.
         if mapped and self.compression == COMPRESSION_NONE:
             # Uncompressed files are for data that fits into memory: they are read, and mapped, in large pieces.
             wish_large_pages(self.base, <size_t> self.size)
@@ -71,8 +83,18 @@ cdef class MappedFile:
     def __dealloc__(self):
         free(self.checked_pages)
         free(self.checked_chunks)
+        self.let_go()
+
+    cdef int let_go(self) except -1:
+        """Give the bytes back, if they are held."""
+        self.base = NULL
+        if self.map != NULL:
+            map_remove(self.map)
+            self.map = NULL
         if self.holds_buffer:
+            self.holds_buffer = False
             PyBuffer_Release(&self.buffer)
+        return 0
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
@@ -97,6 +119,8 @@ cdef class MappedFile:
         self.checked_chunks = <uint8_t*> calloc(<size_t> (self.chunk_count // 8 + 1), 1)
         if self.checked_pages == NULL or self.checked_chunks == NULL:
             raise MemoryError
+        if not is_whole(self):
+            raise self.loss()
         return 0
 
     cdef int check_format(self, uint32_t version, uint64_t offset) except -1:
@@ -207,9 +231,7 @@ cdef class MappedFile:
             return
         if self.pins:
             raise BufferError(f"{self.name}: {self.pins} readers hold the sorted file; close them first")
-        self.base = NULL
-        self.holds_buffer = False
-        PyBuffer_Release(&self.buffer)
+        self.let_go()
 
     def __enter__(self):
         return self
@@ -230,14 +252,25 @@ cdef class MappedFile:
             return b""
         if check_range(self, self.metadata_offset, self.metadata_size) < 0:
             raise self.damage()
-        return PyBytes_FromStringAndSize(
+        metadata = PyBytes_FromStringAndSize(
             <const char*> self.base + self.metadata_offset, <Py_ssize_t> self.metadata_size
         )
+        if not is_whole(self):
+            raise self.loss()
+        return metadata
+
+    @property
+    def lost_at(self):
+        """The first byte that was missed in the file's map, None while it is whole; the map answers nothing again."""
+        self.ensure_open()
+        return None if is_whole(self) else self.loss().offset
 
     # -- checking --------------------------------------------------------------------------------------------------
 
     cdef object damage(self):
-        """The exception for the fault that a nogil function met last."""
+        """The exception for the fault that a nogil function met last: of a file that is not whole, that it is not."""
+        if not is_whole(self):
+            return self.loss()
         if self.fault_reason == FAULT_MEMORY:
             return MemoryError()
         if self.fault_reason == FAULT_PAGE or self.fault_reason == FAULT_CHUNK:
@@ -246,6 +279,17 @@ cdef class MappedFile:
                 expected=self.fault_expected, got=self.fault_got,
             )
         return Corrupt(self.name, self.fault_offset, FAULT_TEXT[self.fault_reason])
+
+    cdef bint lose(self) noexcept nogil:
+        """Let nothing be read in this map again, whatever becomes of the file; False."""
+        if self.map != NULL:
+            map_lose(self.map, self.size - 1)
+        return False
+
+    cdef object loss(self):
+        """The exception for a file that is not whole."""
+        cdef uint64_t offset = self.size - 1 if self.map == NULL else map_lose(self.map, self.size - 1)
+        return Corrupt(self.name, offset, "cut short while it was mapped, or its disk failed")
 
     cdef int check_page(self, uint64_t page) noexcept nogil:
         """Compare one page with its checksum, and that checksum's own page with its checksum; remember both."""
@@ -257,22 +301,46 @@ cdef class MappedFile:
             self.fault_expected = load32(self.chunk_checksums + 4 * chunk)
             if self.fault_got != self.fault_expected:
                 return fault(self, FAULT_CHUNK, self.body_size + start)
-            set_bit(self.checked_chunks, chunk)
+            if not self.distrusted:
+                set_bit(self.checked_chunks, chunk)
         start = page * PAGE_SIZE
         length = min(<uint64_t> PAGE_SIZE, self.body_size - start)
         self.fault_got = crc32c_of(self.base + start, <Py_ssize_t> length, <uint32_t> page)
         self.fault_expected = load32(self.page_checksums + 4 * page)
         if self.fault_got != self.fault_expected:
             return fault(self, FAULT_PAGE, start)
-        set_bit(self.checked_pages, page)
+        if not self.distrusted:
+            set_bit(self.checked_pages, page)
         return 0
+
+    def forget_checks(self, uint64_t part=0, uint64_t parts=1):
+        """Have the pages of one of so many equal parts of the file checked again when they are next read.
+
+        Parts are cut between the pages whose checksums share one.  Harmless once the file is closed.
+        """
+        cdef uint64_t first, end
+        assert part < parts, (part, parts)
+        first = part * self.chunk_count // parts
+        end = (part + 1) * self.chunk_count // parts
+        clear_bits(self.checked_chunks, first, end)
+        clear_bits(self.checked_pages, first * CHUNK_PAGES, min(end * CHUNK_PAGES, self.page_count))
+
+    def distrust(self):
+        """Check every page whenever it is read, from now on: what was read whole may come damaged from the disk."""
+        self.distrusted = True
+        self.forget_checks()
+
+    def is_checked(self, uint64_t page):
+        """Whether a page may be read without a check."""
+        assert page < self.page_count, (page, self.page_count)
+        return bool(bit(self.checked_pages, page))
 
 
 cdef object map_file(files, path, str name):
     """The whole file as a buffer.
 
     Raises:
-        Corrupt: the file is empty.
+        Corrupt: the file is empty, or was cut short just now.
         StorageError: the file system refuses.
     """
     try:
@@ -281,7 +349,10 @@ cdef object map_file(files, path, str name):
             size = files.size(descriptor)
             if size == 0:
                 raise Corrupt(name, 0, "the file is empty")
-            return files.map(descriptor, size)
+            try:
+                return files.map(descriptor, size)
+            except ValueError as error:    # Python compares the two.
+                raise Corrupt(name, size - 1, "cut short while it was opened") from error
         finally:
             files.close(descriptor)
     except OSError as error:

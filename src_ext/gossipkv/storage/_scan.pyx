@@ -14,11 +14,12 @@ from libc.string cimport memcmp, memset
 from gossipkv.storage._format cimport (
     COMPRESSION_NONE, HEADER_SIZE, PAGE_SIZE, compare_keys, highest_bit, load32, load64, prefetch, word_of,
 )
-from gossipkv.storage._mapped_file cimport FAULT_ANCHOR, check_range, fault
+from gossipkv.storage._mapped_file cimport FAULT_ANCHOR, check_range, fault, is_whole
 from gossipkv.storage._records cimport Record, RecordReader, read_record
 
 cdef enum:
     WALK_LINES = 32
+    STRETCH_RECORDS = PAGE_SIZE // 8  # At most: the least takes 8 bytes.
 
 
 cdef inline int anchor_position(RecordReader file, uint64_t anchor, uint64_t* position) noexcept nogil:
@@ -61,7 +62,7 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
     """The position of the first record whose key is not less than `key`; the end's when there is none."""
     cdef int order
     cdef uint64_t below = 0, at
-    cdef int line
+    cdef int line, records = 0
     cdef Record record
     order = memcmp(file.common_prefix, key, <size_t> min(file.common_size, size))
     if order > 0 or (order == 0 and size < file.common_size):
@@ -82,11 +83,14 @@ cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* 
         for line in range(WALK_LINES):
             prefetch(file.base + HEADER_SIZE + at + line * 64)
     while at < file.position_end:
+        if records > STRETCH_RECORDS:  # The anchor that comes next is of a key not less than `key`.
+            return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base) + 4 * (below - 1))
         if read_record(file, at, &record) < 0:
             return -1
         if compare_keys(record.key.data, record.key.size, key, size) >= 0:
             break
         at = record.next
+        records += 1
     position[0] = min(at, file.position_end)
     return 0
 
@@ -180,21 +184,22 @@ cdef class Scan:
     def __next__(self):
         cdef Record record
         cdef uint64_t position, before = self.walk.end
-        cdef object key, value, pair
+        cdef object key = None, value = None, pair
         cdef int result = WALK_ENDED
         if self.file is None:
             raise StopIteration
         if self.left != 0:
             result = walk_next(self.file, &self.walk, &record, &position)
+        if result == WALK_RECORD:
+            key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
+            value = PyBytes_FromStringAndSize(<const char*> record.value.data, record.value.size)
+        if result < 0 or not is_whole(self.file):
+            self.fail()
         if result == WALK_ENDED:
             self.close()
             raise StopIteration
-        if result < 0:
-            self.fail()
         assert self.walk.end < before if self.walk.reverse else position < self.walk.at, "each step of a walk leads on"
         self.left -= self.left > 0
-        key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
-        value = PyBytes_FromStringAndSize(<const char*> record.value.data, record.value.size)
         pair = PyTuple_New(2)
         Py_INCREF(key)
         PyTuple_SET_ITEM(pair, 0, key)

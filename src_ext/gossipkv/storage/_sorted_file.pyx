@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from gossipkv.storage._format cimport *
-from gossipkv.storage._mapped_file cimport FAULT_CHAIN, FAULT_PLACE, fault
+from gossipkv.storage._mapped_file cimport FAULT_CHAIN, FAULT_PLACE, fault, is_whole
 from gossipkv.storage._records cimport Record, RecordReader, Slice, parse_record, read_raw, read_record
 from gossipkv.storage._scan cimport open_scan, seek, write_prefix_end
 
@@ -190,11 +190,10 @@ cdef class SortedFile(RecordReader):
         if self.base == NULL:
             self.ensure_open()
         found = self.find(<const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &value)
-        if found > 0:
-            return PyBytes_FromStringAndSize(<const char*> value.data, value.size)
-        if found < 0:
+        answer = PyBytes_FromStringAndSize(<const char*> value.data, value.size) if found > 0 else None
+        if found < 0 or not is_whole(self):
             raise self.damage()
-        return None
+        return answer
 
     def get_many(self, keys):
         """The values of `keys`, in their order, None where there is none.
@@ -244,6 +243,8 @@ cdef class SortedFile(RecordReader):
                 answer = PyBytes_FromStringAndSize(<const char*> value.data, value.size) if found else None
                 Py_INCREF(answer)
                 PyList_SET_ITEM(answers, i - 3 * STAGGER, answer)
+        if not is_whole(self):
+            raise self.loss()
         return answers
 
     def __contains__(self, bytes key not None):
@@ -251,7 +252,7 @@ cdef class SortedFile(RecordReader):
         cdef int found
         self.ensure_open()
         found = self.find(<const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &value)
-        if found < 0:
+        if found < 0 or not is_whole(self):
             raise self.damage()
         return found > 0
 
@@ -337,6 +338,8 @@ cdef class SortedFile(RecordReader):
         if anchors != self.anchor_count:
             self.refuse(self.size - FOOTER_SIZE + 88, "another number of anchors than the records need",
                         anchors, self.anchor_count)
+        if not is_whole(self):
+            raise self.loss()
 
     cdef int verify_anchor(self, uint64_t anchor, uint64_t position, bytes key) except -1:
         """The anchor of a stretch names its first record."""

@@ -1,5 +1,5 @@
 /* What C has and Cython lacks: unaligned little-endian loads, a 64 x 64 -> 128 bit product, counting zeros,
- * prefetch, and one vector compare of a bucket's twelve fingerprints.  Nothing here knows the file format. */
+ * prefetch, loads in order, and one vector compare of a bucket's twelve fingerprints.  Nothing here knows the file format. */
 #ifndef GOSSIPKV_BITS_H
 #define GOSSIPKV_BITS_H
 
@@ -113,7 +113,20 @@ static inline uint32_t gkv_match12(const uint8_t *bucket, uint8_t fingerprint) {
 #endif
 }
 
-/* The bits that say which pages were checked are set by whoever checks first; a lost update only checks twice. */
+/* A byte as it is after every read that stands before this one: neither the compiler nor the processor moves it up. */
+static inline uint8_t gkv_load8_after(const uint8_t *at) {
+#if defined(_MSC_VER)
+    MemoryBarrier();
+    return *(const volatile uint8_t *)at;
+#else
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+#endif
+}
+
+/* The bits that say which pages were checked are set by whoever checks first, and cleared now and then by one thread.
+ * All of it is relaxed: a set that a clearing overtakes is lost, which only checks twice; one that overtakes a clearing
+ * tells of a check that was made a moment before.  A bit says nothing of other memory: a mapped file has no writer. */
 static inline int gkv_bit(const uint8_t *bits, uint64_t at) {
 #if defined(_MSC_VER)
     return (bits[at >> 3] >> (at & 7)) & 1;
@@ -128,6 +141,23 @@ static inline void gkv_set_bit(uint8_t *bits, uint64_t at) {
 #else
     __atomic_fetch_or(bits + (at >> 3), (uint8_t)(1u << (at & 7)), __ATOMIC_RELAXED);
 #endif
+}
+
+/* The bits from `at` up to `end`, whole bytes at a time where it can. */
+static inline void gkv_clear_bits(uint8_t *bits, uint64_t at, uint64_t end) {
+    while (at < end) {
+        uint64_t next = (at | 7) + 1 < end ? (at | 7) + 1 : end;
+        uint8_t keep = (uint8_t)~((0xFFu << (at & 7)) & (0xFFu >> (7 - ((next - 1) & 7))));
+#if defined(_MSC_VER)
+        bits[at >> 3] &= keep;
+#else
+        if (keep == 0)
+            __atomic_store_n(bits + (at >> 3), 0, __ATOMIC_RELAXED);
+        else
+            __atomic_fetch_and(bits + (at >> 3), keep, __ATOMIC_RELAXED);
+#endif
+        at = next;
+    }
 }
 
 #endif

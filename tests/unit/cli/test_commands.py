@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from gossipkv import cli
-from tests.unit.client.fake_node import Connection, FakeNode, store
+from tests.unit.client.fake_node import FakeNode, answering, store
 
 RECORDS = {f"k{number}".encode(): f"value {number}".encode() for number in range(7)}
 RECORDS |= {b"empty": b"", b"bin": b"\xff\x00\n", b"\xfe": b"odd key", b"-": b"dash", b"text\n": "ä\n".encode()}
@@ -44,24 +44,6 @@ def run(capfdbinary, monkeypatch):
         return SimpleNamespace(status=status, out=out, err=err.decode())
 
     return command
-
-
-def answering(*results):
-    """A behaviour that answers each method from a table; an exception in it is an error for the client."""
-    table = dict(results)
-
-    def serve(connection: Connection) -> None:
-        while (request := connection.next_request()) is not None:
-            message_id, method, params = request
-            found = table[method](*params) if callable(table[method]) else table[method]
-            found = found.pop(0) if isinstance(found, list) and len(found) > 1 else found
-            found = found[0] if isinstance(found, list) else found
-            if isinstance(found, tuple):
-                connection.answer(message_id, None, list(found))
-            else:
-                connection.answer(message_id, found)
-
-    return serve
 
 
 def one_line(error: str) -> bool:
@@ -247,15 +229,18 @@ def test_a_defect_keeps_its_traceback(run, node, monkeypatch):
 STATUS = {
     "geo": {"kind": "dataset", "active": "1", "hold": "1", "error": None, "versions": {
         "1": {"state": "ACTIVE", "records": 1234, "size_bytes": 2048, "partitions": [{}, {}], "source_differs": True,
-              "format": "sequence", "function": "text", "alike": ["text", "string"], "duplicates": 1012},
+              "format": "sequence", "function": "text", "alike": ["text", "string"], "duplicates": 1012,
+              "scrub": {"last_s": None, "bypassed_cache": None, "damaged_files": None, "running": False}},
         "2": {"state": "BUILDING", "waited_s": 75.9, "progress": {"done": 0.25, "remaining_s": 65.0}},
         "3": {"state": "SEEN", "waiting_for": "a file _SUCCESS"},
         "4": {"state": "SEEN", "waiting_for": "room on the disk: about 9 bytes are needed, 5 are free",
               "needed_bytes": 9, "free_bytes": 5},
         "5": {"state": "RETIRING", "function": "sequins", "voided": "spark", "strays": 1200,
-              "first_stray": {"key": b"k\xff", "file": "/s/part-3", "offset": 12345}}}},
+              "first_stray": {"key": b"k\xff", "file": "/s/part-3", "offset": 12345},
+              "scrub": {"last_s": 7325, "bypassed_cache": True, "damaged_files": 0, "running": True}}}},
     "bad": {"kind": "dataset", "active": None, "error": "unreadable", "versions": {
-        "1": {"state": "ERROR", "error": {"message": "f.tsv: line 3: no TAB"}}}},
+        "1": {"state": "ERROR", "error": {"message": "f.tsv: line 3: no TAB"},
+              "scrub": {"last_s": 60, "bypassed_cache": False, "damaged_files": 2, "running": False}}}},
     "new": {"kind": "dataset", "active": None, "error": None, "versions": {}},
 }  # fmt: skip
 INFO = {"node": "n1", "cluster": "c", "uptime_s": 3700.0, "source_error": "/src: gone"}
@@ -287,12 +272,14 @@ def test_status_for_people(run, database):
             "source has changed since",
             "sequence",
             "held; string would do as well; 1,012 duplicates",
+            "geo 5: being scrubbed; scrubbed 2 h 2 min ago",
             "geo 4: waits for room on the disk: about 9 bytes are needed, 5 are free",
             "geo 5: grouped by sequins, since 1,200 keys stray from spark: first 'k\\xff' in /s/part-3, byte 12,345",
         ):
             assert words in text
     if database is None:
         assert "bad 1: f.tsv: line 3: no TAB" in text
+        assert "bad 1: scrubbed 1 min 0 s ago, through the cache, 2 files damaged" in text
         assert "bad: unreadable" in text
     assert ("EMPTY" in text) == (database != "geo")
     assert all(line == line.rstrip() for line in text.splitlines())
@@ -327,6 +314,22 @@ def test_status_of_a_silent_node(run):
             text = run("status", "--node", fake.address).out.decode()
         told = "silent: nothing is built or switched, and no node hears of it: /data: Read-only" in text
         assert told is bool(silence)
+
+
+def test_status_of_a_node_that_may_not_publish(run):
+    """It is said that others do not learn of all that it has."""
+    for error in ("3 not published, p/1 among them: max_branch", None):
+        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "publish_error": error}))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        assert ("tree: 3 not published, p/1 among them: max_branch" in text) is (error is not None)
+
+
+def test_status_where_a_name_is_claimed_twice(run):
+    """It is said which, on whatever node one asks."""
+    for twice in ([], ["a", "[b]"]):
+        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "claimed_twice": twice}))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        assert ("claimed twice: two nodes are called a, [b]" in " ".join(text.split())) is bool(twice)
 
 
 def test_status_for_programs(run):

@@ -50,6 +50,14 @@ def test_members(run, node):
     assert json.loads(run("members", "--json").out) == [ALPHA, BETA]
 
 
+def test_members_of_which_one_is_claimed_twice(run, node):
+    """It stands with its state, which is not folded."""
+    node(members=lambda: [{**ALPHA, "claimed_twice": True}, {**BETA, "claimed_twice": False}])
+    lines = run("members").out.splitlines()
+    assert "alive, claimed twice" in lines[1]
+    assert "twice" not in lines[2]
+
+
 @pytest.mark.parametrize("width", [20, 30, 40, 52])
 def test_members_in_a_narrow_terminal(run, node, monkeypatch, width):
     """Everybody's state is there: that is what the command is for."""

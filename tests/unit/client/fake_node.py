@@ -142,3 +142,21 @@ def store(records: dict[bytes, bytes], version: str = "v1", page: int = 3) -> Ca
         return [found[begin:end], str(end).encode() if end < len(found) else None, version]
 
     return serve
+
+
+def answering(*results):
+    """A behaviour that answers each method from a table; an exception in it is an error for the client."""
+    table = dict(results)
+
+    def serve(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            message_id, method, params = request
+            found = table[method](*params) if callable(table[method]) else table[method]
+            found = found.pop(0) if isinstance(found, list) and len(found) > 1 else found
+            found = found[0] if isinstance(found, list) else found
+            if isinstance(found, tuple):
+                connection.answer(message_id, None, list(found))
+            else:
+                connection.answer(message_id, found)
+
+    return serve

@@ -65,7 +65,7 @@ class SimulatedNode:
         self._stack = ExitStack()
         self._lines = self._stack.enter_context(capture_logs())
         self._stack.enter_context(patch.object(trio.to_thread, "run_sync", at_once))
-        self._stack.enter_context(patch.multiple(lifecycle, FIRST_RETRY_MS=0, LAST_RETRY_MS=0))
+        self._stack.enter_context(patch.multiple(lifecycle, FIRST_RETRY_MS=0, LAST_RETRY_MS=0, LAST_DAMAGE_PAUSE_MS=0))
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -238,7 +238,11 @@ class SimulatedNode:
             try:
                 with DataDirectory.open("/data", self.files, cluster="test", random=random.Random(1)) as directory:
                     settings = DatasetSettings(
-                        source="/source", refresh_period=0, retire_after=RETIRE_MS, databases=self.databases
+                        source="/source",
+                        refresh_period=0,
+                        retire_after=RETIRE_MS,
+                        scrub_period=0,
+                        databases=self.databases,
                     )
                     self.library = Library(
                         directory.store,

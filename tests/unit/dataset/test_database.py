@@ -97,6 +97,26 @@ async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
         await until(lambda: damaged.files == [None])
 
 
+async def test_nothing_of_a_damaged_version_is_taken_on_trust(world):
+    """What was checked may be read again from the disk that lost another page: each read looks anew."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        for retires in (False, True):
+            version = library.active("db")
+            if retires:
+                world.put("v2")
+                await library.rescan()
+                await active(library, "v2")
+            assert version.files[0].get(b"a") == b"v1"
+            assert version.files[0].is_checked(0)
+            library.damaged("db", "v1", Corrupt("part-00000.gkv", 4096, "checksum"))
+            assert version.files[0].get(b"a") == b"v1"
+            assert not version.files[0].is_checked(0)
+            if not retires:
+                await until(lambda damaged=version: library.active("db") is not damaged)
+
+
 async def test_a_damaged_version_that_is_superseded_retires_as_others_do(world):
     """Whoever reads it by name goes on, though the source has it no more."""
     world.put("v1")

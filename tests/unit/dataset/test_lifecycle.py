@@ -98,6 +98,26 @@ def test_a_damaged_active_version_is_built_again():
     assert what(life("v5", State.AVAILABLE), active="v5").switch == "v5"
 
 
+def test_what_is_damaged_again_and_again_is_built_after_a_pause_that_doubles():
+    """At once for the first time; a bad disk does not keep the node building; and one day it begins anew."""
+    now_ms = 10**12
+    one = life("v5", State.ACTIVE)
+    pauses = []
+    for _ in range(9):
+        one.damage(now_ms)
+        assert one.waits_since_ms == now_ms
+        decision = what(one, active="v5", now_ms=now_ms)
+        assert (decision.build == "v5") == (decision.look_again_ms is None)
+        pauses.append(0 if decision.look_again_ms is None else decision.look_again_ms - now_ms)
+        now_ms += pauses[-1]
+        assert what(one, active="v5", now_ms=now_ms).build == "v5"
+        for event in (Event.BEGIN, Event.FINISH, Event.SWITCH):
+            one.take(event)
+    assert [pause // 60_000 for pause in pauses] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    one.damage(now_ms + 5 * 3_600_000)
+    assert what(one, active="v5", now_ms=now_ms + 5 * 3_600_000).build == "v5"
+
+
 def test_a_damaged_version_whose_files_are_held_retires_as_others_do():
     """Not at once, whatever became of its build; without files it is forgotten."""
     for state in (State.ERROR, State.SEEN):

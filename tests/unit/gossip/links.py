@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from gossipkv.address import Address
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
-from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.envelope import Envelope, Seal
+from gossipkv.gossip.packets.key_ring import SESSION_BYTES, key
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
+from gossipkv.gossip.packets.sealing import Sealing
 from gossipkv.gossip.profile import LAN
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = b"cluster!"
 LIMITS = Limits()
+KEY = key(bytes(range(32)))
 
 
 class Node:
@@ -76,11 +79,13 @@ class Link:
         profile: Profile = LAN,
         limits: Limits = LIMITS,
         silent: bool = False,
+        sealed: bool = False,
     ) -> Node:
         """A node that is not started."""
         address = Address(host, port if port is not None else 7000 + len(self.nodes))
         me = Me(name, uuid or name.encode().ljust(16, b"-"), epoch, address, cluster, cluster_id, pinned)
-        envelope = Envelope(cluster, cluster_id)
+        sealing = Sealing([KEY], self.random.randbytes(SESSION_BYTES)) if sealed else None
+        envelope = Envelope(cluster, cluster_id, sealing, Seal.REQUIRE)
         chance = random.Random(self.random.getrandbits(64))
         core = Gossip(me, profile, chance, limits=limits, envelope=envelope, silent=silent)
         node = self.nodes[address] = Node(core, me, envelope)

@@ -12,9 +12,10 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment import trio_world
-from gossipkv.errors import ConfigError
+from gossipkv.errors import ConfigError, TooLarge
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.key_ring import Key, key, line_of
 from gossipkv.gossip.packets.messages import Change, Delta
@@ -22,7 +23,7 @@ from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
 from gossipkv.node.directory import DataDirectory
-from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring
+from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring, refuse_strangers
 from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
 
@@ -61,7 +62,7 @@ def timer_of(
 def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:
     """1 is free; it is passed on to be remembered when it has stood for the convergence time."""
     place = timer_of(core, waits=False)
-    assert place.wakes_at_ms is None
+    assert place.wakes_at_ms == NEVER
     place.start(now_ms=1000)
     assert place.wakes_at_ms == 1000
     assert place.step(now_ms=1000) is None
@@ -70,7 +71,7 @@ def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> N
     assert place.wakes_at_ms == 1000 + SETTLE_MS
     assert place.step(now_ms=1000 + SETTLE_MS) == 1
     place.step(now_ms=1000 + SETTLE_MS)
-    assert place.wakes_at_ms is None
+    assert place.wakes_at_ms == NEVER
 
 
 def test_a_silent_node_claims_nothing() -> None:
@@ -79,9 +80,10 @@ def test_a_silent_node_claims_nothing() -> None:
     core = Gossip(me, LAN, random.Random(1), limits=Limits(), envelope=Envelope("c"), silent=True)
     place = timer_of(core, waits=False)
     place.start(now_ms=0)
-    assert place.wakes_at_ms is None
+    assert place.wakes_at_ms == NEVER
     core.speak(now_ms=60_000)
-    assert place.wakes_at_ms == 0
+    place.start(now_ms=60_000)
+    assert place.wakes_at_ms == 60_000
     place.step(now_ms=60_000)
     place.step(now_ms=60_001)
     assert (place.shard_id, place.wakes_at_ms) == ("1", 60_000 + SETTLE_MS)
@@ -118,7 +120,7 @@ def test_a_configured_place_is_taken_as_it_is(core: Gossip) -> None:
     place.start(now_ms=0)
     assert place.step(now_ms=0) == 7
     place.step(now_ms=1)
-    assert place.wakes_at_ms is None
+    assert place.wakes_at_ms == NEVER
     assert core.tree.children("nodes") == [f"7@{ADDRESS}"]
 
 
@@ -163,21 +165,21 @@ def test_entries_in_portions(core: Gossip) -> None:
 def test_seals_without_keys_are_refused() -> None:
     """Who asks for seals and forgets the key ring does not run in the clear; who asks for nothing does."""
     world = trio_world.real()
-    assert read_key_ring(load(), world, HERE) is None
+    assert read_key_ring(load(), world) is None
     with pytest.raises(ConfigError, match="GOSSIPKV_SEAL: seal = 'require': there is no key ring"):
-        read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world, HERE)
+        read_key_ring(load(environ={"GOSSIPKV_SEAL": "require"}), world)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "fd00::1"])
 def test_strangers_can_speak_only_where_that_is_said(host: str) -> None:
     """Beyond loopback a node wants keys, or to be told that nobody else is there."""
-    world, bound = trio_world.real(), Address(host, 7)
+    bound = Address(host, 7)
     environ = {"GOSSIPKV_LISTEN": str(bound)}
     with pytest.raises(ConfigError, match=r"GOSSIPKV_LISTEN: listen = .*: who .*; make keys .*insecure_gossip"):
-        read_key_ring(load(environ=environ), world, bound)
-    assert read_key_ring(load(environ={**environ, "GOSSIPKV_INSECURE_GOSSIP": "true"}), world, bound) is None
+        refuse_strangers(load(environ=environ), bound)
+    refuse_strangers(load(environ={**environ, "GOSSIPKV_INSECURE_GOSSIP": "true"}), bound)
     for here in ("127.0.0.1", "127.9.9.9", "::1"):
-        assert read_key_ring(load(), world, Address(here, 7)) is None
+        refuse_strangers(load(), Address(here, 7))
 
 
 async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
@@ -188,7 +190,7 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
     ring = tmp_path / "ring"
     key_file.write_text(ring, line_of(key(bytes(32))))
     config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
-    sealing = read_key_ring(config, world, ADDRESS)
+    sealing = read_key_ring(config, world)
 
     def hang(_path: Path) -> tuple[Key, ...]:
         goes_on.wait(60)
@@ -207,6 +209,30 @@ async def test_a_key_ring_that_blocks_keeps_no_node_from_ending(
     goes_on.set()
 
 
+async def test_what_is_refused_is_seen_and_leaves_the_rest(tmp_path: Path) -> None:
+    """The settings bind what this node publishes; what it has published stays, and something is said to be missing."""
+    world = trio_world.real()
+    config = load(environ={"GOSSIPKV_MAX_BRANCH": "16KiB", "GOSSIPKV_MAX_ENTRY": "1KiB"})
+    with (
+        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
+        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+    ):
+        gossiping = Gossiping(config, world, directory, datagrams=datagrams, address=ADDRESS, sealing=None)
+        with pytest.raises(TooLarge, match="max_entry is 1024"):
+            gossiping.publish("k", bytes(1024))
+        gossiping.withdraw("k")
+        assert gossiping.publish_error() is None
+        for number in range(15):
+            gossiping.publish(f"k/{number}", bytes(800))
+        with pytest.raises(TooLarge, match="max_branch is 16384"):
+            gossiping.publish("k/15", bytes(800))
+        assert gossiping.publish_error() is not None
+        assert gossiping.keys("k", everything=True)
+        assert gossiping.withdraw("k/0")
+        gossiping.publish("k/15", bytes(800))
+        assert gossiping.publish_error() is None
+
+
 async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +242,7 @@ async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
     old, new = key(bytes(32)), key(b"n" * 32)
     key_file.write_text(ring, line_of(old))
     config = load(environ={"GOSSIPKV_KEY_RING": str(ring)})
-    sealing = read_key_ring(config, world, ADDRESS)
+    sealing = read_key_ring(config, world)
     assert sealing is not None
     began = threading.Event()
 

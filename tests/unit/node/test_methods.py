@@ -64,6 +64,9 @@ class MadeUpLibrary:
         """The names."""
         return [{"name": name, "kind": "dataset"} for name in self.names]
 
+    def counters(self) -> dict[str, int]:
+        return {"scrubbed_versions": 3}
+
     def trouble(self) -> str | None:
         """None ever."""
         return None
@@ -84,12 +87,21 @@ class MadeUpCluster:
     def __init__(self) -> None:
         self.is_isolated = False
         self.silence: str | None = None
+        self.trouble: str | None = None
         self.keys_below = 1
         self.asked: list[object] = []
+
+    def publish_error(self) -> str | None:
+        """As it was said."""
+        return self.trouble
 
     def isolated(self) -> bool:
         """As it was said."""
         return self.is_isolated
+
+    def claimed_twice(self) -> list[str]:
+        """One."""
+        return ["b"]
 
     def counters(self) -> dict[str, int]:
         """One."""
@@ -331,10 +343,12 @@ def test_info_and_lists(node: Node) -> None:
     node.refusal("put")
     info = node.ask("info")
     assert isinstance(info, dict)
-    assert info["counters"] == {"gets": 3, "errors_unknown_method": 2, "gossip_dropped_foreign": 2}
+    counters = {"gets": 3, "scrubbed_versions": 3, "errors_unknown_method": 2, "gossip_dropped_foreign": 2}
+    assert info["counters"] == counters
     assert info["name"] == "gossipkv"
     assert (info["version"], info["protocol"], info["epoch"]) == ("1.2.3", 1, 7)
     assert (info["cluster"], info["node"], info["uptime_s"], info["databases"]) == ("c", "n", 1.235, 2)
+    assert info["claimed_twice"] == ["b"]
     assert node.ask("ping") == "pong"
     assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
     told = {"done": 0.5, "isolated": False, "silent": False}
@@ -343,6 +357,13 @@ def test_info_and_lists(node: Node) -> None:
     node.cluster.is_isolated = True
     assert node.ask("status", {"database": "db"}) == {"db": {**told, "isolated": True}}
     assert node.ask("info")["isolated"] is True
+
+
+def test_what_is_not_published_is_told(node: Node) -> None:
+    """As the cluster's part says it, and nil when all is."""
+    assert node.ask("info")["publish_error"] is None
+    node.cluster.trouble = "1 not published"
+    assert node.ask("info")["publish_error"] == "1 not published"
     assert node.ask("status", {"database": None}) == node.ask("status")
     assert node.refusal("status", {"database": "nowhere"}) == (
         "UNKNOWN_DATABASE",

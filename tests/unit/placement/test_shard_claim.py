@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.errors import TooLarge
 from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.tree.branch import DeltaOutcome
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.node.gossip import ClaimsInTree
 from gossipkv.placement.shard_claim import ShardClaim, Standing
@@ -216,10 +216,11 @@ def test_the_loser_goes_on_publishing() -> None:
 def test_a_loser_whose_branch_is_full_picks_again() -> None:
     """Then the new claim takes the place of the old one."""
     link = Link()
-    me = Claimer(link, "zoe", limits=TreeLimits(max_branch_keys=16))
+    me = Claimer(link, "zoe")
     me.step()
-    for number in range(15):
-        me.node.tree.publish(f"partitions/{number}")
+    me.node.tree.limits = TreeLimits(max_branch_bytes=me.node.tree.size_bytes)
+    with pytest.raises(TooLarge):
+        me.node.tree.publish("partitions/1")
     put(me.node, "a", "1", claim="confirmed", count=1, uuid=b"a")
     me.step()
     assert me.claim.shard_id == "2"
@@ -294,22 +295,19 @@ def test_any_bytes_are_a_claim_or_none(value: bytes) -> None:
 
 
 @pytest.mark.parametrize("configured", [None, "west-1"])
-def test_a_full_tree_puts_a_claim_off(configured: str | None) -> None:
+def test_a_full_branch_puts_a_claim_off(configured: str | None) -> None:
     """The node goes on without an id, does not try all the time, and claims when there is room."""
     link = Link()
-    me = Claimer(link, "me", configured=configured, limits=TreeLimits(max_tree_bytes=4000))
-    for number, name in enumerate(("first", "second", "third"), start=1):
-        me.node.hear_record(member(name), now_ms=0)
-        change = messages.Change(1, f"big/{number}", bytes(970))
-        delta = messages.Delta(member(name).id, 1, 0, 0, 1, 1, reset=False, changes=(change,))
-        assert me.node.tree.apply(delta) is DeltaOutcome.ADVANCED
+    me = Claimer(link, "me", configured=configured, limits=TreeLimits(max_branch_bytes=3500))
+    me.node.tree.publish("partitions/1", bytes(3000))
     me.step()
     assert (me.claim.shard_id, me.remembered) == (None, None)
     assert me.claim.counters["claim_refused"] == 1
     assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
     me.step()
     assert me.claim.counters["claim_refused"] == 1
-    me.node.hear_record(member("third", state=State.DEAD), now_ms=link.now_ms)
+    assert list(me.node.tree.published()) == ["partitions/1"]
+    me.node.tree.withdraw("partitions/1")
     link.pass_time(SETTLE_MS)
     me.step()
     assert me.claim.shard_id == (configured or "1")

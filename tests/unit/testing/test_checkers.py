@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gossipkv.errors import LocalError
+from gossipkv.gossip.effects import Complain
 from gossipkv.gossip.member import State
 from gossipkv.gossip.profile import LOCAL
 from gossipkv.testing.checkers import Checkers, shows_the_truth
@@ -178,6 +180,36 @@ def test_a_packet_that_does_not_fit(scene):
     """A datagram over the profile's size."""
     scene.world.network.send(scene.first, scene.world.machines[1].address, bytes(1401))
     assert complaints(scene) == {"packets_fit"}
+
+
+def test_a_complaint_of_what_is_not_so(scene):
+    """That nobody answers somewhere may be told; of another id only while there is one; of a twin never."""
+    tell = scene.world.complained
+    tell(scene.first, Complain(LocalError("no member answers at x, which this node is to join; it goes on asking")))
+    assert not complaints(scene)
+    tell(scene.first, Complain(LocalError("two nodes are called 'm0', this one at a and another at b")))
+    assert complaints(scene) == {"complains_of_what_is_so"}
+    scene.checkers.violations.clear()
+    other = Complain(LocalError(f"x is of another cluster called 'simulated', of the id {'ab' * 8} and not as here"))
+    tell(scene.first, other)
+    assert complaints(scene) == {"complains_of_what_is_so"}
+    scene.checkers.violations.clear()
+    scene.world.machines[1].cluster_id = b"\xab" * 8
+    tell(scene.first, other)
+    assert not scene.checkers.violations
+
+
+def test_places_that_are_wrong(scene):
+    """One that somebody lacks, and one that two claim."""
+    places = gossip(scene.first).tree.children("nodes")
+    own = next(place for place in places if place.endswith(str(scene.first.address)))
+    gossip(scene.first).tree.withdraw(f"nodes/{own}")
+    scene.world.run(3 * SECOND)
+    assert "3 members claim the places" in shows_the_truth(scene.world, scene.history)
+    taken = gossip(scene.world.machines[1]).tree.published()
+    shard_id = next(path for path in taken if path.startswith("nodes/")).partition("@")[0]
+    gossip(scene.first).tree.publish(f"{shard_id}@{scene.first.address}", b"")
+    assert "3 members claim the places" in shows_the_truth(scene.world, scene.history)
 
 
 def test_views_that_differ_in_the_end(scene):

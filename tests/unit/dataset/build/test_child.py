@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build.child import Order, Pace
+from gossipkv.dataset.build.child import Order
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
@@ -103,22 +103,6 @@ def test_too_little_memory_is_refused_with_the_least_that_would_do(job, start):
     assert kind == "ConfigError"
     assert "build_memory of 8,388,608 bytes is too little" in message
     assert details["needed_bytes"] > 16 << 20
-
-
-def test_the_pace_is_kept_over_any_history():
-    """Never more than rate times time plus one chunk; and no idling beyond that."""
-    rng = random.Random(3)
-    pace, now, taken = Pace(1000), 50.0, 0
-    for _ in range(500):
-        size = rng.randrange(1, 400)
-        now += pace.take(size, now)
-        taken += size
-        assert taken <= (now - 50.0) * 1000 + 400
-    assert now - 50.0 <= taken / 1000
-    now += 100
-    assert pace.take(1, now) == 0.0
-    pace.bytes_per_second = 0
-    assert [pace.take(10**9, now), pace.take(10**9, now)] == [0.0, 0.0]
 
 
 def test_the_pace_is_told_and_can_be_changed(job, start):

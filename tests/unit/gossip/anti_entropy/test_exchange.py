@@ -11,13 +11,14 @@ from gossipkv.gossip.anti_entropy.differences import DATAGRAMS
 from gossipkv.gossip.anti_entropy.exchange import LONGEST_PAUSE_MS, MOST_ASKED, PAUSE_MS
 from gossipkv.gossip.member import State, member_id
 from gossipkv.gossip.packets import messages
-from gossipkv.gossip.packets.compression import pack, unpack
+from gossipkv.gossip.packets.compression import MAX_UNPACKED_BYTES, pack, unpack
 from gossipkv.gossip.packets.fields import Malformed
-from gossipkv.gossip.packets.messages import MORE, REPLY, Delta, Head, Known, Want
+from gossipkv.gossip.packets.messages import MAX_PART_BYTES, MORE, REPLY, Delta, Head, Known, Want
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.branch import Branch
-from gossipkv.gossip.tree.limits import TreeLimits
+from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
 from tests.unit.gossip.tree.linked import START_MS, Link, Node, address_of, equal, member, pair
+from tests.unit.gossip.tree.transfers import whole
 
 STILL_MS = 5000
 
@@ -122,38 +123,56 @@ def test_a_branch_larger_than_a_few_datagrams_comes_over_tcp() -> None:
     assert sum(link.sent) < 500
 
 
+LARGE = TreeLimits(max_entry_bytes=33_000, max_branch_bytes=MAX_BRANCH_BYTES)
+
+
 def test_large_branches_both_ways() -> None:
     """What the other lacks does not keep this node from asking for the rest of what it lacks itself."""
-    link, one, two = pair(limits=TreeLimits(max_entry_bytes=32_000))
+    link, one, two = pair(limits=LARGE)
     for node in (one, two):
-        fill(node, 700, Random(node.me.name).randbytes(30_000))
-    for _ in range(4):
-        for node, other in ((one, two), (two, one)):
-            node.exchange._request(other.me.address, node.exchange.request(now_ms=link.now_ms))
-            link.run()
-    assert equal([one, two])
-    assert len(one.view()) == 1400
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_a_branch_larger_than_one_reply_comes_in_several(*, cut: bool) -> None:
-    """What has arrived is kept, and the rest asked for, at once or when a broken connection is tried again."""
-    link, one, two = pair(limits=TreeLimits(max_branch_keys=20_000, max_entry_bytes=32_000))
-    fill(one, 700, Random(1).randbytes(30_000))
-    two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
-    link._deliver(*link.waiting.pop(0))
-    assert not two.view()
-    assert two.tree.size_bytes > 500_000
-    if cut:
-        link.tcp = False
-        link.run()
-        link.tcp = True
-        assert not two.view()
-        two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
+        others = [link.node(f"{node.me.name}{number}", limits=LARGE) for number in range(12)]
+        for other in (node, *others):
+            node.knows(other)
+            fill(other, 8, Random(other.me.name).randbytes(32_000))
+            for delta in whole(other.tree.deltas(other.id, 0, 0, part_bytes=MAX_PART_BYTES)):
+                node.tree.apply(delta)
+    one.exchange._request(two.me.address, one.exchange.request(now_ms=link.now_ms))
     link.run()
-    assert len(two.view()) == 700
     assert equal([one, two])
-    assert len(link.asked) > 3
+    assert len(one.view()) == len(two.view()) == 26 * 8
+    assert max(map(max, link.asked)) < MAX_UNPACKED_BYTES
+    assert len(link.asked) <= 2 * 26 // 4 + 4
+
+
+def test_the_largest_branch_comes_in_one_reply() -> None:
+    """However it is made: few keys that are as long as can be, many that are short, paths of any letters."""
+    for keys in (
+        [f"k/{number}" for number in range(7)],
+        [f"{number:03}" for number in range(1000)],
+        [f"{number:03}/{'ä' * 127}" for number in range(330)],
+    ):
+        value = bytes(31_000 if len(keys) == 7 else 0)
+        link, one, two = pair(limits=LARGE)
+        for key in keys:
+            one.tree.publish(key, value)
+        assert one.tree.size_bytes > MAX_BRANCH_BYTES * 4 // 5
+        compare(two, one)
+        assert equal([one, two])
+        assert len(link.asked) == 1
+
+
+@pytest.mark.parametrize("cut", range(1, 4))
+def test_a_branch_cut_between_its_pieces_changes_nothing(cut: int) -> None:
+    """What a broken peer sends in halves is as if it had sent nothing."""
+    link, one, two = pair(limits=LARGE)
+    fill(one, 7, Random(1).randbytes(31_000))
+    pieces = list(one.tree.deltas(one.id, 0, 0, part_bytes=MAX_PART_BYTES))
+    assert len(pieces) > cut
+    for some in (pieces[:cut], pieces[cut:]):
+        two.exchange.answered(one.me.address, pack(one.id, bytes(8), REPLY, b"".join(some)), now_ms=link.now_ms)
+        assert two.tree.head(one.id).version == 0
+    two.exchange.answered(one.me.address, pack(one.id, bytes(8), REPLY, b"".join(pieces)), now_ms=link.now_ms)
+    assert equal([one, two])
 
 
 def test_who_sends_the_same_again_is_not_asked_for_ever() -> None:
@@ -331,42 +350,6 @@ def test_only_the_hash_is_said_unasked() -> None:
     assert equal([one, two])
 
 
-def test_a_refused_branch_is_no_difference() -> None:
-    """What does not fit is not offered again and again."""
-    link = Link()
-    one, two = link.node("one"), link.node("two", limits=TreeLimits(max_branch_keys=10))
-    one.knows(two)
-    two.knows(one)
-    fill(one, 5)
-    compare(one, two)
-    fill(one, 20)
-    compare(one, two)
-    compare(one, two)
-    assert equal([one, two])
-    assert len(two.view()) == 5
-    for number in range(15):
-        one.tree.withdraw(f"partitions/geo/2026/{number:05}@{one.me.address}")
-    compare(two, one)  # Which finds that it goes on behind what is here.
-    compare(two, one)
-    assert one.view() == two.view()
-
-
-def test_an_evicted_branch_comes_back_when_its_owner_does() -> None:
-    """It was dead here and made room for the living."""
-    link, one, two = pair()
-    fill(one, 3)
-    compare(one, two)
-    two.hear_record(member("one", state=State.DEAD), now_ms=link.now_ms)
-    two.tree._evict(one.id)
-    one.me = one.members.own = member("one", incarnation=1)
-    one.tree.on_member(one.me)
-    one.exchange.touch(one.id, now_ms=link.now_ms)
-    two.hear_record(one.me, now_ms=link.now_ms)
-    assert two.view() == []
-    compare(one, two)
-    assert one.view() == two.view() != []
-
-
 def test_a_node_that_lost_its_disk_hears_of_its_past() -> None:
     """In the same epoch under another uuid: a digest does not show it, its own record does."""
     link, one, two = pair()
@@ -410,8 +393,9 @@ def test_a_datagram_has_few_branches_looked_at(monkeypatch: pytest.MonkeyPatch) 
     link, one, two = pair()
     large = [link.node(f"large{number}") for number in range(6)]
     small = [link.node(f"small{number}") for number in range(3)]
-    for node, keys in [(node, 3000) for node in large] + [(node, 3) for node in small]:
-        fill(node, keys, b"")
+    for node, keys, times in [(node, 500, 6) for node in large] + [(node, 3, 1) for node in small]:
+        for time in range(times):
+            fill(node, keys, bytes([time]))
         one.knows(node)
         one.exchange.answered(
             node.me.address,

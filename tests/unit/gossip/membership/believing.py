@@ -62,6 +62,9 @@ class Believer:
     def on_own(self, *, now_ms: int) -> None:
         """This node is something else than before."""
 
+    def on_claimed_twice(self, other: Member | None) -> None:
+        """Another node claims its name, or no longer does."""
+
     def record(self, said: Member) -> None:
         """Hear a RECORD."""
         self.beliefs.hear_record(said, now_ms=self.now_ms)

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.gossip.membership.joining import MAX_LOST
+from gossipkv.gossip.member import member_id
+from gossipkv.gossip.membership.joining import MAX_LOST, MAX_REFUSED
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from tests.unit.gossip.links import Link, all_alive, no_id
@@ -172,9 +175,10 @@ def test_two_catalogues():
     link.run(60 * SECOND_MS)
     assert ids([first, second]) == {first.me.cluster_id, second.me.cluster_id}
     assert (first.states(), second.states()) == ({"a": "ALIVE"}, {"b": "ALIVE"})
-    (complaint,) = second.complaints
-    assert b"another-".hex() in str(complaint.error)
-    assert first.me.cluster_id.hex() in str(complaint.error)
+    for node in first, second:
+        (complaint,) = node.complaints
+        for word in b"another-".hex(), first.me.cluster_id.hex(), "`--cluster`", "both have tables":
+            assert word in str(complaint.error)
     assert second.core.counters["cluster_id_refused"] >= 3
     assert first.core.counters["cluster_id_refused"] >= 3
 
@@ -208,6 +212,23 @@ def test_a_remembered_address_is_no_order_to_join():
     link.run(60 * SECOND_MS)
     assert ids([other]) == {b"another-"}
     assert ids([back]) == {back.me.cluster_id}
+    for node in other, back:
+        (complaint,) = node.complaints
+        for word in b"another-".hex(), back.me.cluster_id.hex(), "`--cluster`", "`--join`":
+            assert word in str(complaint.error)
+
+
+def test_strangers_ids_fill_no_log():
+    """A thousand clusters that ask, each again and again: sixteen are told of, all are counted."""
+    link = Link()
+    node = link.start(link.node("a"))
+    for _ in range(10):
+        for number in range(1, 1001):
+            ask = messages.sync(member_id("b"), bytes(8), 0)
+            node.core.reply(Envelope("c", number.to_bytes(8, "big")).wrap(ask), now_ms=link.now_ms)
+    link.settle(node)
+    assert len(node.complaints) == MAX_REFUSED
+    assert node.core.counters["cluster_id_refused"] == 10_000
 
 
 def test_a_wrong_cluster_name():

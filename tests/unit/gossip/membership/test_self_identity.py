@@ -194,23 +194,6 @@ def test_two_of_a_name_that_ask_each_other(uuids, connect_ms):
         assert (one.stopped is None) != (two.stopped is None), later_ms
 
 
-def test_a_name_given_twice_across_a_partition():
-    """Two of one name that grew up apart: after the healing the younger stops, the elder is known everywhere."""
-    link = Link()
-    nodes = link.cluster(6)
-    left = {node.address for node in nodes[:3]} | {Address("10.0.0.1", 9001)}
-    link.cut = lambda source, to: (source in left) != (to in left)
-    elder = link.start(link.node("x", port=9001, uuid=b"1" * 16), nodes[0])
-    link.run(3 * SECOND_MS)
-    younger = link.start(link.node("x", port=9002, uuid=b"2" * 16), nodes[4])
-    link.run(60 * SECOND_MS)
-    link.cut = lambda source, to: False
-    assert link.run(60 * SECOND_MS, lambda: younger.stopped is not None)
-    assert link.run(30 * SECOND_MS, lambda: {where for _, _, where in epochs(nodes, "x")} == {elder.address})
-    assert link.run(30 * SECOND_MS, lambda: all_alive([*nodes, elder]))
-    assert elder.stopped is None
-
-
 def test_told_to_join_itself():
     """An address to join that is one's own in disguise is nobody else, and stops nobody."""
     link = Link()

@@ -165,3 +165,16 @@ def test_the_drawn_packets() -> None:
         assert int(offset) == len(drawings[-1])
         drawings[-1] += bytes.fromhex(octets)
     assert [one.hex() for one in drawings] == [golden.GOLDEN["plain_packet"], golden.GOLDEN["sealed_packet"]]
+
+
+def test_what_a_lie_costs_is_tested():
+    """Each row of the table of lies names tests that exist; the one without is no lie."""
+    places = Path(__file__).parent, Path(__file__).parent.parent / "membership"
+    text = "".join(place.read_text() for folder in places for place in folder.glob("test_*.py"))
+    defined = set(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
+    table = PAGE.partition("| lie |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[3] for row in table.splitlines()[2:]]
+    named = [set(re.findall(r"`(test_\w+)`", row)) for row in rows]
+    assert [row for row in named if not row] == [set()]
+    assert len(rows) > 10
+    assert set().union(*named) <= defined

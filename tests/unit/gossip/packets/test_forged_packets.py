@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.address import Address
+from gossipkv.gossip.core import Limits
 from gossipkv.gossip.effects import Send
 from gossipkv.gossip.member import MAX_EPOCH, MAX_INCARNATION, Member, State, member_id
 from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.messages import Change, Delta, Head, Known, Verdict, Who
 from tests.unit.gossip.links import Link, Node, all_alive
 
@@ -50,10 +52,13 @@ def record(node: Node, **what: object) -> bytes:
     return messages.record(node.core.members.own._replace(**what))
 
 
+TOO_MUCH = tuple(Change(FAR - number, f"nodes/{number}", None) for number in range(1024, 0, -1))
+
 BRANCHES = {
     "versions_to_come": delta(),
     "a_reset": delta(reset=True, since=0, floor=1 << 39),
-    "staged": delta(target=FAR + 1),
+    "a_piece": delta(target=FAR + 1),
+    "more_than_a_branch_may_take": delta(changes=TOO_MUCH),
     "the_next_epoch": delta(epoch=2),
     "a_far_epoch": delta(epoch=FAR),
     "no_path": delta(changes=(Change(FAR, "//", b""),)),
@@ -75,12 +80,12 @@ def test_an_invented_branch_ends(part: bytes) -> None:
 
 @pytest.mark.parametrize("ahead", [1, 1_000_000])
 def test_a_transfer_that_was_never_begun_ends(ahead: int) -> None:
-    """What is staged by a lie goes on to nowhere; what the owner publishes then, more than one part of it, arrives."""
+    """A piece without the rest is nothing; what the owner publishes then, more than one part of it, arrives."""
     link, nodes = cluster()
     version = nodes[1].core.tree.head(LIED_ABOUT).version
     lie(link, nodes[0], delta(since=version, reach=version + ahead, target=FAR, changes=()))
     link.run(2000)
-    names = [f"{number:04}" for number in range(600)]
+    names = [f"{number:04}" for number in range(380)]
     for name in names:
         nodes[1].core.tree.publish(f"many/{name}", bytes(200))
     link.settle(nodes[1])
@@ -224,3 +229,150 @@ def test_an_age_of_all_time(state: State) -> None:
     request = nodes[0].core._exchange.request(now_ms=link.now_ms)
     nodes[1].core.reply(nodes[0].envelope.wrap(request), now_ms=link.now_ms)
     assert not nodes[1].core.counters["dropped_malformed"]
+
+
+# What each lie costs, as the table in docs/development/gossip-packets.md says it
+
+
+def stores(nodes: list[Node]) -> int:
+    """Epochs and cluster ids that had to be made durable."""
+    return sum(len(node.stores) for node in nodes)
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD])
+def test_the_cost_of_a_refutation(state: State) -> None:
+    """Nothing is written; the incarnation goes up by one."""
+    link, nodes = cluster()
+    before = stores(nodes)
+    lie(link, nodes[0], messages.verdict(Verdict(LIED_ABOUT, state, 0, 1, member_id("liar"))))
+    assert link.run(35_000, lambda: nodes[1].core.members.own.incarnation == 1 and same(nodes))
+    assert stores(nodes) == before
+
+
+@pytest.mark.parametrize(
+    "what", [{"epoch": FAR}, {"state": State.LEFT}, {"address": Address("10.9.9.9", 9), "epoch": 7}]
+)
+def test_the_cost_of_an_epoch(what: dict[str, object]) -> None:
+    """One epoch of one node is made durable; a place where nobody is is asked at twice."""
+    link, nodes = cluster()
+    before = stores(nodes)
+    lie(link, nodes[0], record(nodes[1], **what))
+    link.run(1000)
+    assert link.run(35_000, lambda: same(nodes))
+    assert stores(nodes) == before + 1
+    assert all(node.stopped is None and not node.complaints for node in nodes)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_what_a_starting_node_is_told(answers: bool) -> None:
+    """A node without keys that is not established is stopped by whoever answers in its name, or waits a while."""
+    link, nodes = cluster()
+    place = Address("10.9.9.9", 9)
+    if answers:
+        elder = link.node("x", port=9, host="10.9.9.9", uuid=b"liar" * 4)
+        link.start(elder, nodes[0])
+        link.run(5000)
+        del link.nodes[place]
+    starting = link.node("x", epoch=2, port=9001)
+    for node in nodes:
+        ghost = Member(member_id("x"), "x", b"liar" * 4, place, FAR, 0, State.ALIVE)
+        lie(link, node, messages.record(ghost))
+    if answers:
+        link.nodes[place] = elder
+    link.start(starting, nodes[0])
+    if answers:
+        assert link.run(10_000, lambda: starting.stopped is not None)
+        assert str(place) in str(starting.stopped.error)
+    else:
+        own = starting.core.members.own
+        assert link.run(10_000, lambda: {node.core.members.get(own.id).address for node in nodes} == {own.address})
+        assert all_alive([*nodes, starting])
+        assert len(starting.stores) == 1
+
+
+def test_forged_pings_keep_nobody_alive() -> None:
+    """Who answers no probe dies, however often somebody pings in its name: only its age is told wrong."""
+    link, nodes = cluster()
+    link.kill(nodes[1])
+    ping = messages.ping(LIED_ABOUT, 1, member_id("n00"), bytes(8))
+    acks = [messages.ack(LIED_ABOUT, number, bytes(8)) for number in range(50)]
+    for _ in range(40):
+        for message in (ping, *acks):
+            nodes[0].core.receive(nodes[0].envelope.wrap(message), STRANGER, now_ms=link.now_ms)
+        link.settle(nodes[0])
+        link.run(1000)
+    assert {node.states()["n01"] for node in (nodes[0], *nodes[2:])} == {"DEAD"}
+
+
+def test_a_table_that_strangers_fill() -> None:
+    """Invented members take the room of newcomers until they are dead; nobody who is known is lost."""
+    link = Link()
+    nodes = link.cluster(4, limits=Limits(max_members=12))
+    for number in range(100):
+        ghost = Member(member_id(f"g{number}"), f"g{number}", bytes(16), STRANGER, 1, 0, State.ALIVE)
+        for node in nodes:
+            lie(link, node, messages.record(ghost))
+    for node in nodes:
+        assert len(node.core.members) == 12
+        assert node.core.counters["members_full"] > 0
+    newcomer = link.start(link.node("new", limits=Limits(max_members=12)), nodes[0])
+    assert link.run(300_000, lambda: all(node.states().get("new") == "ALIVE" for node in nodes))
+    everybody = [*nodes, newcomer]
+    assert link.run(
+        60_000, lambda: all(node.states()[one.me.name] == "ALIVE" for node in everybody for one in everybody)
+    )
+
+
+def meeting(flags: int, cluster_id: bytes) -> bytes:
+    """A request over TCP of a node of another cluster of that name."""
+    return Envelope("c", cluster_id).wrap(messages.sync(member_id("liar"), bytes(8), flags))
+
+
+def test_a_stranger_that_says_it_was_told_to_join() -> None:
+    """One request moves a node to a smaller cluster id; those who were told to join follow, and all are one again."""
+    link, nodes = cluster()
+    before = stores(nodes)
+    nodes[0].core.reply(meeting(messages.TOLD, b"\0" * 7 + b"\1"), now_ms=link.now_ms)
+    link.settle(nodes[0])
+    link.run(2000)
+    assert nodes[0].envelope.cluster_id == b"\0" * 7 + b"\1"
+    assert link.run(120_000, lambda: same(nodes))
+    assert {node.envelope.cluster_id for node in nodes} == {b"\0" * 7 + b"\1"}
+    assert stores(nodes) <= before + 2 * len(nodes)
+
+
+def test_a_stranger_that_was_not_told() -> None:
+    """Nothing but a counter, and one line of the log."""
+    link, nodes = cluster()
+    for _ in range(10):
+        nodes[0].core.reply(meeting(0, b"\0" * 7 + b"\1"), now_ms=link.now_ms)
+    link.settle(nodes[0])
+    assert same(nodes)
+    assert nodes[0].core.counters["cluster_id_refused"] == 10
+    assert len(nodes[0].complaints) == 1
+
+
+def test_sealed_nothing_of_this_is_heard() -> None:
+    """With keys none of these packets and requests changes anything: each is dropped, and counted."""
+    link = Link()
+    nodes = link.cluster(4, sealed=True)
+    for node in nodes:
+        node.core.tree.publish(f"nodes/{node.me.name}")
+    assert link.run(10_000, lambda: same(nodes))
+    own = [node.core.members.own for node in nodes]
+    plain = Envelope("c", nodes[0].envelope.cluster_id)
+    parts = [*BRANCHES.values(), *(record(nodes[1], **what) for what in STATEMENTS.values())]
+    parts.append(record(nodes[1], address=STRANGER, epoch=FAR))
+    lies = [*(messages.gossip(member_id("liar")) + part for part in parts), *FROM_STRANGERS.values()]
+    for node in nodes:
+        before = node.core.counters["dropped_not_sealed"]
+        for message in lies:
+            packet = plain.wrap(message)
+            node.core.receive(packet, STRANGER, now_ms=link.now_ms)
+            assert node.core.reply(packet, now_ms=link.now_ms) is None
+        assert not node.core.take()
+        assert node.core.counters["dropped_not_sealed"] == before + 2 * len(lies)
+        assert node.core.reply(meeting(messages.TOLD, b"\0" * 8), now_ms=link.now_ms) is None
+    link.run(60_000)
+    assert same(nodes)
+    assert [node.core.members.own for node in nodes] == own

@@ -13,7 +13,7 @@ from gossipkv.errors import LocalError, StorageError
 from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
 from gossipkv.gossip.member import Member, State
 from gossipkv.gossip.shell import agent as shell
-from tests.unit.gossip.shell.agent_world import OWN, PEER, World
+from tests.unit.gossip.shell.agent_world import NEVER_MS, OWN, PEER, World
 
 ALPHA = Member(b"a" * 8, "alpha", b"u" * 16, PEER, 3, 1, State.SUSPECT)
 
@@ -382,7 +382,7 @@ class Place:
     def step(self, *, now_ms):
         """One step."""
         self.stepped.append(now_ms)
-        self.wakes_at_ms = now_ms + 1000 if len(self.given) > 1 else None
+        self.wakes_at_ms = now_ms + 1000 if len(self.given) > 1 else NEVER_MS
         given = self.given.pop(0)
         if isinstance(given, Exception):
             raise given
@@ -414,7 +414,7 @@ async def test_a_claim_that_meets_a_defect_does_not_end_the_node(autojump_clock,
 
 async def test_what_others_claim_is_looked_at_at_once(autojump_clock, nursery):
     """A packet that makes the claim due is followed by a step."""
-    place = Place(None, None)
+    place = Place(NEVER_MS, None)
     world = World(place=place)
     await nursery.start(world.agent.run)
     await trio.sleep(1)

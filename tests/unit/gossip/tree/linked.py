@@ -226,13 +226,12 @@ def equal(nodes: Iterable[Node]) -> bool:
 
 def recount(node: Node) -> None:
     """Count from the beginning what a node counts by increments."""
-    tree, others = node.tree, {owner: branch for owner, branch in node.tree._branches.items() if owner != node.id}
+    tree = node.tree
     assert all(branch.size_bytes == recounted_bytes(branch) for branch in tree._branches.values())
-    assert tree._others_bytes == sum(branch.held_bytes for branch in others.values())
-    assert tree._dead_bytes == sum(others[owner].held_bytes for owner in tree._dead)
+    assert all(branch.size_bytes <= tree.limits.protocol_branch_bytes for branch in tree._branches.values())
     told = [owner for owner in tree._hot._since if owner in tree.rumours]
     assert len(told) == len(tree.rumours)
-    assert all(owner in tree._branches and owner not in tree._dead for owner in told)
+    assert all(owner in tree._branches and not tree._is_gone(owner) for owner in told)
     known_hash = node.exchange.state_hash  # First: whoever reads it takes what has moved in the tree.
     folded = StateHash(node.members, tree)
     for known in node.members:

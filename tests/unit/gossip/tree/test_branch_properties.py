@@ -9,8 +9,8 @@ import pytest
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.fields import Malformed
 from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks
-from gossipkv.gossip.tree.limits import TreeLimits
-from tests.unit.gossip.tree.transfers import LIMITS, OWNER, Transfers, any_delta, deltas, recounted_bytes, shown
+from gossipkv.gossip.tree.limits import item_bytes
+from tests.unit.gossip.tree.transfers import MOST, OWNER, Transfers, any_delta, recounted_bytes, shown, whole
 
 SEEDS = range(400)
 
@@ -27,15 +27,15 @@ def test_readers_see_only_what_the_owner_had(first: int) -> None:
 
 @pytest.mark.parametrize("collected", [False, True])
 def test_cut_at_every_size(collected: bool) -> None:
-    """A transfer cut after any byte count leaves the reader where it was, or at the end: nothing between."""
+    """A message cut after any byte count leaves the reader where it was, or at the end: nothing between."""
     owner = Branch(1)
     for number in range(30):
         owner.put(f"k/{number % 7}", bytes(number))
         if number % 5 == 4:
             owner.withdraw(f"k/{number % 7}")
     reader_before = Branch(1)
-    for delta in deltas(chunks(OWNER, owner, 0, 1400)):
-        reader_before.apply(delta, LIMITS)
+    for delta in whole(chunks(OWNER, owner, 0, 1400)):
+        reader_before.apply(delta, MOST)
     then = shown(reader_before)
     for number in range(9):
         owner.put(f"k/{number % 7}", b"new")
@@ -43,36 +43,56 @@ def test_cut_at_every_size(collected: bool) -> None:
     if collected:
         owner.collect(owner.version - 2)
     for size in range(64, 400):
-        sent = deltas(chunks(OWNER, owner, reader_before.version, size))
+        sent = list(chunks(OWNER, owner, reader_before.version, size))
         for cut in range(len(sent) + 1):
             reader = Branch(1)
-            for delta in deltas(chunks(OWNER, reader_before, 0, 1400)):
-                reader.apply(delta, LIMITS)
-            outcomes = [reader.apply(delta, LIMITS)[0] for delta in sent[:cut]]
-            whole = cut == len(sent)
-            assert shown(reader) == (shown(owner) if whole else then)
-            assert outcomes == [DeltaOutcome.STAGED] * (cut - whole) + [DeltaOutcome.ADVANCED] * whole
+            for delta in whole(chunks(OWNER, reader_before, 0, 1400)):
+                reader.apply(delta, MOST)
+            outcomes = [reader.apply(delta, MOST)[0] for delta in whole(sent[:cut])]
+            arrived = cut == len(sent)
+            assert shown(reader) == (shown(owner) if arrived else then)
+            assert outcomes == [DeltaOutcome.ADVANCED if arrived else DeltaOutcome.GAP] * bool(cut)
 
 
-SMALL = TreeLimits(max_branch_keys=3, max_tree_bytes=2 * 4 * 260, max_tombstones=2)
-
-
+@pytest.mark.parametrize("most_bytes", [MOST, 4 * 260])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_bytes_break_what_a_branch_promises(seed: int) -> None:
-    """Whatever can be read, in any order: no assertion fails, and what is counted is what is there."""
+def test_no_bytes_break_what_a_branch_promises(seed: int, most_bytes: int) -> None:
+    """Whatever can be read, in any order: no assertion fails, what is counted is what is there, and that is bounded."""
     random = Random(seed)
-    limits = random.choice((LIMITS, SMALL))
     branch = Branch(1)
     for _ in range(10):
         try:
-            (delta,) = deltas([messages.delta(any_delta(random, OWNER))])
+            sent = whole([messages.delta(any_delta(random, OWNER)) for _ in range(random.choice((1, 2)))])
         except Malformed:
             continue
-        before = branch.version
-        outcome, _ = branch.apply(delta, limits)
-        assert (branch.version > before) is (outcome is DeltaOutcome.ADVANCED)
-        assert list(branch.gone.values()) == sorted(branch.gone.values())
-        assert branch.size_bytes == recounted_bytes(branch)
-        branch.bound_tombstones(limits.max_tombstones)
+        for delta in sent:
+            before = branch.version
+            outcome, _ = branch.apply(delta, most_bytes)
+            assert (branch.version > before) is (outcome is DeltaOutcome.ADVANCED)
+            assert list(branch.gone.values()) == sorted(branch.gone.values())
+            assert branch.size_bytes == recounted_bytes(branch) <= most_bytes
         for known in range(branch.version + 1):
             assert all(chunks(OWNER, branch, known, 80))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_an_owner_may_publish_is_taken_by_everybody(seed: int) -> None:
+    """However full its branch is, whatever of it a reader missed and from whom it comes: never refused."""
+    random, most_bytes = Random(seed), 8 * 260
+    owner, readers = Branch(1), [Branch(1) for _ in range(3)]
+    for _ in range(200):
+        path = f"k/{random.randrange(30)}"
+        if path in owner.live:
+            owner.withdraw(path)
+        elif owner.live_bytes + item_bytes(path, b"") <= most_bytes:
+            owner.put(path, b"")
+            owner.fit(most_bytes)
+        teller, reader = random.choice([owner, *readers]), random.choice(readers)
+        for delta in whole(chunks(OWNER, teller, random.choice((0, reader.version)), 100)):
+            assert reader.apply(delta, most_bytes)[0] is not DeltaOutcome.REFUSED
+            assert reader.size_bytes == recounted_bytes(reader) <= most_bytes
+    for reader in readers:
+        for delta in whole(chunks(OWNER, owner, reader.version, 100)):
+            assert reader.apply(delta, most_bytes)[0] is DeltaOutcome.ADVANCED
+        assert shown(reader) == shown(owner)
+    assert owner.floor

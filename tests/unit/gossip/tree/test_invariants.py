@@ -16,7 +16,7 @@ from gossipkv.gossip.packets.messages import Change, Delta
 from gossipkv.gossip.tree.branch import Branch, Item
 from gossipkv.gossip.tree.limits import TreeLimits
 from tests.unit.gossip.tree.linked import Link, member, pair, recount
-from tests.unit.gossip.tree.transfers import LIMITS, OWNER, any_delta, deltas
+from tests.unit.gossip.tree.transfers import MOST, OWNER, any_delta, deltas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
     from tests.unit.gossip.tree.linked import Node
 
 
-def part(since: int, reach: int, target: int) -> Delta:
+def part(since: int, target: int) -> Delta:
     """Changes of one key each."""
-    changes = tuple(Change(version, f"k/{version}", b"v") for version in range(since + 1, reach + 1))
-    return Delta(OWNER, 1, 0, since, reach, target, reset=False, changes=changes)
+    changes = tuple(Change(version, f"k/{version}", b"v") for version in range(since + 1, target + 1))
+    return Delta(OWNER, 1, 0, since, target, target, reset=False, changes=changes)
 
 
 def branch_of_two() -> Branch:
-    """Two keys, and a transfer under way."""
+    """Two keys."""
     branch = Branch(1)
-    branch.apply(part(0, 2, 2), LIMITS)
-    branch.apply(part(2, 3, 9), LIMITS)
+    branch.apply(part(0, 2), MOST)
     return branch
 
 
@@ -43,8 +42,8 @@ BREAKS: dict[str, Callable[[Branch], object]] = {
     "a version that fell": lambda branch: setattr(branch, "version", 0),
     "a key of a version to come": lambda branch: branch.live.update({"k/9": Item(9, b"")}),
     "a tombstone of a version to come": lambda branch: branch.gone.update({"k/9": 9}),
-    "fewer bytes than keys": lambda branch: setattr(branch, "size_bytes", 9),
-    "a transfer to where it is": lambda branch: setattr(branch, "version", 9),
+    "fewer bytes than keys": lambda branch: setattr(branch, "live_bytes", 9),
+    "fewer bytes than tombstones": lambda branch: branch.gone.update({"k/8": 1}),
 }
 
 
@@ -58,41 +57,20 @@ def test_a_break_of_a_branch_is_caught(name: str) -> None:
         branch.withdraw("k/1")
 
 
-def test_half_a_transfer_is_never_laid_over() -> None:
-    """Whoever would show it is stopped."""
-    branch = branch_of_two()
-    staged = branch._staged
-    assert staged is not None
+def test_a_branch_costs_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the bound of a branch would be none."""
+    put = Branch._put
+    monkeypatch.setattr(Branch, "_put", lambda self, path, item: put(self, path, item._replace(value=bytes(9))))
     with pytest.raises(AssertionError):
-        branch._commit(staged)
+        Branch(1).apply(part(0, 2), MOST)
 
 
-def test_a_branch_costs_what_room_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the bound of the tree would be none."""
-    true_sizes = Branch._sizes_after
-    monkeypatch.setattr(Branch, "_sizes_after", lambda self, staged: (0, true_sizes(self, staged)[1] - 1))
+def test_a_branch_beyond_its_bound_is_caught() -> None:
+    """By what comes next."""
+    _, one, two = pair(limits=TreeLimits(max_branch_bytes=300, protocol_branch_bytes=300))
+    two.tree._branches[one.id].put("k/1", bytes(100))
     with pytest.raises(AssertionError):
-        Branch(1).apply(part(0, 2, 2), LIMITS)
-
-
-@pytest.mark.parametrize(("others_bytes", "dead_bytes"), [(-1000, 0), (0, 1000), (1000, 1000)])
-def test_sums_of_the_tree_that_cannot_be_are_caught(others_bytes: int, dead_bytes: int) -> None:
-    """Below nothing, more dead than there is, and dead bytes of nobody dead."""
-    _, one, two = pair()
-    one.tree._others_bytes, one.tree._dead_bytes = others_bytes, dead_bytes
-    with pytest.raises(AssertionError):
-        one.tree.apply(Delta(two.id, 1, 0, 0, 1, 1, reset=False, changes=(Change(1, "k", b""),)))
-
-
-def test_a_tree_beyond_its_bound_is_caught() -> None:
-    """By what is published next."""
-    _, one, two = pair()
-    one.tree.on_member(member("two"))
-    one.tree._room_for = lambda *_, **__: True
-    one.tree._others_bytes = one.tree.limits.max_tree_bytes
-    with pytest.raises(AssertionError):
-        one.tree.publish("k")
-    assert two.tree.published() == {}
+        two.tree.apply(part(0, 3)._replace(owner=one.id))
 
 
 def step(random: Random, node: Node) -> None:
@@ -122,9 +100,9 @@ def step(random: Random, node: Node) -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_no_bytes_break_the_sums_of_a_tree(seed: int) -> None:
-    """Whatever peers say, true or not, and whoever dies, is evicted and forgotten: all sums are those counted anew."""
+    """Whatever peers say, true or not, and whoever dies and is forgotten: all sums are those counted anew."""
     random = Random(seed)
-    limits = TreeLimits(max_tree_bytes=random.choice((2500, 5000, 1 << 20)), max_tombstones=2)
+    limits = TreeLimits(max_branch_bytes=700, protocol_branch_bytes=random.choice((700, 1500, 1 << 20)))
     node = Link(seed).node("me", limits=limits)
     for _ in range(60):
         step(random, node)

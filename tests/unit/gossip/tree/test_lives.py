@@ -43,11 +43,7 @@ class Lives:
         if draw < 0.35:
             self._write(node)
         elif draw < 0.38:
-            owner, branch = self.random.choice(list(node.tree._branches.items()))
-            before_bytes = branch.held_bytes
-            branch.collect(1 << 40)
-            if owner != node.id:
-                node.tree._count_bytes(owner, branch.held_bytes - before_bytes)
+            self.random.choice(list(node.tree._branches.values())).collect(1 << 40)
         elif draw < 0.41:
             other = self.random.choice(self.nodes)
             fresh = self.start(other.me.name, other.me.epoch + 1)

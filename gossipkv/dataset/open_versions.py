@@ -1,0 +1,141 @@
+"""Versions that are open: closed when the last read of them is done, opened anew when their maps were lost.
+
+A map is lost when its file was cut short under it, or when the disk failed to give a page: it answers nothing again,
+while the files beside it go on.  A disk may come back, so the file is opened anew: at once, and if that fails, after
+pauses.  From the first failure on the version is to be built again, as other damaged ones are; whichever is there first
+is served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from gossipkv.dataset.build.parent import trouble_of
+from gossipkv.dataset.lifecycle import State
+from gossipkv.dataset.local.version import open_lost
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from gossipkv.dataset.lifecycle import Life
+    from gossipkv.dataset.local.version import Version
+    from gossipkv.dataset.shared_resources import SharedResources
+    from gossipkv.environment.seam import Threads
+    from gossipkv.errors import GossipKVError
+    from gossipkv.storage.sorted_file import SortedFile
+
+# Between attempts at what the system refused; the first is sooner than a build would begin, which is more work.
+FIRST_PAUSE_S = 0.5
+LAST_PAUSE_S = 60.0
+# A pinned file is pinned for a batch of reads.
+UNPIN_POLL_S = 0.05
+
+
+def pauses() -> Iterator[float]:
+    """Pauses before each new attempt at what the system refused, in seconds."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+
+async def close(version: Version, threads: Threads) -> None:
+    """Close the files of a version that is served no longer, when the last read of it is done."""
+    while True:
+        try:
+            await threads.run(version.close)
+        except BufferError:
+            await trio.sleep(UNPIN_POLL_S)
+        else:
+            return
+
+
+@final
+class Reopening:
+    """What was lost in the maps of one database's versions."""
+
+    def __init__(
+        self,
+        database: str,
+        lives: Mapping[str, Life],
+        versions: dict[str, Version],
+        shared: SharedResources,
+        wake: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._lives = lives
+        self._versions = versions
+        self._shared = shared
+        self._wake = wake
+        self._log = shared.log.bind(database=database)
+        self._lost: dict[Version, dict[int, int]] = {}  # By version: what is still to be seen to, as `Version.lost`.
+
+    def note(self, version: Version, error: Corrupt) -> None:
+        """A read met what was lost; many may, before it is there again."""
+        if version not in self._lost:
+            self._lost = {known: lost for known, lost in self._lost.items() if self._is_served(known)}
+            self._lost[version] = version.lost
+            life = self._lives[version.name]
+            if life.trouble is None:
+                life.trouble = trouble_of(error)
+            self._log.error("damaged", version=version.name, error=error.message)
+            self._wake()
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """See to what was noted since the last time."""
+        for version, lost in self._lost.items():
+            if lost:
+                self._lost[version] = {}
+                nursery.start_soon(self._open, version, lost)
+
+    async def _open(self, version: Version, lost: dict[int, int]) -> None:
+        store = self._shared.store
+        place = store.version_path(self._database, version.name)
+        for pause_s in pauses():
+            try:
+                opened = await self._shared.threads.run(open_lost, store.files, place, version.manifest, lost)
+            except (Corrupt, UnsupportedFormat, StorageError) as error:
+                self._refuse(version, error)
+            else:
+                await close(self._put_in_place(version, opened), self._shared.threads)
+                return
+            await trio.sleep(pause_s)
+            if not self._is_served(version):
+                return
+
+    def _refuse(self, version: Version, error: GossipKVError) -> None:
+        """It is to be built again."""
+        life = self._lives.get(version.name)
+        if self._is_served(version) and life is not None and life.state in {State.AVAILABLE, State.ACTIVE}:
+            life.damage(int(trio.current_time() * 1000))
+            life.trouble = trouble_of(error)
+            self._log.error("damaged", version=version.name, error=error.message)
+            self._wake()
+
+    def _put_in_place(self, version: Version, opened: dict[int, SortedFile]) -> Version:
+        """Serve what was opened anew beside the other files; returns what is to be closed."""
+        if not self._is_served(version):
+            return replace(version, files=list(opened.values()))
+        life = self._lives[version.name]
+        self._versions[version.name] = replace(
+            version, files=[opened.get(partition, file) for partition, file in enumerate(version.files)]
+        )
+        found = None if life.trouble is None else life.trouble.details.get("file")
+        if found in {file.name for file in opened.values()}:  # Nothing else is wrong with it.
+            if life.state is State.ERROR:
+                life.opened()
+            else:
+                life.trouble = None
+        self._log.info("opened", version=version.name)
+        self._shared.on_change()
+        self._wake()
+        return replace(
+            version, files=[file if partition in opened else None for partition, file in enumerate(version.files)]
+        )
+
+    def _is_served(self, version: Version) -> bool:
+        return self._versions.get(version.name) is version

@@ -1,0 +1,85 @@
+"""The node's side of reading a version back: starts the child, hears its verdicts, and answers for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from gossipkv.dataset.scrub.child import Order
+from gossipkv.dataset.scrub.read_back import Job, Outcome
+from gossipkv.errors import Corrupt, LocalError
+from gossipkv.processes import child
+from gossipkv.processes.niceness import give_way
+from gossipkv.processes.program import how_it_ended
+from gossipkv.processes.talk import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+# The kernel changes the niceness of sessions with pauses between.
+ATTEMPTS_TO_GIVE_WAY: Final = 100
+GIVE_WAY_PAUSE_S: Final = 0.1
+
+
+class ReadBackError(LocalError):
+    """A version could not be read back to its end, which says nothing of its bytes."""
+
+
+class ReadBack(Protocol):
+    """How versions are read back: `read_back_in_child`, or what a simulation has in its place."""
+
+    async def __call__(self, job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome:
+        """Read back, as `read_back_in_child` does."""
+        ...
+
+
+async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> Outcome:
+    """Read a version back in a child process; `on_damage` is told of each damaged file as it is found.
+
+    Raises:
+        ReadBackError: the child was killed, or the system refused.
+        OSError: no child can be started.
+    """
+    async with child.running("gossipkv.dataset.scrub.child") as (process, worn), trio.open_nursery() as nursery:
+        errors: list[bytes] = []
+        nursery.start_soon(child.collect_errors, process, errors)
+        nursery.start_soon(_give_way, process)
+        outcome = await _converse(process, Order(job, worn), on_damage)
+        await process.wait()
+        nursery.cancel_scope.cancel()
+    if isinstance(outcome, Outcome):
+        return outcome
+    how = outcome or f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
+    raise ReadBackError(f"{job.directory}: cannot be read back: {how}", {"file": job.directory})
+
+
+async def _give_way(process: trio.Process) -> None:
+    """Have it come last from its first moment on: where there is little to read, its start is most of its work."""
+    for _ in range(ATTEMPTS_TO_GIVE_WAY):
+        if give_way(process.pid):
+            break
+        await trio.sleep(GIVE_WAY_PAUSE_S)
+
+
+async def _converse(process: trio.Process, order: Order, on_damage: Callable[[Corrupt], None]) -> Outcome | str | None:
+    """Its last word: an outcome, or what went wrong; None when it ended without one."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which its silence says as well.
+        await process.stdin.send_all(order.to_line())
+    lines = Lines()
+    last: Outcome | str | None = None
+    async for part in process.stdout:
+        for line in lines.feed(bytes(part)):
+            match json.loads(line):
+                case {"damaged": [str(file), int(offset), str(reason), expected, got]}:
+                    on_damage(Corrupt(file, offset, reason, expected=expected, got=got))
+                case {"done": [int(files), int(size_bytes), bool(bypassed_cache)]}:
+                    last = Outcome(files, size_bytes, bypassed_cache)
+                case {"error": str(reason)}:
+                    last = reason
+    return last

@@ -1,0 +1,135 @@
+"""A version read back: its manifest and each of its files, every byte compared with a checksum."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.dataset.local.manifest import MANIFEST, PartitionFile
+from gossipkv.dataset.local.version import read_version
+from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.storage.label import CheckedBody, OpenFile, read_label
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.environment.seam import Files
+
+# Read at once, between two pauses: a disk's reads for others wait for no more than this.
+PIECE_BYTES: Final = 256 << 10
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be read back, and how fast."""
+
+    directory: str
+    database: str
+    version: str
+    bytes_per_second: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A version was read back from beginning to end."""
+
+    files: int
+    size_bytes: int
+    bypassed_cache: bool  # All that was read came from the disk itself.
+
+
+def read_back(
+    files: Files, job: Job, *, wait: Callable[[int], None], on_damage: Callable[[Corrupt], None]
+) -> tuple[int, int]:
+    """How many files were read, and bytes; `on_damage` is told of the first damage in each file, and of the manifest's.
+
+    `wait` is called with the size of what is about to be read.
+
+    Raises:
+        OSError: the system refuses (EACCES, EMFILE); what the disk cannot read (EIO) is damage.
+    """
+    directory = PurePath(job.directory)
+    try:
+        manifest = read_version(files, directory, job.database, job.version)
+    except (Corrupt, UnsupportedFormat) as error:
+        on_damage(_damage(str(directory / MANIFEST), error))
+        return 0, 0
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        on_damage(_unreadable(str(directory / MANIFEST), 0))
+        return 0, 0
+    for file in manifest.held:
+        path = directory / file.name
+        try:
+            _check(files, path, file, wait)
+        except (Corrupt, UnsupportedFormat) as error:
+            on_damage(_damage(str(path), error))
+        except FileNotFoundError:
+            on_damage(Corrupt(str(path), 0, "the file is missing"))
+    return len(manifest.held), manifest.size_bytes
+
+
+def _check(files: Files, path: PurePath, expected: PartitionFile, wait: Callable[[int], None]) -> None:
+    descriptor = files.open(path)
+    try:
+        source = _Disk(files, descriptor, str(path), wait)
+        if source.size_bytes != expected.size_bytes:
+            at = min(source.size_bytes, expected.size_bytes)
+            raise Corrupt(
+                source.name,
+                at,
+                "another size than in the manifest",
+                expected=expected.size_bytes,
+                got=source.size_bytes,
+            )
+        label = read_label(source)
+        if label.seal != expected.seal:
+            raise Corrupt(
+                source.name,
+                label.size_bytes,
+                "another footer than in the manifest",
+                expected=expected.seal,
+                got=label.seal,
+            )
+        body = CheckedBody(source, label.body_bytes)
+        for at in range(0, label.body_bytes, PIECE_BYTES):
+            body.read(at, min(PIECE_BYTES, label.body_bytes - at))
+    finally:
+        files.close(descriptor)
+
+
+@final
+class _Disk(OpenFile):
+    """A file that is read at a pace; what the disk cannot read is damage."""
+
+    def __init__(self, files: Files, descriptor: int, name: str, wait: Callable[[int], None]) -> None:
+        super().__init__(files, descriptor, name)
+        self._wait = wait
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        self._wait(size_bytes)
+        try:
+            return super().read_at(offset, size_bytes)
+        except StorageError as error:
+            raise Corrupt(self.name, offset, "the file ends before its footer says") from error
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise _unreadable(self.name, offset) from error
+
+
+def _unreadable(name: str, offset: int) -> Corrupt:
+    return Corrupt(name, offset, "the disk cannot read it")
+
+
+def _damage(name: str, error: Corrupt | UnsupportedFormat) -> Corrupt:
+    """What this program wrote was in its format; if it is in another now, bytes have changed."""
+    if isinstance(error, Corrupt):
+        return error
+    offset = error.details.get("offset")
+    return Corrupt(name, offset if isinstance(offset, int) else 0, error.message)

@@ -1,0 +1,169 @@
+"""Both halves of the scrub, for as long as a node runs: checks are forgotten in slices, versions are read back in turn.
+
+Everything is done on Trio's thread but what waits for the disk.  A version that is let go, or built again, while it is
+read back is read back no further: what its files say then is of no matter.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.dataset.local.scrubbed import Scrubbed, write_scrubbed
+from gossipkv.dataset.scrub.parent import ReadBackError
+from gossipkv.dataset.scrub.read_back import Job
+from gossipkv.dataset.scrub.schedule import bytes_per_second, next_due, put_off
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from gossipkv.dataset.local.store import VersionStore
+    from gossipkv.dataset.local.version import Version
+    from gossipkv.dataset.scrub.parent import ReadBack
+    from gossipkv.dataset.scrub.read_back import Outcome
+    from gossipkv.environment.seam import Clock, Threads
+    from gossipkv.errors import Corrupt, Detail
+
+# Of 10 GB a slice is 10 MB: to check that again takes about a millisecond in all, spread over the reads of the next
+# minute and a half.
+MOST_SLICES: Final = 1024
+LEAST_SLICE_MS: Final = 100
+
+# Between two looks at what is due and still held: at most so long, and often enough in a short period.
+LONGEST_LOOK_S: Final = 60.0
+LOOKS_A_PERIOD: Final = 40
+
+
+@final
+@dataclass(slots=True)
+class Counts:
+    """What was read back since the start."""
+
+    versions: int = 0
+    size_bytes: int = 0
+    damaged_files: int = 0
+
+
+@final
+class Scrub:
+    """What a library does against damage that comes after the first reading."""
+
+    def __init__(
+        self,
+        period_ms: int,
+        *,
+        held: Callable[[], list[Version]],
+        on_damage: Callable[[Version, Corrupt], None],
+        read_back: ReadBack,
+        store: VersionStore,
+        threads: Threads,
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.counts = Counts()
+        self._reading: Version | None = None
+        self._scope = trio.CancelScope()  # Of that.
+        self._period_ms = period_ms
+        self._held = held
+        self._on_damage = on_damage
+        self._read_back = read_back
+        self._store = store
+        self._threads = threads
+        self._clock = clock
+        self._log = log
+        self._look_s = min(LONGEST_LOOK_S, period_ms / 1000 / LOOKS_A_PERIOD)
+
+    async def run(self) -> None:
+        """Go round and round; with no period, there is nothing to do."""
+        if self._period_ms > 0:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._forget_in_slices)
+                nursery.start_soon(self._read_back_in_turn)
+
+    def held_changed(self) -> None:
+        """Versions came or went; one that is read back may have gone."""
+        if self._reading is not None and self._reading not in self._held():
+            self._scope.cancel()
+
+    def report(self, version: Version) -> dict[str, Detail]:
+        """What `status` tells of a version; nil where it was never read back."""
+        last = version.scrubbed
+        return {
+            "last_s": None if last is None else max(0, self._clock.wall_ms() - last.at_ms) // 1000,
+            "bypassed_cache": None if last is None else last.bypassed_cache,
+            "damaged_files": None if last is None else last.damaged_files,
+            "running": version is self._reading,
+        }
+
+    # In the cache
+
+    async def _forget_in_slices(self) -> None:
+        slices = max(1, min(MOST_SLICES, self._period_ms // LEAST_SLICE_MS))
+        pause_s = self._period_ms / 1000 / slices
+        at, slice_ = trio.current_time(), 0
+        while True:
+            at += pause_s
+            await trio.sleep_until(at)
+            for version in self._held():
+                # Small files have most of their slices empty, so databases of one file take theirs at different times.
+                begin = zlib.crc32(f"{version.database}/{version.name}".encode())
+                version.forget_checks((begin + slice_) % slices, slices)
+            slice_ += 1
+
+    # On the disk
+
+    async def _read_back_in_turn(self) -> None:
+        while True:
+            version = next_due(self._held(), self._clock.wall_ms(), self._period_ms)
+            if version is None:
+                await trio.sleep(self._look_s)
+                continue
+            self._reading = version
+            with trio.CancelScope() as self._scope:
+                await self._read_back_whole(version)
+            self._reading = None
+
+    async def _read_back_whole(self, version: Version) -> None:
+        """Read a version back, and set when it is due again."""
+        directory = self._store.version_path(version.database, version.name)
+        rate = bytes_per_second(sum(other.size_bytes for other in self._held()), self._period_ms)
+        damaged: list[Corrupt] = []
+
+        def hear(damage: Corrupt) -> None:
+            if version in self._held():
+                damaged.append(damage)
+                self.counts.damaged_files += 1
+                self._on_damage(version, damage)
+
+        log = self._log.bind(database=version.database, version=version.name)
+        began_ms = self._clock.wall_ms()
+        try:
+            outcome = await self._read_back(Job(str(directory), version.database, version.name, rate), hear)
+        except (ReadBackError, OSError) as error:
+            log.warning("scrub_failed", reason=str(error))
+            put_off(version, self._clock.wall_ms(), self._period_ms)
+            return
+        self._note(version, outcome, len(damaged))
+        log.info(
+            "scrubbed", files=outcome.files, size_bytes=outcome.size_bytes, damaged_files=len(damaged),
+            bypassed_cache=outcome.bypassed_cache, took_ms=self._clock.wall_ms() - began_ms,
+        )  # fmt: skip
+        if not damaged and version in self._held():
+            assert version.scrubbed is not None
+            try:
+                await self._threads.run(partial(write_scrubbed, self._store.files, directory, version.scrubbed))
+            except OSError as error:  # A restart reads it back sooner than it had to.
+                log.warning("cannot_note_scrub", reason=str(error))
+
+    def _note(self, version: Version, outcome: Outcome, damaged_files: int) -> None:
+        now_ms = self._clock.wall_ms()
+        self.counts.versions += 1
+        self.counts.size_bytes += outcome.size_bytes
+        version.scrubbed = Scrubbed(now_ms, outcome.bypassed_cache, damaged_files)
+        version.checked_ms = now_ms  # Of one that is damaged as well: it is not read again while it is built anew.

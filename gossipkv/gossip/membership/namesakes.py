@@ -1,0 +1,244 @@
+"""Other nodes of my name: whether there is one, who of the two stops, and what is done while both go on.
+
+A RECORD of my name at another place was said by my own past there, or by another node, or is a lie.  So I ask there
+(WHO).  Nobody answers: it was my past, and I outdo its epoch.  Somebody does: the *younger* of the two stops, by the
+time since each announced itself.  Whoever has not is younger than who has; between ages that a question's way may have
+turned round, uuid and address decide.
+
+But a packet that is not sealed is anybody's word, and must not end a node that others count on: who is *established*,
+announced for as long as an announcement takes to reach everybody, is stopped by sealed answers alone.  So two
+established nodes of one name may both go on (a cut that healed, a copied directory), and a claim that comes again after
+it was outdone has somebody behind it, even if I cannot reach it.  Then the name is *claimed twice*: I say so to whoever
+runs me and to all members, and look again after rests that double up to an hour, since each such look may end with an
+epoch that has to be made durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.errors import LocalError
+from gossipkv.gossip.effects import Complain, Stop
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.fields import Malformed
+from gossipkv.gossip.packets.messages import KIND, SENDER, Who
+from gossipkv.gossip.packets.prefix import Dropped, is_sealed
+
+if TYPE_CHECKING:
+    from gossipkv.errors import Detail
+    from gossipkv.gossip.member import Member
+    from gossipkv.gossip.membership.shared_state import SharedState
+
+TRIES: Final = 2  # Questions to an address before it counts as one where nobody is.
+MOST_REST_MS: Final = 3_600_000  # Between two looks at claims of the name.
+
+
+class Listener(Protocol):
+    """Who must know what came of a claim."""
+
+    def on_looked(self, epoch: int, *, now_ms: int) -> None:
+        """A claim of my name in that epoch was looked into: mine shall be above it."""
+
+    def on_claimed_twice(self, other: Member | None) -> None:
+        """That other node claims the name, or no longer anybody does."""
+
+
+def must_stop(asked: Who, other: Who, waited_ms: int, *, slack_ms: int, loses: bool) -> bool:
+    """Whether who asked is the younger of two of a name, `waited_ms` after its question.
+
+    What the asker knows of the ages' difference is off by no more than it waited, so it compares with its age when the
+    answer was there: its own are never too few.  With a slack that no question waits longer than, not both stop: who
+    stops by its age finds itself more than the slack younger, then the other finds itself more than that older, and
+    goes on whatever its uuid is.  `loses`: by uuid and address.
+    """
+    if not (asked.age_ms and other.age_ms):
+        return bool(other.age_ms) or (not asked.age_ms and loses)
+    elder_by_ms = asked.age_ms + waited_ms - other.age_ms
+    return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)
+
+
+@final
+class Namesakes:
+    """Looks into claims of this node's name from other places, one at a time."""
+
+    __slots__ = (
+        "_announced_ms",
+        "_asking",
+        "_claim",
+        "_is_me",
+        "_listener",
+        "_members",
+        "_outbox",
+        "_outdone",
+        "_profile",
+        "_random",
+        "_rest_ms",
+        "_rests_until_ms",
+        "_sequence",
+        "_timers",
+        "_twin",
+        "_twin_until_ms",
+        "_waits",
+    )
+
+    def __init__(self, state: SharedState, listener: Listener) -> None:
+        self._members = state.members
+        self._profile = state.profile
+        self._random = state.random
+        self._timers = state.timers
+        self._outbox = state.outbox
+        self._listener = listener
+        self._announced_ms: int | None = None
+        self._claim: Member | None = None  # The latest that was not looked into yet, or is just now.
+        self._asking = self._waits = False  # A question is under way; a look waits until the rest is over.
+        self._rest_ms = self._rests_until_ms = 0
+        self._outdone = 0  # The epoch up to which claims were outdone; one above it is of somebody who lives.
+        self._twin: Member | None = None  # The other one while the name is claimed twice.
+        self._twin_until_ms = 0
+        self._sequence = -1  # Of my last question.
+        self._is_me = False  # It came back to me.
+
+    @property
+    def claim(self) -> Member | None:
+        """What is said of the name and not looked into yet."""
+        return self._claim
+
+    def announced(self, now_ms: int) -> None:
+        """Begin to count this node's age."""
+        self._announced_ms = now_ms
+
+    def _age_ms(self, now_ms: int) -> int:
+        """How long ago this node announced itself; 0: it has not."""
+        return 0 if self._announced_ms is None else max(1, now_ms - self._announced_ms)
+
+    def hear_claim(self, record: Member, now_ms: int) -> None:
+        """Look into a RECORD of my name at another place, now or after a rest."""
+        known = self._claim
+        if known is None or (record.epoch, record.address) > (known.epoch, known.address):
+            self._claim = record
+        self._look_soon(now_ms)
+
+    def _look_soon(self, now_ms: int) -> None:
+        if self._asking or self._waits:
+            return
+        if now_ms < self._rests_until_ms and self._announced_ms is not None:
+            self._waits = True
+            self._timers.at(self._rests_until_ms, self._rested)
+        else:
+            self._look(now_ms)
+
+    def _rested(self, now_ms: int) -> None:
+        self._waits = False
+        if self._claim is not None and self._claim.epoch < self._members.own.epoch:
+            self._claim = None  # Outdone meanwhile.
+        self._look(now_ms)
+
+    def _look(self, now_ms: int) -> None:
+        record = self._claim or self._twin
+        if record is None:
+            return
+        self._asking = True
+        if now_ms - self._rests_until_ms >= MOST_REST_MS:
+            self._rest_ms = self._outdone = 0
+        self._rest_ms = min(max(self._profile.probe_interval_ms, 2 * self._rest_ms), MOST_REST_MS)
+        self._rests_until_ms = now_ms + self._rest_ms
+        self._ask(record, TRIES, now_ms)
+
+    def _ask(self, record: Member, tries: int, now_ms: int) -> None:
+        own = self._members.own
+        self._sequence = int(self._random.random() * (1 << 32))
+        self._is_me = False
+        asked = Who(self._sequence, own.uuid, own.epoch, self._age_ms(now_ms))
+        asked_ms = now_ms
+
+        def answered(reply: bytes | None, now_ms: int) -> None:
+            other = self._read(reply)
+            if other is not None and reply is not None and not self._is_me:
+                self._compare(record, asked, other, now_ms - asked_ms, sealed=is_sealed(reply), now_ms=now_ms)
+            elif other is None and tries > 1:
+                self._timers.at(
+                    now_ms + self._profile.probe_timeout_ms, lambda now_ms: self._ask(record, tries - 1, now_ms)
+                )
+            else:  # Nobody; or I asked myself, and the other address is mine too.
+                self._conclude(record, None, now_ms)
+
+        question = messages.who(messages.WHO, own.id, asked)
+        self._outbox.ask(record.address, question, self._profile.probe_interval_ms, answered)
+
+    def _read(self, reply: bytes | None) -> Who | None:
+        """What the one at the other address says, if it is one of my name."""
+        if reply is None:
+            return None
+        try:
+            message = self._outbox.envelope.unwrap(reply)
+            if message[KIND] != bytes((messages.ME,)) or message[SENDER] != self._members.own.id:
+                return None
+            other = messages.read_who(message)
+        except (Dropped, Malformed):
+            self._outbox.counters["bad_reply"] += 1
+            return None
+        return other if other.sequence == self._sequence else None
+
+    def _compare(self, record: Member, asked: Who, other: Who, waited_ms: int, *, sealed: bool, now_ms: int) -> None:
+        own = self._members.own
+        slack_ms = 2 * self._profile.probe_interval_ms
+        loses = (own.uuid, own.address) > (other.uuid, record.address)
+        may_stop = sealed or self._age_ms(now_ms) < self._profile.converge_ms
+        if may_stop and must_stop(asked, other, waited_ms, slack_ms=slack_ms, loses=loses):
+            why = "this one is the younger and stops. Give each node a name and a data directory of its own"
+            self._outbox.effects.append(Stop(self._error(record, why)))
+        else:
+            # If the other one has to stop, it finds that out by itself: it asks when it hears of my epoch.
+            self._conclude(record, other, now_ms)
+
+    def _conclude(self, record: Member, other: Who | None, now_ms: int) -> None:
+        self._asking = False
+        epoch = max(record.epoch, 0 if other is None else other.epoch)
+        has_ended = self._twin is not None and now_ms >= self._twin_until_ms
+        if other is not None:
+            self._mark(record, until_ms=now_ms)  # It answers the next time too, or it has ended.
+        elif has_ended:
+            self._twin = None
+            self._listener.on_claimed_twice(None)
+        elif 0 < self._outdone <= record.epoch:
+            self._mark(record, until_ms=now_ms + 3 * MOST_REST_MS)  # Its rest, mine, and a delay.
+        if self._claim is not None and self._claim.epoch <= epoch:
+            self._claim = None
+        if epoch >= self._members.own.epoch:
+            # By one or two: two that outdid each other at the same time by the same number would do so for ever.
+            epoch += self._outdone > 0 and self._random.random() < 1 / 2
+            self._outdone = epoch + 1
+        self._listener.on_looked(epoch, now_ms=now_ms)
+        if self._claim is not None or self._twin is not None:
+            self._look_soon(now_ms)
+
+    def _mark(self, record: Member, *, until_ms: int) -> None:
+        is_new = self._twin is None or self._twin.address != record.address
+        self._twin, self._twin_until_ms = record, until_ms
+        if is_new:
+            why = "this one goes on. Give each a name and a data directory of its own"
+            self._outbox.effects.append(Complain(self._error(record, why)))
+            self._listener.on_claimed_twice(record)
+
+    def _error(self, record: Member, what_now: str) -> LocalError:
+        own = self._members.own
+        details: dict[str, Detail] = {
+            "node": own.name,
+            "address": str(own.address),
+            "other_address": str(record.address),
+        }
+        return LocalError(
+            f"two nodes are called {own.name!r}, this one at {own.address} and another at {record.address}: {what_now}",
+            details,
+        )
+
+    def answer_who(self, message: bytes, now_ms: int) -> bytes | None:
+        """Answer one that may have my name."""
+        own = self._members.own
+        asked = messages.read_who(message)
+        if message[SENDER] != own.id:
+            self._outbox.counters["not_for_me"] += 1
+            return None
+        if asked.sequence == self._sequence:
+            self._is_me = True
+        return messages.who(messages.ME, own.id, Who(asked.sequence, own.uuid, own.epoch, self._age_ms(now_ms)))

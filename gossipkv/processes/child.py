@@ -1,0 +1,71 @@
+"""A child of a node, under Trio: a program of ours that is told what to do on standard input.
+
+However the block ends (done, an error, a killed child, cancellation) no process is left: the child is killed and waited
+for before that, and its leash is cut when the node itself dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.processes import leash
+from gossipkv.processes.program import command, environment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+# Of what a child says on standard error, enough for a traceback.
+STDERR_TAIL_BYTES = 4_000
+
+
+@contextlib.asynccontextmanager
+async def running(
+    module: str, environ: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[tuple[trio.Process, int]]:
+    """Run a module as a program as long as the block lasts; yields it, and the leash that it is to wear.
+
+    Raises:
+        OSError: no process can be started.
+    """
+    with leash.held() as (worn, started):
+        process = await trio.lowlevel.open_process(
+            command(module),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**environment(), **environ},
+            pass_fds=(worn,),
+            start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its children itself.
+        )
+        started()
+        try:
+            yield process, worn
+        finally:
+            await _end(process)
+
+
+async def collect_errors(process: trio.Process, errors: list[bytes]) -> None:
+    """Keep the end of what it says on standard error."""
+    assert process.stderr is not None
+    async for part in process.stderr:
+        errors[:] = [(b"".join(errors) + part)[-STDERR_TAIL_BYTES:]]
+
+
+def last_line(errors: list[bytes]) -> str:
+    """Return a colon and the last line of what was collected, or nothing."""
+    said = b"".join(errors).decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return f": {said}" if said else ""
+
+
+async def _end(process: trio.Process) -> None:
+    with trio.CancelScope(shield=True):
+        process.kill()  # Does nothing to one that has ended.
+        await process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                await stream.aclose()

@@ -1,0 +1,7 @@
+"""The signal that a mapped file sends which cannot be read any more: a program chooses to outlive it."""
+
+from __future__ import annotations
+
+from gossipkv.storage._sigbus import install
+
+__all__ = ["install"]

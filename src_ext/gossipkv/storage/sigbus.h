@@ -1,0 +1,135 @@
+/* What becomes of a mapped file that cannot be read any more: it was cut short, or its disk gives no page.
+ *
+ * The kernel answers such a read with SIGBUS, which ends a process.  Where the handler is installed, a fault inside a
+ * map of ours ends that map instead: all of it becomes zeros, so the read goes on, the map cannot fault again, and its
+ * file's last byte, which is never zero, tells every reader that what it has copied may be nothing (`is_whole` in
+ * `_mapped_file.pxd`).  A fault anywhere else goes to the handler that was there before.
+ *
+ * Rejected: a zero page under the fault alone.  A map of which a page is gone answers nothing anyway; a zero page each
+ * splits the map in three, until the system's maps are used up; and how large the page is under the fault would matter.
+ *
+ * The handler runs between any two instructions of a thread that reads a map, so it takes no lock.  It walks a list
+ * whose entries are never taken out, only used again.  Two things keep it right:
+ *
+ * - The map in which a thread faults is held by that thread: its entry does not change meanwhile.
+ * - Another thread may change any other entry, and the order of its writes and of the reads here shows no range that
+ *   never was: an entry in use has an end, and its end goes first and comes last.
+ *
+ * Whoever calls `gkv_map_add` and `gkv_map_remove` holds the GIL. */
+#ifndef GOSSIPKV_SIGBUS_H
+#define GOSSIPKV_SIGBUS_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+typedef struct gkv_map {
+    struct gkv_map *next;      /* in the list of all; never changes once it is there */
+    struct gkv_map *next_free; /* in the list of those without a file */
+    uintptr_t start;
+    uintptr_t end;             /* 0: it has no file */
+    uint64_t lost;             /* 0: nothing; else one more than the offset of the first byte that was not there */
+} gkv_map;
+
+static gkv_map *gkv_maps;
+static gkv_map *gkv_free_maps;
+static struct sigaction gkv_earlier;
+
+/* An entry for a mapped file, before its first byte is read.  NULL: no memory. */
+static gkv_map *gkv_map_add(const void *start, size_t size) {
+    gkv_map *map = gkv_free_maps;
+    if (map != NULL) {
+        gkv_free_maps = map->next_free;
+    } else {
+        map = calloc(1, sizeof(gkv_map));
+        if (map == NULL) return NULL;
+        map->next = gkv_maps;
+        __atomic_store_n(&gkv_maps, map, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&map->lost, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&map->start, (uintptr_t)start, __ATOMIC_RELEASE);
+    __atomic_store_n(&map->end, (uintptr_t)start + size, __ATOMIC_RELEASE);
+    return map;
+}
+
+/* The file is not read again, and about to be unmapped. */
+static void gkv_map_remove(gkv_map *map) {
+    __atomic_store_n(&map->end, 0, __ATOMIC_SEQ_CST);
+    map->next_free = gkv_free_maps;
+    gkv_free_maps = map;
+}
+
+/* The entry of the map that an address is in; NULL: it is in none. */
+static gkv_map *gkv_map_at(uintptr_t address) {
+    gkv_map *map = __atomic_load_n(&gkv_maps, __ATOMIC_ACQUIRE);
+    for (; map != NULL; map = map->next) {
+        uintptr_t end = __atomic_load_n(&map->end, __ATOMIC_ACQUIRE);
+        uintptr_t start = __atomic_load_n(&map->start, __ATOMIC_ACQUIRE);
+        if (start <= address && address < end && end == __atomic_load_n(&map->end, __ATOMIC_ACQUIRE)) return map;
+    }
+    return NULL;
+}
+
+/* Make zeros of the whole map, for good, and note the first byte that was missed.  -1: the system refuses. */
+static int gkv_map_lose(gkv_map *map, uint64_t offset) {
+    uint64_t nothing = 0;
+    __atomic_compare_exchange_n(&map->lost, &nothing, offset + 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    /* One mapping for one mapping: neither their number grows, nor what is committed. */
+    void *zeros = mmap((void *)map->start, map->end - map->start, PROT_READ,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return zeros == MAP_FAILED ? -1 : 0;
+}
+
+static int gkv_map_is_lost(const gkv_map *map) { return __atomic_load_n(&map->lost, __ATOMIC_RELAXED) != 0; }
+
+/* The offset of the first byte that was missed.  Requires: one was. */
+static uint64_t gkv_map_lost_at(const gkv_map *map) { return __atomic_load_n(&map->lost, __ATOMIC_RELAXED) - 1; }
+
+/* Have the signal do what it did before ours was installed. */
+static void gkv_pass_on(int signal, siginfo_t *info, void *context, int is_fault) {
+    if (gkv_earlier.sa_flags & SA_SIGINFO) {
+        gkv_earlier.sa_sigaction(signal, info, context);
+    } else if (gkv_earlier.sa_handler == SIG_DFL || (gkv_earlier.sa_handler == SIG_IGN && is_fault)) {
+        /* Blocked while we are here: it ends the process when we return.  A fault cannot be ignored. */
+        struct sigaction usual;
+        memset(&usual, 0, sizeof(usual));
+        usual.sa_handler = SIG_DFL;
+        sigaction(signal, &usual, NULL);
+        raise(signal);
+    } else if (gkv_earlier.sa_handler != SIG_IGN) {
+        gkv_earlier.sa_handler(signal);
+    }
+}
+
+static void gkv_on_sigbus(int signal, siginfo_t *info, void *context) {
+    int before = errno;
+    int is_fault = info->si_code == BUS_ADRERR || info->si_code == BUS_OBJERR || info->si_code == BUS_MCEERR_AR;
+    gkv_map *map = is_fault ? gkv_map_at((uintptr_t)info->si_addr) : NULL;
+    if (map == NULL || gkv_map_lose(map, (uintptr_t)info->si_addr - map->start) < 0) {
+        gkv_pass_on(signal, info, context, is_fault);
+    }
+    errno = before;
+}
+
+/* Install the handler, once in a process: whoever has put another one before it since then passes on to it.  -1: the
+ * system refuses. */
+static int gkv_sigbus_install(void) {
+    static int installed;
+    struct sigaction ours;
+    if (installed) return 0;
+    memset(&ours, 0, sizeof(ours));
+    sigemptyset(&ours.sa_mask);
+    ours.sa_sigaction = gkv_on_sigbus;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+    if (sigaction(SIGBUS, NULL, &gkv_earlier) < 0 || sigaction(SIGBUS, &ours, NULL) < 0) return -1;
+    installed = 1;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,122 @@
+"""A version read back: every flipped, missing or foreign byte of it is named; nothing else is."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.local.manifest import MANIFEST, read_manifest
+from gossipkv.dataset.scrub.read_back import Job, read_back
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.unit.dataset.sources import MEMORY_BYTES
+
+
+@pytest.fixture
+def built(job):
+    """The directory of a version with two partitions."""
+    lines = [b"".join(b"%d-%d\t%d\n" % (part, number, number) for number in range(3000)) for part in range(2)]
+    one = job(lines)
+    perform(one, RealFiles(), Means(MEMORY_BYTES))
+    return Path(one.directory)
+
+
+def reads(directory, files=None, version="v1"):
+    """What reading it back finds, and how much was read."""
+    found, read = [], []
+    job = Job(str(directory), "db", version, 0)
+    counts = read_back(files or RealFiles(), job, wait=read.append, on_damage=found.append)
+    return found, counts, sum(read)
+
+
+def flip(path, at, bit=1):
+    """One bit turns over."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= bit
+    path.write_bytes(data)
+
+
+def test_a_whole_version_has_nothing(built):
+    """All of its bytes were asked for, and the node is told how many."""
+    found, counts, read_bytes = reads(built)
+    manifest = read_manifest(RealFiles(), built)
+    assert (found, counts) == ([], (2, manifest.size_bytes))
+    assert read_bytes >= manifest.size_bytes
+    assert read_bytes < manifest.size_bytes * 1.1
+
+
+def test_each_flipped_byte_is_found_in_its_file(built):
+    """Records, index, checksums, footer: wherever it is; and the other file is read nevertheless."""
+    path = built / "part-00001.gkv"
+    size_bytes = path.stat().st_size
+    for at in [*range(0, size_bytes, 997), *range(size_bytes - 300, size_bytes)]:
+        flip(path, at)
+        found, (files, _), _ = reads(built)
+        assert [damage.file for damage in found] == [str(path)], at
+        assert files == 2
+        flip(path, at)
+    assert reads(built)[0] == []
+
+
+def test_the_offset_is_that_of_the_page(built):
+    """So a person can look there."""
+    flip(built / "part-00000.gkv", 5000)
+    (damage,), _, _ = reads(built)
+    assert (damage.offset, damage.reason) == (4096, "a page's checksum does not hold")
+
+
+def test_every_damaged_file_is_told(built):
+    """Missing, cut short, grown, another's: each by its name."""
+    paths = [built / "part-00000.gkv", built / "part-00001.gkv"]
+    paths[0].unlink()
+    with paths[1].open("r+b") as file:
+        file.truncate(10_000)
+    found, _, _ = reads(built)
+    assert [(damage.file, damage.reason) for damage in found] == [
+        (str(paths[0]), "the file is missing"),
+        (str(paths[1]), "another size than in the manifest"),
+    ]
+
+
+def test_a_file_in_the_place_of_another_is_told(built):
+    """Its checksums hold."""
+    first, second = built / "part-00000.gkv", built / "part-00001.gkv"
+    second.unlink()
+    shutil.copy(first, second)
+    assert [damage.file for damage in reads(built)[0]] == [str(second)]
+
+
+@pytest.mark.parametrize("harm", ["flipped", "missing", "empty", "another version's"])
+def test_a_damaged_manifest_is_damage(built, harm):
+    """A restart would refuse it."""
+    path = built / MANIFEST
+    if harm == "flipped":
+        flip(path, 60)
+    elif harm == "missing":
+        path.unlink()
+    elif harm == "empty":
+        path.write_bytes(b"")
+    (damage,), counts, _ = reads(built, version="v2" if harm == "another version's" else "v1")
+    assert (damage.file, counts) == (str(path), (0, 0))
+
+
+@pytest.mark.parametrize("at", [0, 1, 4, 9])
+def test_what_the_disk_cannot_read_is_damage(built, at):
+    """A sector that is gone (EIO): at whichever read."""
+    files = FaultyFiles(RealFiles(), Fault(at, Action.FAIL, kinds={"pread"}, error=errno.EIO))
+    found, _, _ = reads(built, files)
+    assert files.struck
+    assert len(found) == 1
+    assert found[0].reason == "the disk cannot read it"
+
+
+def test_what_the_system_refuses_is_no_damage(built):
+    """No descriptor is left, or the directory is closed to us: that says nothing of the bytes."""
+    for number in (errno.EMFILE, errno.EACCES):
+        for at in range(2):
+            files = FaultyFiles(RealFiles(), Fault(at, Action.FAIL, kinds={"open"}, error=number))
+            with pytest.raises(OSError, match=os.strerror(number)):
+                reads(built, files)

@@ -1,0 +1,195 @@
+"""A version of which a file was lost in its map: opened anew if the disk comes back, else built again."""
+
+import errno
+import os
+import shutil
+
+import pytest
+from structlog.testing import capture_logs
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt
+from gossipkv.storage import sigbus
+from tests.unit.dataset.sources import lines
+from tests.unit.dataset.world import active, get, state, until
+from tests.unit.storage.lost_pages import lose_page
+
+FILES = 3
+
+
+@pytest.fixture(autouse=True)
+def _outlive():
+    """Lost maps do not end this process."""
+    sigbus.install()
+
+
+@pytest.fixture
+def put(world):
+    """Three files of a source, which become three partitions as they are; every key is in each of them."""
+
+    def put(name):
+        world.put(name, *(lines(a=name, b=f"{name} {number}") for number in range(FILES)))
+
+    return put
+
+
+class FailingFiles(RealFiles):
+    """Files of which no byte can be read, with the error of a disk that fails, while `fails` is set."""
+
+    fails = False
+
+    def pread(self, descriptor, size_bytes, offset):
+        """Read nothing of a sorted file."""
+        if self.fails and os.readlink(f"/proc/self/fd/{descriptor}").endswith(".gkv"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().pread(descriptor, size_bytes, offset)
+
+
+def part(world, name):
+    """The first partition of a version that has one, on the disk."""
+    return next((world.root / "data/datasets/db" / name).glob("*.gkv"))
+
+
+def meet(library, name, path):
+    """Read what was lost, as a request does."""
+    version = library.version("db", name)
+    (file,) = (file for file in version.files if file is not None and file.name == str(path))
+    with pytest.raises(Corrupt) as error:
+        file.get(b"a")
+    library.damaged("db", name, error.value)
+    return version
+
+
+def said(library, name):
+    """What `status` tells of what is wrong with a version."""
+    return library.status()["db"]["versions"][name].get("error", {})
+
+
+def events(logs):
+    """The events of a log."""
+    return [line["event"] for line in logs]
+
+
+async def test_what_can_be_read_again_is_served_without_a_build(world, put):
+    """The status names file and offset until then; files that were not lost are the same as before."""
+    put("v1")
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v1")
+            path = part(world, "v1")
+            lose_page(path, 0)
+            lost = meet(library, "v1", path)
+            assert said(library, "v1")["file"] == str(path)
+            assert said(library, "v1")["offset"] < path.stat().st_size
+            assert state(library, "v1") == "ACTIVE"
+            await until(lambda: library.active("db") is not lost)
+            assert get(library, b"a") == b"v1"
+            assert said(library, "v1") == {}
+            anew = [file for file in library.active("db").files if file not in lost.files]
+            assert [file.name for file in anew] == [str(path)]
+            (file,) = (file for file in lost.files if file not in library.active("db").files)
+            await until(lambda: not is_open(file))
+    assert (events(logs).count("building"), events(logs).count("damaged"), events(logs).count("opened")) == (1, 1, 1)
+
+
+async def test_other_damage_is_built_again_whatever_is_lost_beside_it(world, put):
+    """What the scrub finds in a file that is mapped as ever is no matter of opening anew."""
+    put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        path = part(world, "v1")
+        version = library.active("db")
+        other = next(file for file in version.files if file is not None and file.name != str(path))
+        lose_page(path, 0)
+        with pytest.raises(Corrupt):
+            next(file for file in version.files if file is not None and file.name == str(path)).get(b"a")
+        assert version.lost_names == {str(path)}
+        library.damaged("db", "v1", Corrupt(other.name, 4096, "checksum"))
+        assert state(library, "v1") == "ERROR"
+        assert not other.is_checked(0)
+        await until(lambda: library.active("db") is not version and state(library, "v1") == "ACTIVE")
+        assert get(library, b"a") == b"v1"
+
+
+async def test_what_is_cut_short_is_built_again(world, put):
+    """What is whole answers meanwhile; the log says what a read met, and then what the file is."""
+    put("v1")
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v1")
+            path = part(world, "v1")
+            os.truncate(path, path.stat().st_size - 1)
+            lost = meet(library, "v1", path)
+            await until(lambda: "another size than in the manifest" in said(library, "v1").get("message", ""))
+            await until(lambda: state(library, "v1") == "ACTIVE" and library.active("db") is not lost)
+            assert get(library, b"a") == b"v1"
+            await until(lambda: lost.files == [None] * len(lost.files))
+    assert (events(logs).count("building"), events(logs).count("serves_again")) == (2, 1)
+    told = [line["error"] for line in logs if line["event"] == "damaged"]
+    assert [words in line for words, line in zip(("its disk failed", "another size"), told, strict=True)] == [True] * 2
+
+
+async def test_while_the_disk_fails_it_is_built_again(world, put):
+    """The build is there first."""
+    world.files = FailingFiles()
+    put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        path = part(world, "v1")
+        lose_page(path, 0)
+        world.files.fails = True
+        lost = meet(library, "v1", path)
+        await until(lambda: state(library, "v1") in {"ERROR", "BUILDING"})
+        world.files.fails = False
+        await until(lambda: library.active("db") is not lost)
+        assert get(library, b"a") == b"v1"
+
+
+async def test_without_a_source_it_waits_for_the_disk(world, put):
+    """It cannot be built again, and is tried until it opens."""
+    world.files = FailingFiles()
+    put("v1")
+    with capture_logs() as logs:
+        async with world.node() as library:
+            await active(library, "v1")
+            shutil.rmtree(world.source / "db/v1")
+            await library.rescan()
+            path = part(world, "v1")
+            lose_page(path, 0)
+            world.files.fails = True
+            lost = meet(library, "v1", path)
+            await until(lambda: state(library, "v1") == "ERROR")
+            assert "Input/output error" in said(library, "v1")["message"]
+            world.files.fails = False
+            await until(lambda: state(library, "v1") == "ACTIVE")
+            assert library.active("db") is not lost
+            assert get(library, b"a") == b"v1"
+    assert "serves_again" in events(logs)
+
+
+async def test_many_reads_of_what_is_lost_are_one_damage(world, put):
+    """Also of a version that retires, and so is not built again: it is said once."""
+    put("v1")
+    with capture_logs() as logs:
+        async with world.node(retire_after=1_000_000) as library:
+            await active(library, "v1")
+            put("v2")
+            await library.rescan()
+            await active(library, "v2")
+            path = part(world, "v1")
+            os.truncate(path, 100)
+            for _ in range(20):
+                meet(library, "v1", path)
+                await library.rescan()
+            assert (state(library, "v1"), state(library, "v2")) == ("RETIRING", "ACTIVE")
+            assert said(library, "v1")["file"] == str(path)
+    assert events(logs).count("damaged") == 1
+
+
+def is_open(file):
+    """Whether a sorted file is."""
+    try:
+        len(file)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,260 @@
+"""Two nodes of one name: who stops, who goes on, and what it costs when both do."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.gossip.core import DUPLICATES
+from gossipkv.gossip.effects import Ask
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.membership.namesakes import MOST_REST_MS, must_stop
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.messages import Who
+from gossipkv.gossip.packets.prefix import Dropped
+from gossipkv.gossip.profile import LAN
+from tests.unit.gossip.links import CLUSTER_ID, Link, Node, all_alive
+
+SECOND_MS = 1000
+HOUR_MS = 3600 * SECOND_MS
+SLACK_MS = 2 * LAN.probe_interval_ms
+LIAR = Address("10.9.9.9", 1)
+
+
+def who(age_ms: int) -> Who:
+    """One that announced itself so long ago; 0: that has not."""
+    return Who(1, b"u" * 16, 1, age_ms)
+
+
+def test_not_both_stop_whatever_the_ways_take():
+    """Ages, the times of the two questions, and the ways there and back: at most one stops, by its own observation."""
+    draw = random.Random(1)
+    stopped = set()
+    for _ in range(20_000):
+        began = [draw.randrange(-5000, 0), draw.randrange(-5000, 0)]
+        wins = draw.randrange(2)
+        stops = []
+        for me, other in ((0, 1), (1, 0)):
+            asked_ms = draw.randrange(10_000)
+            there_ms, back_ms = draw.randrange(500), draw.randrange(500)
+            mine = who(asked_ms - began[me])
+            theirs = who(asked_ms + there_ms - began[other])
+            stops.append(must_stop(mine, theirs, there_ms + back_ms, slack_ms=SLACK_MS, loses=wins != me))
+        assert stops != [True, True], began
+        stopped.add(tuple(stops))
+        if abs(began[0] - began[1]) > SLACK_MS + 1000:
+            assert stops == [began[0] > began[1], began[1] > began[0]]  # It is always the younger.
+        if abs(began[0] - began[1]) < SLACK_MS - 1000:
+            assert stops == [wins != 0, wins != 1]  # And here always one.
+    assert len(stopped) == 3
+
+
+@pytest.mark.parametrize(("mine", "theirs", "loses"), [*product((0, 1, 100_000), (0, 1, 100_000), (False, True))])
+def test_who_has_not_announced_itself_is_younger(mine, theirs, loses):
+    """Whatever the ages are; two that have not are told apart by what both know."""
+    if mine and theirs:
+        return
+    expected = loses if not mine and not theirs else not mine
+    assert must_stop(who(mine), who(theirs), 0, slack_ms=SLACK_MS, loses=loses) is expected
+
+
+def twins(link: Link, *, sealed: bool = False, apart_ms: int = 60 * SECOND_MS) -> tuple[list[Node], Node, Node]:
+    """Four nodes, and two more of one name that grew up on either side of a cut, which is over now."""
+    nodes = link.cluster(4, sealed=sealed)
+    left = {node.address for node in nodes[:2]} | {Address("10.0.0.1", 9001)}
+    link.cut = lambda source, to: (source in left) != (to in left)
+    elder = link.start(link.node("x", port=9001, uuid=b"2" * 16, sealed=sealed), nodes[0])
+    link.run(5 * SECOND_MS)
+    younger = link.start(link.node("x", port=9002, uuid=b"1" * 16, sealed=sealed), nodes[3])
+    link.run(apart_ms)
+    link.cut = lambda source, to: False
+    return nodes, elder, younger
+
+
+def duplicates(nodes: list[Node]) -> list[set[str]]:
+    """Where each of them sees that somebody's namesake is."""
+    return [set(node.core.tree.children(DUPLICATES)) for node in nodes]
+
+
+def renewals(node: Node) -> int:
+    """Epochs that a node had to keep."""
+    return len(node.stores)
+
+
+def test_sealed_the_younger_stops():
+    """Two of one name that grew up apart, with keys: the younger stops whatever its uuid is, the elder stays."""
+    for seed in range(12):
+        link = Link(seed)
+        nodes, elder, younger = twins(link, sealed=True)
+        assert link.run(60 * SECOND_MS, lambda younger=younger: younger.stopped is not None)
+        assert str(elder.address) in str(younger.stopped.error)
+        assert elder.stopped is None
+        assert link.run(30 * SECOND_MS, lambda nodes=nodes, elder=elder: all_alive([*nodes, elder]))
+        assert link.run(HOUR_MS, lambda nodes=nodes: not any(duplicates(nodes)))
+
+
+def test_without_keys_both_go_on_and_say_so():
+    """Without keys neither stops; both complain, all see it, and it costs few epochs, one an hour in the end."""
+    link = Link()
+    nodes, elder, younger = twins(link)
+    assert link.run(60 * SECOND_MS, lambda: elder.complaints and younger.complaints)
+    for complainer, other in ((elder, younger), (younger, elder)):
+        assert str(other.address) in str(complainer.complaints[-1].error)
+    places = {str(elder.address), str(younger.address)}
+    link.run(2 * SECOND_MS)
+    for _ in range(20):
+        link.run(60 * SECOND_MS)
+        assert all(len(seen) == 1 and seen < places for seen in duplicates(nodes))
+    link.run(2 * HOUR_MS)
+    before = renewals(elder) + renewals(younger)
+    link.run(2 * HOUR_MS)
+    assert renewals(elder) + renewals(younger) - before <= 4
+    assert before <= 30
+    assert renewals(elder) > 3
+    assert elder.stopped is younger.stopped is None
+
+
+def test_a_twin_that_ends_is_forgotten():
+    """Once one of the two is gone the other is itself everywhere, and no member says claimed twice any more."""
+    link = Link(5)
+    nodes, elder, younger = twins(link)
+    assert link.run(60 * SECOND_MS, lambda: any(duplicates(nodes)))
+    link.run(60 * SECOND_MS)
+    link.kill(younger)
+    assert link.run(10 * 60 * SECOND_MS, lambda: not any(duplicates(nodes)) and all_alive([*nodes, elder]))
+    link.run(HOUR_MS)
+    assert all_alive([*nodes, elder])
+
+
+def test_two_that_cannot_reach_each_other_do_not_renew_for_ever():
+    """Two whom all others reach outdo each other less and less often, and say that there is somebody."""
+    link = Link(7)
+    nodes, one, two = twins(link)
+    link.cut = lambda source, to: {source, to} == {one.address, two.address}
+    link.run(120 * SECOND_MS)
+    assert 4 < renewals(one) + renewals(two) < 20
+    assert one.complaints
+    assert two.complaints
+    assert all(duplicates(nodes))
+    link.run(2 * HOUR_MS)
+    before = renewals(one) + renewals(two)
+    for _ in range(6):
+        link.run(HOUR_MS // 2)
+        assert all(duplicates(nodes))
+    assert renewals(one) + renewals(two) - before <= 6
+    assert one.stopped is two.stopped is None
+
+
+class Liar:
+    """A stranger without keys: it claims a node's name at a place of its own, where it answers what it likes."""
+
+    def __init__(self, link: Link, *, age_ms: int) -> None:
+        self.link = link
+        self.age_ms = age_ms
+        self.asked = 0
+        link.nodes[LIAR] = self
+        self.address = LIAR
+        self.frozen = False
+        self.core = self
+        self.wakes_at_ms = 1 << 60
+        self.envelope = Envelope("c", CLUSTER_ID)
+
+    def claim(self, victim: Node, *, more_epochs: int = 1) -> None:
+        """Tell the victim that it is here, in a later epoch."""
+        own = victim.core.members.own
+        record = own._replace(address=LIAR, epoch=own.epoch + more_epochs, uuid=b"liar" * 4)
+        packet = self.envelope.wrap(messages.gossip(member_id("nobody")) + messages.record(record))
+        victim.core.receive(packet, LIAR, now_ms=self.link.now_ms)
+        self.link.settle(victim)
+
+    def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:
+        """Say nothing to a datagram."""
+
+    def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
+        """Answer WHO as an elder one would."""
+        try:
+            message = self.envelope.unwrap(request)
+        except Dropped:
+            return None
+        if message[:1] != bytes((messages.WHO,)):
+            return None
+        self.asked += 1
+        asked = messages.read_who(message)
+        sender = message[messages.SENDER]
+        return self.envelope.wrap(messages.who(messages.ME, sender, Who(asked.sequence, b"liar" * 4, 99, self.age_ms)))
+
+    def take(self) -> list[object]:
+        """Return nothing."""
+        return []
+
+
+def test_one_forged_packet_does_not_end_an_established_node():
+    """A stranger that claims the name, and answers as a far elder one: it is complained of, and nobody stops."""
+    link = Link(3)
+    nodes = link.cluster(4)
+    link.run(LAN.converge_ms)
+    liar = Liar(link, age_ms=1 << 40)
+    liar.claim(nodes[1])
+    link.run(5 * SECOND_MS)
+    assert liar.asked
+    assert nodes[1].stopped is None
+    assert str(LIAR) in str(nodes[1].complaints[0].error)
+    link.run(10 * SECOND_MS)
+    assert all_alive(nodes)
+    assert duplicates(nodes) == [{str(LIAR)}] * 4
+
+
+@pytest.mark.parametrize("established", [False, True])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_a_liar_can_stop(sealed, established):
+    """A node that is not established, and has no keys: nothing else."""
+    link = Link(3)
+    nodes = link.cluster(3, sealed=sealed)
+    node = link.start(link.node("x", sealed=sealed), nodes[0])
+    link.run(LAN.converge_ms + 2 * SECOND_MS if established else SECOND_MS)
+    liar = Liar(link, age_ms=1 << 40)
+    liar.claim(node)
+    link.run(5 * SECOND_MS)
+    assert (node.stopped is not None) is (not sealed and not established)
+    assert bool(liar.asked) is not sealed
+
+
+def test_a_flood_of_claims_costs_little():
+    """A stranger that claims the name a hundred times a second for an hour: a few epochs, a few questions."""
+    link = Link(4)
+    nodes = link.cluster(3)
+    link.run(LAN.converge_ms)
+    victim, liar = nodes[1], Liar(link, age_ms=1 << 40)
+    for _ in range(600):
+        liar.claim(victim)
+        liar.claim(victim, more_epochs=0)
+        link.run(SECOND_MS)
+    assert victim.stopped is None
+    assert 4 <= renewals(victim) <= 10
+    assert liar.asked <= 11
+    assert len(victim.complaints) == 1
+    link.run(3 * MOST_REST_MS)
+    assert all_alive(nodes)
+    del link.nodes[LIAR]
+    assert link.run(3 * MOST_REST_MS, lambda: not any(duplicates(nodes)))
+
+
+def test_it_asks_no_more_than_it_must():
+    """A record that echoes a place where nobody was found is not looked into again."""
+    link = Link(1)
+    node = link.start(link.node("a", epoch=5))
+    old = Member(member_id("a"), "a", node.me.uuid, Address("10.0.0.9", 9), 7, 0, State.ALIVE)
+    packet = Envelope("c", CLUSTER_ID).wrap(messages.gossip(member_id("b")) + messages.record(old))
+    asked = []
+    for _ in range(50):
+        node.core.receive(packet, LIAR, now_ms=link.now_ms)
+        asked += [effect for effect in node.core._outbox.effects if isinstance(effect, Ask)]
+        link.settle(node)
+        link.run(100)
+    assert node.core.members.own.epoch == 8
+    assert len(asked) <= 2
+    assert not node.complaints

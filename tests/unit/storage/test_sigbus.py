@@ -1,0 +1,262 @@
+"""Mapped files that are cut short, or that their disk does not give: no wrong answer, and the process goes on.
+
+A page that the disk does not give is one that cannot be read in this process's map, while all else can.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.storage import sigbus
+from gossipkv.storage.builder import build
+from gossipkv.storage.sorted_file import SortedFile
+from tests.oracle import sorted_file as oracle
+from tests.unit.storage.lost_pages import PAGE, lose_page, pages_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import ReadableBuffer as Buffer
+
+    from gossipkv.storage.compression import Compression
+
+RECORDS = {b"key%04d" % number: (b"%04d" % number) * (number % 60) for number in range(0, 600, 2)} | {
+    b"long": bytes(range(256)) * 40
+}
+KEYS = sorted(RECORDS)
+ABSENT = [b"key%04d" % number for number in range(1, 600, 2)]
+METADATA = b"what is kept with the file"
+
+QUESTIONS: dict[str, Callable[[SortedFile], object]] = {
+    "lookups": lambda file: [file.get(key) for key in KEYS],
+    "misses": lambda file: [file.get(key) for key in ABSENT],
+    "membership": lambda file: [key in file for key in (*KEYS, *ABSENT)],
+    "get_many": lambda file: file.get_many([*KEYS, *ABSENT]),
+    "scan": lambda file: list(file.scan()),
+    "scan backwards": lambda file: list(file.scan(reverse=True)),
+    "scan of a range": lambda file: list(file.scan(b"key0101", b"key0301")),
+    "metadata": lambda file: file.metadata,
+}
+ASKED = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+
+
+@pytest.fixture(autouse=True)
+def _outlive() -> None:
+    """Lost maps do not end this process."""
+    sigbus.install()
+
+
+@pytest.fixture
+def path(tmp_path: Path, way: Compression) -> Path:
+    """A file of some twenty pages, of each compression."""
+    made = tmp_path / "f.gkv"
+    compression = oracle.NONE if way == "none" else oracle.LZ4
+    made.write_bytes(oracle.write(RECORDS.items(), compression=compression, metadata=METADATA))
+    return made
+
+
+def in_child(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, with names that each of them needs."""
+    names = """
+        import ctypes, faulthandler, mmap, os, signal, sys
+        from gossipkv.storage import sigbus
+        from gossipkv.storage.sorted_file import SortedFile
+        def touch(path):
+            with open(path, "rb") as file:
+                pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            os.truncate(path, 0)
+            return pages[0]
+    """
+    command = [sys.executable, "-c", textwrap.dedent(names) + textwrap.dedent(program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("checked", [False, True], ids=["never read", "checked before"])
+@ASKED
+def test_a_page_that_cannot_be_read_is_damage(
+    path: Path, ask: Callable[[SortedFile], object], *, checked: bool
+) -> None:
+    """Whichever page it is: all is answered without it, or the page is named and nothing is answered again."""
+    met = 0
+    for page in pages_of(path):
+        with SortedFile(path) as file:
+            expected = ask(SortedFile(path.read_bytes()))
+            assert not checked or ask(file) == expected
+            lose_page(path, page)
+            try:
+                assert ask(file) == expected
+                assert file.lost_at is None
+            except Corrupt as error:
+                met += 1
+                assert (error.file, error.offset // PAGE) == (str(path), page)
+                assert "cut short while it was mapped, or its disk failed" in str(error)
+                assert file.lost_at == error.offset
+                with pytest.raises(Corrupt):
+                    file.get(b"absent")
+    assert met >= 1
+
+
+@ASKED
+def test_a_file_cut_short_answers_nothing(path: Path, ask: Callable[[SortedFile], object]) -> None:
+    """Wherever it is cut, within a page as well, and though every page was checked before."""
+    image = path.read_bytes()
+    for size in (*range(0, len(image), 1_021), len(image) - 1):
+        path.write_bytes(image)
+        with SortedFile(path) as file:
+            ask(file)
+            os.truncate(path, size)
+            with pytest.raises(Corrupt, match=r"f\.gkv: damaged at byte \d+: cut short") as refused:
+                ask(file)
+            assert size // PAGE * PAGE <= refused.value.offset < len(image)
+            path.write_bytes(image)  # Too late for this map.
+            with pytest.raises(Corrupt):
+                ask(file)
+    with SortedFile(path) as file:
+        assert file.get(b"long") == RECORDS[b"long"]
+
+
+def test_a_scan_under_way_meets_the_cut(path: Path) -> None:
+    """What has been given was right; the next step says that the file is gone, and lets go of it."""
+    with SortedFile(path) as file:
+        scan = file.scan()
+        assert next(scan) == (KEYS[0], RECORDS[KEYS[0]])
+        os.truncate(path, path.stat().st_size - 1)
+        with pytest.raises(Corrupt):
+            next(scan)
+        assert list(scan) == []
+
+
+def test_a_scan_that_ends_meets_the_cut(path: Path) -> None:
+    """That nothing more comes is an answer, too."""
+    with SortedFile(path) as file:
+        scan = file.scan(limit=1)
+        next(scan)
+        os.truncate(path, path.stat().st_size - 1)
+        with pytest.raises(Corrupt):
+            next(scan)
+
+
+def test_other_maps_go_on(path: Path, tmp_path: Path) -> None:
+    """One file's loss is not another's, though both are open."""
+    other = tmp_path / "other.gkv"
+    other.write_bytes(path.read_bytes())
+    with SortedFile(path) as file, SortedFile(other) as whole:
+        os.truncate(path, 0)
+        with pytest.raises(Corrupt):
+            file.get(b"long")
+        assert dict(whole.scan()) == RECORDS
+        assert (file.lost_at is None, whole.lost_at) == (False, None)
+
+
+@pytest.mark.parametrize("behind", ["size", "map"])
+def test_a_file_that_is_cut_while_it_is_opened(path: Path, behind: str) -> None:
+    """Between the look at its size, the map, and the first byte."""
+
+    class Cutting(RealFiles):
+        def __init__(self, left: int) -> None:
+            self.left = left
+
+        def size(self, descriptor: int) -> int:
+            """Tell the size, then cut the file."""
+            found = super().size(descriptor)
+            if behind == "size":
+                os.truncate(path, self.left)
+            return found
+
+        def map(self, descriptor: int, size_bytes: int) -> Buffer:
+            """Map the file, then cut it."""
+            found = super().map(descriptor, size_bytes)
+            os.truncate(path, self.left)
+            return found
+
+    image = path.read_bytes()
+    for left in (1, PAGE, len(image) // 2, len(image) - 1):
+        path.write_bytes(image)
+        with pytest.raises((Corrupt, UnsupportedFormat), match=r"f\.gkv"):
+            SortedFile(path, files=Cutting(left))
+
+
+def test_a_file_whose_header_cannot_be_read(path: Path) -> None:
+    """It is not taken for another kind of file."""
+
+    class Failing(RealFiles):
+        def map(self, descriptor: int, size_bytes: int) -> Buffer:
+            """Map the file, and lose its first page."""
+            found = super().map(descriptor, size_bytes)
+            lose_page(path, 0)
+            return found
+
+    with pytest.raises(Corrupt, match="damaged at byte 0: cut short while it was mapped, or its disk failed"):
+        SortedFile(path, files=Failing())
+
+
+def test_a_lost_map_is_unmapped_as_others_are(path: Path) -> None:
+    """Closing it leaves nothing behind: what a map became has the address that it had."""
+    with SortedFile(path) as file:
+        addresses = map_of(path)
+        lose_page(path, 1)
+        with pytest.raises(Corrupt):
+            list(file.scan())
+        assert map_of(path) is None
+        assert any(line.startswith(addresses) for line in maps())
+    assert not any(line.startswith(addresses) for line in maps())
+
+
+def maps() -> list[str]:
+    """What is mapped in this process."""
+    return Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+
+
+def map_of(path: Path) -> str | None:
+    """The addresses of a file's map."""
+    return next((line.split()[0] for line in maps() if line.endswith(str(path))), None)
+
+
+def test_without_the_handler_the_process_ends(tmp_path: Path) -> None:
+    """Who uses the library has chosen nothing."""
+    build(tmp_path / "f", RECORDS.items())
+    ended = in_child("file = SortedFile(sys.argv[1]); os.truncate(sys.argv[1], 0); file.get(b'long')", tmp_path / "f")
+    assert ended.returncode == -signal.SIGBUS
+
+
+FAULT, SENT = "touch(sys.argv[1])", "os.kill(os.getpid(), signal.SIGBUS)"
+ENDS = "end = ctypes.CFUNCTYPE(None, ctypes.c_int)(os._exit)"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "then", "status", "said"),
+    [
+        ("", FAULT, -signal.SIGBUS, ""),
+        ("", SENT, -signal.SIGBUS, ""),
+        ("faulthandler.enable()", FAULT, -signal.SIGBUS, "Bus error"),
+        ("signal.signal(signal.SIGBUS, signal.SIG_IGN)", FAULT, -signal.SIGBUS, ""),
+        ("signal.signal(signal.SIGBUS, signal.SIG_IGN)", SENT, 0, ""),
+        (f"{ENDS}; ctypes.CDLL(None).signal(signal.SIGBUS, end)", FAULT, signal.SIGBUS, ""),
+        (f"{ENDS}; ctypes.CDLL(None).signal(signal.SIGBUS, end)", SENT, signal.SIGBUS, ""),
+    ],
+    ids=["fault", "sent", "faulthandler", "fault though ignored", "sent and ignored", "handler", "handler of sent"],
+)
+def test_what_is_not_ours_is_passed_on(tmp_path: Path, earlier: str, then: str, status: int, said: str) -> None:
+    """A fault outside our maps, and a signal that is no fault, do what they did before."""
+    (tmp_path / "f").write_bytes(b"x" * PAGE)
+    ended = in_child(f"{earlier}\nsigbus.install()\nsigbus.install()\n{then}", tmp_path / "f")
+    assert ended.returncode == status, ended.stderr
+    assert said in ended.stderr
+
+
+def test_a_map_is_ours_until_it_is_closed(tmp_path: Path) -> None:
+    """What comes to lie in its place is somebody else's."""
+    build(tmp_path / "f", RECORDS.items())
+    (tmp_path / "g").write_bytes(bytes((tmp_path / "f").stat().st_size))
+    program = "sigbus.install(); SortedFile(sys.argv[1]).close(); touch(sys.argv[2])"
+    assert in_child(program, tmp_path / "f", tmp_path / "g").returncode == -signal.SIGBUS
