@@ -309,7 +309,8 @@ class ShardIdTimer:
 
     def start(self, *, now_ms: int) -> None:
         """Begin: claim now, or after a look around; again when the node speaks, if it was silent."""
-        if not self._core.silent:  # A claim counts from when others can object to it.
+        # A claim counts from when others can object to it.
+        if not self._core.silent:
             self.wakes_at_ms = now_ms + LOOK_MS * self._waits
 
     def _wake(self) -> None:

@@ -108,8 +108,8 @@ MUTANTS_OF_DISK = (
         (
             Edit(
                 f"{GOSSIP}.membership.self_identity:SelfIdentity.settled",
-                "return not self._storing and self._challenged is None and not self._outbox.silent",
-                "return not self._storing and self._challenged is None",
+                "return not self._storing and self._namesakes.claim is None and not self._outbox.silent",
+                "return not self._storing and self._namesakes.claim is None",
             ),
         ),
         ("read_only",),

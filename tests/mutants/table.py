@@ -150,7 +150,7 @@ MUTANTS = (
                 "if True:",
             ),
         ),
-        ("restarts",),
+        ("crashes",),
         "assertion of Detector._next",
     ),
     Mutant(
