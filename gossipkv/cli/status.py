@@ -235,15 +235,15 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
     if info.get("isolated") is True:
         draw(Text("isolated: it hears from no other node, and what it knows of them is stale", "bold red"))
-    if info.get("silent") is not None:
-        silence = plain(info["silent"])
-        draw(Text(f"silent: nothing is built or switched, and no node hears of it: {silence}", "bold red"))
     if info.get("publish_error") is not None:
         draw(Text(f"tree: {plain(info['publish_error'])}", "bold red"))
     twice = info.get("claimed_twice")
     if isinstance(twice, list) and twice:
         names = ", ".join(map(plain, twice))
         draw(Text(f"claimed twice: two nodes are called {names}; `gossipkv tree duplicates` says where", "bold red"))
+    if info.get("silent") is not None:
+        silence = plain(info["silent"])
+        draw(Text(f"silent: nothing is built or switched, and no node hears of it: {silence}", "bold red"))
     if info.get("source_error") is not None:
         draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
     click.echo()

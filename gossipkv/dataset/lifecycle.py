@@ -23,7 +23,7 @@ The rules, and the invariant that they keep (promise P2: answers go from N-1 to 
   above hold again, from the active one on: so a version that was left behind is switched to again, or built again, if
   the source still shows it.  One that was withdrawn there, as bad versions are, does not come back.
 * One that is damaged is built again at once; if it was damaged not long before, after a pause that doubles from a
-  minute to an hour: what a bad disk holds is bad again soon.
+  second to an hour: what a bad disk holds is bad again soon.
 * A version in ERROR is tried again when its source has changed; if the trouble was ours (a killed child, a refusing
   disk) also after a pause that doubles.  Meanwhile an older one that is newer than the active one may be built.
 * One that the disk has no room for waits in SEEN until there is room.
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 FIRST_RETRY_MS = 1_000
 LAST_RETRY_MS = 60_000
-# The same of what was built and then damaged, from the second time on: a build is much work, and a bad disk stays bad.
-FIRST_DAMAGE_PAUSE_MS = 60_000
+# Before what was damaged is built for the second time, the pause is the first of those above, and doubles on to this: a
+# build is much work, and a bad disk stays bad.
 LAST_DAMAGE_PAUSE_MS = 3_600_000
 # One that was whole for so long begins from the first again.
 DAMAGE_FORGOTTEN_MS = 4 * LAST_DAMAGE_PAUSE_MS
@@ -222,7 +222,7 @@ class Life:
         if now_ms - self.damaged_ms > DAMAGE_FORGOTTEN_MS:
             self.damages = 0
         if self.damages > 0:
-            pause_ms = min(LAST_DAMAGE_PAUSE_MS, FIRST_DAMAGE_PAUSE_MS << min(self.damages - 1, 16))
+            pause_ms = min(LAST_DAMAGE_PAUSE_MS, FIRST_RETRY_MS << min(self.damages - 1, 16))
             self.not_before_ms = now_ms + pause_ms
         self.damages += 1
         self.damaged_ms = self.waits_since_ms = now_ms

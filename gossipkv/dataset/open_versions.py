@@ -111,9 +111,11 @@ class Reopening:
         """It is to be built again."""
         life = self._lives.get(version.name)
         if self._is_served(version) and life is not None and life.state in {State.AVAILABLE, State.ACTIVE}:
-            life.damage(int(trio.current_time() * 1000))
+            now_ms = int(trio.current_time() * 1000)
+            life.damage(now_ms)
             life.trouble = trouble_of(error)
-            self._log.error("damaged", version=version.name, error=error.message)
+            again_ms = max(0, life.not_before_ms - now_ms)
+            self._log.error("damaged", version=version.name, error=error.message, again_ms=again_ms)
             self._wake()
 
     def _put_in_place(self, version: Version, opened: dict[int, SortedFile]) -> Version:

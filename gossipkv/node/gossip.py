@@ -100,8 +100,8 @@ class Gossiping:
             remembered=str(record.shard_id) if record.shard_id else None,
             settle_ms=settings.time_to_converge,
         )
-        self._place = place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
-        self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=place)
+        self._place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
+        self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=self._place)
 
     async def leave(self) -> None:
         """Say good-bye, for at most a second."""
@@ -164,15 +164,15 @@ class Gossiping:
         """This node's place in the ring, once it has claimed one."""
         return self._claim.shard_id
 
+    def publish_error(self) -> str | None:
+        """Why something that this node would publish is not published; None: all of it is."""
+        return self._publications.error
+
     @property
     def silence(self) -> str | None:
         """Why nobody may hear of this node; None: everybody may."""
         silence = self._directory.silence
         return silence.message if self._core.silent and silence is not None else None
-
-    def publish_error(self) -> str | None:
-        """Why something that this node would publish is not published; None: all of it is."""
-        return self._publications.error
 
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""
@@ -308,10 +308,9 @@ class ShardIdTimer:
         return self._claim.shard_id
 
     def start(self, *, now_ms: int) -> None:
-        """Begin: claim now, or after a look around; again when the node speaks, if it was silent."""
-        # A claim counts from when others can object to it.
-        if not self._core.silent:
-            self.wakes_at_ms = now_ms + LOOK_MS * self._waits
+        """Begin: claim now, or after a look around."""
+        # A claim counts from when others can object to it: who is silent begins when it speaks.
+        self.wakes_at_ms = NEVER if self._core.silent else now_ms + LOOK_MS * self._waits
 
     def _wake(self) -> None:
         if self._claim.shard_id is not None:

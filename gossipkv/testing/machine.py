@@ -127,7 +127,7 @@ class Machine:
         self.claim: Claim | None = None  # What makes the claim of a place that goes with a core.
         self.core: Core | None = None
         self._driver: Driver | None = None  # Of the core.
-        self._place: Place | None = None  # Which the process claims.
+        self._place: Place | None = None  # And its claim.
         self.life = 0
         self.starts = 0
         self.kept: NodeRecord | None = None
@@ -248,9 +248,8 @@ class Machine:
             self._later(WRITE_US, lambda: self.when_free(self._speak))
 
     def _speak(self) -> None:
-        core = self.core
-        assert core is not None
-        core.speak(now_ms=self.now_ms)
+        assert self.core is not None
+        self.core.speak(now_ms=self.now_ms)
         if self._place is not None:
             self._place.start(now_ms=self.now_ms)
         self._world.look_closely(self)

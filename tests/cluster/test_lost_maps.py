@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from gossipkv.client import blocking
 
+# A version that is damaged again and again is built again at once, as the first time.
+UNPAUSED = f"{UNHURRIED}\nfrom gossipkv.dataset import lifecycle\nlifecycle.LAST_DAMAGE_PAUSE_MS = 0"
+
 FILES = 4
 KEYS = [b"key%05d" % number for number in range(2_000)]
 ABSENT = [b"absent%05d" % number for number in range(1_000)]
@@ -153,7 +156,7 @@ def test_files_cut_short_under_readers(tmp_path: Path) -> None:
     """Wherever they are cut: no wrong value, the damage is named, and the version is served again."""
     source = tmp_path / "source"
     put_version(source)
-    with NodeProcess(tmp_path, source=source, changed=UNHURRIED) as node:
+    with NodeProcess(tmp_path, source=source, changed=UNPAUSED) as node:
         node.ready()
         wait_for(node.address, "db", "v1")
         cuts: list[Callable[[int], int]] = [

@@ -1,6 +1,7 @@
 """Runs aims on patched code, in a process of its own: `python -m tests.mutants.patched NAME` prints what was broken.
 
-The patch is laid over the module's text as it is imported; nothing is written anywhere.
+The patch is laid over the module's text as it is imported; an extension is built with it elsewhere.  Nothing is written
+in this tree.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import sys
+import tempfile
 import traceback
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import PathFinder
@@ -18,22 +20,29 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import compiled
+from tests.mutants.compiled import source_of
 from tests.mutants.table import MUTANTS
 
 TESTS = Path(__file__).parents[1]
 
 
 class Patching(MetaPathFinder, Loader):
-    """Finds one module, and loads it patched."""
+    """Finds one module, and loads it patched; `aside` is a directory for what is built."""
 
-    def __init__(self, mutant):
+    def __init__(self, mutant, aside):
         self.mutant = mutant
         self.is_loaded = False
+        self.text = patched_text(mutant, source_of(module_of(mutant)).read_text())
+        self.built = compiled.build(module_of(mutant), self.text, aside) if is_compiled(mutant) else None
 
     def find_spec(self, fullname, path, target=None):
         """Only that module is ours."""
         if fullname != module_of(self.mutant):
             return None
+        if self.built is not None:
+            self.is_loaded = True
+            return importlib.util.spec_from_file_location(fullname, self.built)
         found = PathFinder.find_spec(fullname, path)
         return importlib.util.spec_from_file_location(fullname, found.origin, loader=self)
 
@@ -43,8 +52,7 @@ class Patching(MetaPathFinder, Loader):
 
     def exec_module(self, module):
         """Compile the patched text, past any cache."""
-        text = patched_text(self.mutant, Path(module.__file__).read_text())
-        exec(compile(text, module.__file__, "exec"), module.__dict__)
+        exec(compile(self.text, module.__file__, "exec"), module.__dict__)
         self.is_loaded = True
 
 
@@ -52,6 +60,11 @@ def module_of(mutant):
     """Module that a mutant edits: one."""
     (module,) = {edit.module for edit in mutant.edits}
     return module
+
+
+def is_compiled(mutant):
+    """Whether it edits an extension."""
+    return source_of(module_of(mutant)).suffix == ".pyx"
 
 
 def patched_text(mutant, text):
@@ -62,7 +75,8 @@ def patched_text(mutant, text):
     """
     lines = text.splitlines(keepends=True)
     for edit in mutant.edits:
-        begin, end = span(ast.parse(text), edit.place.partition(":")[2].split("."))
+        names = edit.place.partition(":")[2].split(".")
+        begin, end = compiled.span(text, names) if is_compiled(mutant) else span(ast.parse(text), names)
         found = [at for at in range(begin, end) if lines[at].strip() == edit.line]
         if len(found) != 1:
             raise ValueError(f"{mutant.name}: {edit.line!r} stands {len(found)} times in {edit.place}")
@@ -170,9 +184,11 @@ def broken(aims):
 
 def main(mutant):
     """Patch, run, print."""
-    patching = Patching(mutant)
-    sys.meta_path.insert(0, patching)
-    with contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
+    with tempfile.TemporaryDirectory() as aside, contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
+        patching = Patching(mutant, Path(aside))
+        if patching.built is not None:
+            importlib.import_module("gossipkv")  # It has a finder of its own for extensions, and puts it first.
+        sys.meta_path.insert(0, patching)
         said = broken(mutant.aims)
     assert patching.is_loaded, f"{module_of(mutant)} was never imported"
     sys.stdout.write(json.dumps(said))

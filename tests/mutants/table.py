@@ -1,4 +1,4 @@
-"""The kill table: patches that break membership, tree, what a node keeps or who starts it, and what must notice each.
+"""The kill table: patches that break membership, tree, what a node keeps, reads or who starts it, and what must notice.
 
 A mutant edits single lines, each named by its place: module, function (or table), and the line as it stands there
 without its indentation.  So code can move and be laid out anew without a change here.  A mutant is killed when a
@@ -10,7 +10,8 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 from __future__ import annotations
 
 from tests.mutants.branches import MUTANTS_OF_BRANCHES
-from tests.mutants.disk import MUTANTS_OF_DISK
+from tests.mutants.disk import MUTANTS_OF_THE_DISK
+from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 
@@ -150,7 +151,7 @@ MUTANTS = (
                 "if True:",
             ),
         ),
-        ("crashes",),
+        ("restarts",),
         "assertion of Detector._next",
     ),
     Mutant(
@@ -433,6 +434,7 @@ MUTANTS = (
         ("tests/unit/dataset/test_hold.py",),
         "assertion of check",
     ),
-    *MUTANTS_OF_DISK,
     *MUTANTS_OF_SCRUB,
+    *MUTANTS_OF_LOST_MAPS,
+    *MUTANTS_OF_THE_DISK,
 )

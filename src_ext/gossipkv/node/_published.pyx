@@ -350,8 +350,10 @@ cdef class PublishedTable:
             out.end = out.start + before
             return HAND_OFF
         count_request(version, lookup.by_name)
-        version.hits += found
-        version.misses += not found
+        if found:
+            version.hits += 1
+        else:
+            version.misses += 1
         return ANSWERED
 
     cdef int get_many(

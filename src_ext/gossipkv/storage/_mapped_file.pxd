@@ -27,6 +27,7 @@ cdef class MappedFile:
     cdef Map* map               # NULL: what is read is no file's map.
     cdef readonly str name
     cdef const uint8_t* base
+    cdef const uint8_t* last_byte
     cdef uint64_t size, body_size, page_count, chunk_count
     cdef const uint8_t* page_checksums
     cdef const uint8_t* chunk_checksums
@@ -82,7 +83,7 @@ cdef inline bint is_whole(MappedFile file) noexcept nogil:
     Asked after what is answered was copied, and before it leaves: of a file that is cut short, the last byte is gone,
     wherever the cut is; of one whose disk gives an error, all is zeros from then on (`sigbus.h`).  No is for ever.
     """
-    return load8_after(file.base + file.size - 1) == LAST_BYTE or file.lose()
+    return load8_after(file.last_byte) == LAST_BYTE or file.lose()
 
 
 cdef inline int check_range(MappedFile file, uint64_t offset, uint64_t size) noexcept nogil:

@@ -64,6 +64,7 @@ cdef class MappedFile:
         self.holds_buffer = True
         self.base = <const uint8_t*> self.buffer.buf
         self.size = <uint64_t> self.buffer.len
+        self.last_byte = self.base + self.size - 1
         try:
             if mapped and isinstance(source, mmap.mmap):
                 self.map = map_add(self.base, <size_t> self.size)

@@ -190,10 +190,13 @@ cdef class SortedFile(RecordReader):
         if self.base == NULL:
             self.ensure_open()
         found = self.find(<const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &value)
-        answer = PyBytes_FromStringAndSize(<const char*> value.data, value.size) if found > 0 else None
-        if found < 0 or not is_whole(self):
-            raise self.damage()
-        return answer
+        if found > 0:
+            answer = PyBytes_FromStringAndSize(<const char*> value.data, value.size)
+            if is_whole(self):
+                return answer
+        elif found == 0 and is_whole(self):
+            return None
+        raise self.damage()
 
     def get_many(self, keys):
         """The values of `keys`, in their order, None where there is none.

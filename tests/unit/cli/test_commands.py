@@ -272,14 +272,14 @@ def test_status_for_people(run, database):
             "source has changed since",
             "sequence",
             "held; string would do as well; 1,012 duplicates",
-            "geo 5: being scrubbed; scrubbed 2 h 2 min ago",
+            "being scrubbed; scrubbed 2 h 2 min ago",
             "geo 4: waits for room on the disk: about 9 bytes are needed, 5 are free",
             "geo 5: grouped by sequins, since 1,200 keys stray from spark: first 'k\\xff' in /s/part-3, byte 12,345",
         ):
             assert words in text
     if database is None:
         assert "bad 1: f.tsv: line 3: no TAB" in text
-        assert "bad 1: scrubbed 1 min 0 s ago, through the cache, 2 files damaged" in text
+        assert "scrubbed 1 min 0 s ago, through the cache, 2 files damaged" in text
         assert "bad: unreadable" in text
     assert ("EMPTY" in text) == (database != "geo")
     assert all(line == line.rstrip() for line in text.splitlines())
@@ -307,15 +307,6 @@ def test_status_of_a_node_that_is_alone(run):
         assert "cluster c, shard 7, up" in text
 
 
-def test_status_of_a_silent_node(run):
-    """Why nothing is built, and nobody hears of it."""
-    for silence in ("/data: Read-only file system", None):
-        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "silent": silence}))) as fake:
-            text = run("status", "--node", fake.address).out.decode()
-        told = "silent: nothing is built or switched, and no node hears of it: /data: Read-only" in text
-        assert told is bool(silence)
-
-
 def test_status_of_a_node_that_may_not_publish(run):
     """It is said that others do not learn of all that it has."""
     for error in ("3 not published, p/1 among them: max_branch", None):
@@ -330,6 +321,15 @@ def test_status_where_a_name_is_claimed_twice(run):
         with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "claimed_twice": twice}))) as fake:
             text = run("status", "--node", fake.address).out.decode()
         assert ("claimed twice: two nodes are called a, [b]" in " ".join(text.split())) is bool(twice)
+
+
+def test_status_of_a_silent_node(run):
+    """Why nothing is built, and nobody hears of it."""
+    for silence in ("/data: Read-only file system", None):
+        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "silent": silence}))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        told = "silent: nothing is built or switched, and no node hears of it: /data: Read-only" in text
+        assert told is bool(silence)
 
 
 def test_status_for_programs(run):

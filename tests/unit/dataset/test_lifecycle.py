@@ -103,7 +103,7 @@ def test_what_is_damaged_again_and_again_is_built_after_a_pause_that_doubles():
     now_ms = 10**12
     one = life("v5", State.ACTIVE)
     pauses = []
-    for _ in range(9):
+    for _ in range(15):
         one.damage(now_ms)
         assert one.waits_since_ms == now_ms
         decision = what(one, active="v5", now_ms=now_ms)
@@ -113,7 +113,7 @@ def test_what_is_damaged_again_and_again_is_built_after_a_pause_that_doubles():
         assert what(one, active="v5", now_ms=now_ms).build == "v5"
         for event in (Event.BEGIN, Event.FINISH, Event.SWITCH):
             one.take(event)
-    assert [pause // 60_000 for pause in pauses] == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert pauses == [0, *(1000 << number for number in range(12)), 3_600_000, 3_600_000]
     one.damage(now_ms + 5 * 3_600_000)
     assert what(one, active="v5", now_ms=now_ms + 5 * 3_600_000).build == "v5"
 

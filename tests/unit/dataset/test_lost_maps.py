@@ -167,6 +167,23 @@ async def test_without_a_source_it_waits_for_the_disk(world, put):
     assert "serves_again" in events(logs)
 
 
+async def test_what_else_is_wrong_with_it_stays_wrong(world, put):
+    """A page of another file does not become whole because this one is opened anew."""
+    put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        shutil.rmtree(world.source / "db/v1")
+        await library.rescan()
+        path = part(world, "v1")
+        library.damaged("db", "v1", Corrupt("another file", 4096, "checksum"))
+        await until(lambda: state(library, "v1") == "ERROR")
+        lose_page(path, 0)
+        lost = meet(library, "v1", path)
+        await until(lambda: library.version("db", "v1") is not lost)
+        assert get(library, b"a") == b"v1"
+        assert (state(library, "v1"), said(library, "v1")["file"]) == ("ERROR", "another file")
+
+
 async def test_many_reads_of_what_is_lost_are_one_damage(world, put):
     """Also of a version that retires, and so is not built again: it is said once."""
     put("v1")

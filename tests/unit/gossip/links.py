@@ -78,8 +78,8 @@ class Link:
         pinned: bool = False,
         profile: Profile = LAN,
         limits: Limits = LIMITS,
-        silent: bool = False,
         sealed: bool = False,
+        silent: bool = False,
     ) -> Node:
         """A node that is not started."""
         address = Address(host, port if port is not None else 7000 + len(self.nodes))

@@ -86,8 +86,8 @@ class MadeUpCluster:
 
     def __init__(self) -> None:
         self.is_isolated = False
-        self.silence: str | None = None
         self.trouble: str | None = None
+        self.silence: str | None = None
         self.keys_below = 1
         self.asked: list[object] = []
 

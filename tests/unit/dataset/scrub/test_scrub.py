@@ -54,8 +54,7 @@ class Place:
         self.source.mkdir()
         (root / "data").mkdir()
         self.files = FaultyFiles(RealFiles())
-        self.store = VersionStore(root / "data", self.files)
-        self.store.prepare()
+        self.store = VersionStore.open(root / "data", self.files)
         self.held = []
         self.damage = []
         self.read = []  # When, and of what.
