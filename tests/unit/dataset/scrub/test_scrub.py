@@ -54,7 +54,8 @@ class Place:
         self.source.mkdir()
         (root / "data").mkdir()
         self.files = FaultyFiles(RealFiles())
-        self.store = VersionStore.open(root / "data", self.files)
+        self.store = VersionStore(root / "data", self.files)
+        self.store.prepare()
         self.held = []
         self.damage = []
         self.read = []  # When, and of what.
