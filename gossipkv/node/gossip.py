@@ -310,7 +310,8 @@ class ShardIdTimer:
     def start(self, *, now_ms: int) -> None:
         """Begin: claim now, or after a look around."""
         # A claim counts from when others can object to it: who is silent begins when it speaks.
-        self.wakes_at_ms = NEVER if self._core.silent else now_ms + LOOK_MS * self._waits
+        if not self._core.silent:
+            self.wakes_at_ms = now_ms + LOOK_MS * self._waits
 
     def _wake(self) -> None:
         if self._claim.shard_id is not None:

@@ -108,8 +108,8 @@ MUTANTS_OF_THE_DISK = (
         (
             Edit(
                 f"{GOSSIP}.membership.self_identity:SelfIdentity.settled",
-                "return not self._storing and self._challenged is None and not self._outbox.silent",
-                "return not self._storing and self._challenged is None",
+                "return not self._storing and self._namesakes.claim is None and not self._outbox.silent",
+                "return not self._storing and self._namesakes.claim is None",
             ),
         ),
         ("read_only",),
@@ -203,9 +203,9 @@ MUTANTS_OF_THE_DISK = (
         "a silent node claims a place",
         (
             Edit(
-                "gossipkv.node.gossip:ShardIdTimer.wakes_at_ms",
-                "if self._core.silent:",
-                "if False:",
+                "gossipkv.node.gossip:ShardIdTimer.start",
+                "if not self._core.silent:",
+                "if True:",
             ),
         ),
         ("tests/unit/node/test_gossip.py",),

@@ -151,7 +151,7 @@ MUTANTS = (
                 "if True:",
             ),
         ),
-        ("restarts",),
+        ("crashes",),
         "assertion of Detector._next",
     ),
     Mutant(
