@@ -51,7 +51,8 @@ def run(pytester: pytest.Pytester, skips: str, tests: str = SKIPPING) -> pytest.
     pytester.makeconftest(GUARDED)
     pytester.makefile(".txt", skips=skips)
     pytester.makepyfile(test_it=tests)
-    return pytester.runpytest("-p", "no:randomly")
+    # Its end would take back every handler of a fault in this process, also what outlives a lost map.
+    return pytester.runpytest("-p", "no:randomly", "-p", "no:faulthandler")
 
 
 def test_a_listed_skip_passes_and_is_printed(pytester: pytest.Pytester) -> None:
