@@ -57,7 +57,7 @@ MUTANTS_OF_BRANCHES = (
         "an owner does not count its tombstones",
         (
             Edit(
-                f"{GOSSIP}.tree.tree:Tree.publish",
+                f"{GOSSIP}.tree.tree:Tree._put",
                 "branch.fit(self.limits.protocol_branch_bytes)",
                 "pass",
             ),
@@ -81,8 +81,8 @@ MUTANTS_OF_BRANCHES = (
         "who publishes too much is not refused",
         (
             Edit(
-                f"{GOSSIP}.tree.tree:Tree.publish",
-                'self._within("max_branch", branch.live_bytes + more_bytes, self.limits.max_branch_bytes)',
+                f"{GOSSIP}.tree.tree:Tree._put",
+                'self._within("max_branch", branch.live_bytes + more_bytes, most_bytes)',
                 "pass",
             ),
         ),

@@ -358,6 +358,36 @@ def told_of_a_death():
     return scene.result()
 
 
+def tell_of(teller, subject, hearer):
+    """Have a machine hear what another believes of a third, whatever network there is between them."""
+    said = gossip(teller).members.get(member_id(subject.name))
+    own = gossip(teller).members.own.id
+    verdict = messages.Verdict(said.id, said.state, said.incarnation, said.epoch, own)
+    packet = gossip(teller)._outbox.envelope.wrap(messages.gossip(own) + messages.verdict(verdict))
+    hearer.arrive(packet, teller.source)
+
+
+def suspected_again():
+    """A member that was cut off hears that one whom it suspects had refuted that, and is suspected again."""
+    scene = Scene(5, LAN)
+    gone, away, other = scene.machines[3], scene.machines[4], scene.machines[0]
+    scene.world.network.partition([away], scene.machines[:4])
+    gone.pause()
+    while state_of(away, gone) is not State.SUSPECT or state_of(other, gone) is State.ALIVE:
+        scene.look_for(LOOK_US)
+    gone.resume()
+    scene.look_for(3 * SECOND)
+    gone.pause()
+    while state_of(other, gone) is not State.SUSPECT:
+        scene.look_for(LOOK_US)
+    tell_of(other, gone, away)
+    scene.look_for(LOOK_US)
+    scene.world.network.heal()
+    gone.resume()
+    scene.must_heal(35 * SECOND)
+    return scene.result()
+
+
 def late_verdict():
     """A member that was cut off hears that one whom it calls dead had refuted that, and died later."""
     scene = Scene(5)
@@ -373,11 +403,7 @@ def late_verdict():
     gone.stop()
     while state_of(other, gone) is not State.DEAD:
         scene.look_for(SECOND)
-    teller = gossip(other)
-    dead = teller.members.get(member_id(gone.name))
-    said = messages.verdict(messages.Verdict(dead.id, dead.state, dead.incarnation, dead.epoch, teller.members.own.id))
-    packet = teller._outbox.envelope.wrap(messages.gossip(teller.members.own.id) + said)
-    away.arrive(packet, other.source)
+    tell_of(other, gone, away)
     scene.look_for(SECOND)
     scene.world.network.heal()
     gone.start()
@@ -551,6 +577,6 @@ SCENARIOS = {
         leave, partitioned,
         remembered, restarts, power_losses, all_at_once, large_branches, full_branches, withdrawn, corrupted, alone,
         two_clusters, odd_timers, copied, read_only, rumours_alone, drifted_apart, back_after_leaving, late_verdict,
-        told_of_a_death,
+        suspected_again, told_of_a_death,
     )
 }  # fmt: skip

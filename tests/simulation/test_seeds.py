@@ -17,7 +17,7 @@ import pytest
 from gossipkv.testing.faults import FAULTS
 from gossipkv.testing.swarm import SwarmPlan, run
 from gossipkv.testing.transitions import ALL, counted
-from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered
+from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -79,6 +79,7 @@ def transitions_are_complete(outcomes):
     with counted() as aimed:
         assert back_after_leaving() == {}
         assert late_verdict() == {}
+        assert suspected_again() == {}
         assert remembered() == {}
     taken = sum((outcome.transitions for outcome in outcomes), aimed)
     assert {name for name in ALL if not taken[name]} == set()
