@@ -96,9 +96,9 @@ class GossipSettings:
         why="values say who has what; what is long belongs elsewhere",
     )  # fmt: skip
     max_branch: int = size(
-        "192KiB", "16KiB", "256KiB",
+        "256KiB", "16KiB", "256KiB",
         meaning="all keys that this node publishes in the tree, at 256 bytes each beside path and value",
-        why="no branch may take more than 256 KiB; a quarter is left for what was withdrawn",
+        why="no branch may take more; less leaves room for what was withdrawn, which others then fetch in pieces",
     )  # fmt: skip
     max_tree: int = size(
         "256MiB", "1MiB", "64GiB",

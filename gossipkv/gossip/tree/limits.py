@@ -29,7 +29,7 @@ class TreeLimits:
     """How much this node publishes; and what any branch may take, which is no choice of a node."""
 
     max_entry_bytes: int = 4096  # Path and value: an entry names a thing, it does not carry it.
-    max_branch_bytes: int = 192 << 10  # Its keys; what is left of the protocol's is for tombstones.
+    max_branch_bytes: int = MAX_BRANCH_BYTES  # Its keys; what they leave of the protocol's is for tombstones.
     protocol_branch_bytes: int = MAX_BRANCH_BYTES  # Another one in tests alone, and there on every node.
 
     def __post_init__(self) -> None:

@@ -182,7 +182,7 @@ def test_a_branch_that_breaks_the_rule_costs_an_exchange_now_and_then() -> None:
 
 
 def test_settings_allow_no_more_than_the_protocol() -> None:
-    """The bounds of `max_branch` are written down once more, for people; its default leaves room for tombstones."""
+    """The bounds of `max_branch` are written down once more, for people; its default is all of that."""
     (setting,) = (setting for setting in SETTINGS if setting.name == "max_branch")
     assert parse(setting.allowed.rpartition(" ")[2], SIZE) == MAX_BRANCH_BYTES
-    assert TreeLimits().max_branch_bytes == parse("192KiB", SIZE) < MAX_BRANCH_BYTES
+    assert TreeLimits().max_branch_bytes == parse("256KiB", SIZE) == MAX_BRANCH_BYTES
