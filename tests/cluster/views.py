@@ -33,6 +33,7 @@ class Seen:
     address: str
     epoch: int
     incarnation: int
+    claimed_twice: bool
 
 
 @dataclass(frozen=True)

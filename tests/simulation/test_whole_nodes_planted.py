@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.gossip.core import Gossip
 from gossipkv.gossip.membership.beliefs import Beliefs
-from gossipkv.gossip.membership.self_identity import SelfIdentity
+from gossipkv.gossip.membership.namesakes import Namesakes
 from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.tree import Tree
 from gossipkv.node.directory import DataDirectory
@@ -44,7 +44,7 @@ PLANTED: dict[str, tuple[str, type, str, Callable[..., object]]] = {
     "a suspicion never ends": ("restarts", Beliefs, "unanswered", nothing),
     "what the dead have published stays": ("restarts", Tree, "_hide", nothing),
     "peers are not remembered": ("blackout", DataDirectory, "remember", nothing),
-    "who hears of another of its name does not care": ("twins", SelfIdentity, "_challenge", nothing),
+    "who hears of another of its name does not care": ("twins", Namesakes, "hear_claim", nothing),
     "what is withdrawn stays": ("tree", Gossiping, "withdraw", nothing),
     "a node never says that it is alone": ("partition", Gossip, "isolated", never),
     "answers of other nodes are not heard": ("join", Agent, "reply", nothing),
