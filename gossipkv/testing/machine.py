@@ -399,8 +399,8 @@ class Machine:
 
     def arrive(self, packet: bytes, source: int) -> None:
         """A datagram reached this machine."""
-        core = self.core
-        if core is None:
+        core, driver = self.core, self._driver
+        if core is None or driver is None:
             return
         if self.is_paused or self.is_starved:
             size = len(packet) + DATAGRAM_OVERHEAD_BYTES
@@ -412,7 +412,9 @@ class Machine:
         else:
             self.heard_ms = now_ms = self.clocks.now_ms
             core.receive(packet, self._addresses[source], now_ms=now_ms)
-            self._act(now_ms)
+            wakes_at_ms = driver.act(now_ms)
+            if wakes_at_ms < self._wakes_at_ms and not driver.is_over:
+                self._set_wake(wakes_at_ms)
 
     def on_wake(self, _data: bytes, at_us: int) -> None:
         """The timer set for then ran out."""
@@ -440,12 +442,9 @@ class Machine:
 
     def after_input(self) -> None:
         """Perform what the core asks for after it was called from outside."""
-        self._act(self.clocks.now_ms)
-
-    def _act(self, now_ms: int) -> None:
         driver = self._driver
         if driver is not None:
-            wakes_at_ms = driver.act(now_ms)
+            wakes_at_ms = driver.act(self.clocks.now_ms)
             if wakes_at_ms < self._wakes_at_ms and not driver.is_over:
                 self._set_wake(wakes_at_ms)
 

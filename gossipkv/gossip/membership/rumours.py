@@ -121,7 +121,9 @@ class Spreading:
     @property
     def due_ms(self) -> int:
         """When to call `wake`: at once when there is news, and none was told in the last interval."""
-        return AT_ONCE if self._next_ms == NEVER and self._has_news() else self._next_ms
+        if self._next_ms == NEVER and (self._first.size or self._second.size) and self._has_news():
+            return AT_ONCE
+        return self._next_ms
 
     def _has_news(self) -> bool:
         return bool(self._first.size or self._second.size) and self._members.reachable > 1 and self._speaker.speaks

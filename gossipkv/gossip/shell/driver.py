@@ -73,16 +73,17 @@ class Driver:
         effects = self._take()
         if effects:
             self._perform(effects)
-        place = self._place
-        if place is not None and place.wakes_at_ms <= now_ms and not self.is_over:
+        place, wakes_at_ms = self._place, self._core.wakes_at_ms
+        if place is None or place.wakes_at_ms >= wakes_at_ms > now_ms:
+            return wakes_at_ms
+        if place.wakes_at_ms <= now_ms and not self.is_over:
             try:
                 shard_id = place.step(now_ms=now_ms)
                 if shard_id is not None:
                     self._performer.take_place(shard_id)
             finally:
                 self._perform(self._take())
-        wakes_at_ms = self._core.wakes_at_ms
-        return wakes_at_ms if place is None else min(wakes_at_ms, place.wakes_at_ms)
+        return min(self._core.wakes_at_ms, place.wakes_at_ms)
 
     def _perform(self, effects: list[Effect]) -> None:
         performer = self._performer
