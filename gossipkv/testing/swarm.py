@@ -22,7 +22,7 @@ from gossipkv.testing import faults, transitions
 from gossipkv.testing.checkers import Checkers, shows_the_truth
 from gossipkv.testing.history import History
 from gossipkv.testing.keys import Keys
-from gossipkv.testing.members import claim, program
+from gossipkv.testing.members import SETTLE_MS, claim, program
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.workload import Workload
 from gossipkv.testing.world import World
@@ -165,6 +165,7 @@ class _Run:
         self._settle()
 
     def _settle(self) -> None:
+        self._look_for(2 * SETTLE_MS * MS)  # Claims of places are confirmed, which is news.
         sent_bytes = self.world.network.sent_bytes
         settled_us = self.world.now_us
         self._look_for(SETTLED_US)
