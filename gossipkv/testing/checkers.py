@@ -109,8 +109,6 @@ class Checkers:
         """Hear what a process has to tell whoever runs it: that nobody is where it shall join, or is of another id."""
         self._world.struck["complaint"] += 1
         said = str(complaint.error)
-        ids = {other.cluster_id.hex() for other in self._world.machines if other.cluster_id != machine.cluster_id}
-        self._ids |= ids
         if "no member answers" not in said and not any(f"of the id {each} " in said for each in self._ids):
             self.found("complains_of_what_is_so", machine, said)
 
@@ -118,6 +116,7 @@ class Checkers:
 
     def _look_at_itself(self, machine: Machine) -> None:
         """Whoever kept its disk comes back: under its uuid, in an epoch after all in which it ever spoke."""
+        self._ids.add(machine.cluster_id.hex())
         me = own(machine)
         if me is None:
             if machine.error is not None:

@@ -195,6 +195,7 @@ def test_a_complaint_of_what_is_not_so(scene):
     assert complaints(scene) == {"complains_of_what_is_so"}
     scene.checkers.violations.clear()
     scene.world.machines[1].cluster_id = b"\xab" * 8
+    scene.world.look_closely(scene.world.machines[1])
     tell(scene.first, other)
     assert not scene.checkers.violations
 
