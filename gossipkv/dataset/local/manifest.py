@@ -39,6 +39,17 @@ class PartitionFile:
     size_bytes: int
     seal: int  # See `look`.
 
+    def check_size(self, path: str, size_bytes: int) -> None:
+        """Raise Corrupt unless a file is as long as this one."""
+        if size_bytes != self.size_bytes:
+            at = min(size_bytes, self.size_bytes)
+            raise Corrupt(path, at, "another size than in the manifest", expected=self.size_bytes, got=size_bytes)
+
+    def check_seal(self, path: str, seal: int) -> None:
+        """Raise Corrupt unless a file, which is as long as this one, ends as it does."""
+        if seal != self.seal:
+            raise Corrupt(path, self.size_bytes, "another footer than in the manifest", expected=self.seal, got=seal)
+
 
 @dataclass(frozen=True, slots=True)
 class Stray:

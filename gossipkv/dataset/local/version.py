@@ -208,9 +208,6 @@ def open_partition(files: Files, directory: PurePath, expected: PartitionFile) -
         size_bytes, seal = look(files, path)
     except FileNotFoundError as error:
         raise Corrupt(str(path), 0, "the file is missing") from error
-    if size_bytes != expected.size_bytes:
-        at = min(size_bytes, expected.size_bytes)
-        raise Corrupt(str(path), at, "another size than in the manifest", expected=expected.size_bytes, got=size_bytes)
-    if seal != expected.seal:
-        raise Corrupt(str(path), size_bytes, "another footer than in the manifest", expected=expected.seal, got=seal)
+    expected.check_size(str(path), size_bytes)
+    expected.check_seal(str(path), seal)
     return SortedFile(path, files=files)

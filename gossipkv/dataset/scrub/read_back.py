@@ -78,24 +78,9 @@ def _check(files: Files, path: PurePath, expected: PartitionFile, wait: Callable
     descriptor = files.open(path)
     try:
         source = _Disk(files, descriptor, str(path), wait)
-        if source.size_bytes != expected.size_bytes:
-            at = min(source.size_bytes, expected.size_bytes)
-            raise Corrupt(
-                source.name,
-                at,
-                "another size than in the manifest",
-                expected=expected.size_bytes,
-                got=source.size_bytes,
-            )
+        expected.check_size(source.name, source.size_bytes)
         label = read_label(source)
-        if label.seal != expected.seal:
-            raise Corrupt(
-                source.name,
-                label.size_bytes,
-                "another footer than in the manifest",
-                expected=expected.seal,
-                got=label.seal,
-            )
+        expected.check_seal(source.name, label.seal)
         body = CheckedBody(source, label.body_bytes)
         for at in range(0, label.body_bytes, PIECE_BYTES):
             body.read(at, min(PIECE_BYTES, label.body_bytes - at))
