@@ -1,49 +1,59 @@
-"""The main job, end to end, on real data: a node serves one version of a dataset, and changes to the next under load.
+"""The main job, end to end, on real data: a cluster serves a dataset, and changes to its next version under load.
 
 The data is the Unicode character database that ships inside Python, in the two versions that it has: 3.2.0 (kept for
 internationalised host names) and the current one.  Key: a character's name; value: the character and what the version
-says of it.  Both are written as tab-separated files below a source root in a temporary directory; one node runs as a
-process of its own; a pipelined reader asks without a pause while the second version appears at the source, is built,
-and is switched to.
+says of it.  Both are written as tab-separated files below a source root in a temporary directory, which three nodes
+share, each a process of its own.  A pipelined reader asks one of them without a pause while the second version appears
+at the source, is built, and is switched to; on the way another node is killed, and stays down.
 
 Every answer is compared with what the version that it names says.  What must hold stands in `REQUIRED`; the outcome
-is a success only if all of it does.  However this ends, the node is stopped and the directory removed.
+is a success only if all of it does.  However this ends, the nodes are stopped and the directory removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import select
+import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import unicodedata
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, Self, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.keyspace.partitioner import partition
-from gossipkv.processes.program import command, environment
+from gossipkv.latency.histogram import LatencyHistogram
+from gossipkv.launcher import Cluster, NodeFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
+    from concurrent.futures import Future
+
+    from gossipkv.client import blocking
+    from gossipkv.launcher import NodeStatus
 
 DATABASE: Final = "unicode"
 FILES: Final = 8  # A version's files, and so its partitions.
+NODES: Final = 3
+REPLICATION: Final = 2  # Any one node may be lost.
+SETTINGS: Final = {"refresh_period": "200ms", "time_to_converge": "1s", "log_level": "warning"}
 IN_FLIGHT: Final = 256  # Requests the reader keeps open; the pipeline refills at half of it.
-READS_BEFORE: Final = 5_000  # Answers from the first version before the second appears.
+READS_BEFORE: Final = 20_000  # Answers before the second version appears: enough for a p99.
+READS_AFTER: Final = 20_000  # Answers after it was switched to and a node was killed.
+KILL_AFTER_S: Final = 0.5  # After the second version appeared, while it is built; at the switch if that comes first.
 SAMPLE: Final = 1_459  # Characters read besides those that the versions describe differently: 2,000 in all.
 MANY_FAILURES: Final = 100  # No use in going on.
 TOLD_FAILURES: Final = 3  # Enough to see what it is about.
-REFRESH_MS: Final = 200
+TOLD_LINES: Final = 3  # Of the log of a node that failed.
 # No more than a bound, on a machine that is busy with all else: what cannot go on is told by its state, and sooner.
 PATIENCE_S: Final = 900.0
+PATIENCE_MS: Final = int(1000 * PATIENCE_S)
 LOOK_PERIOD_S: Final = 5.0  # Between two looks at how the second version fares.
 
 SHOWN: Final = ("PLUS SIGN", "GREEK SMALL LETTER ALPHA", "GEORGIAN LETTER ZEN", "CHEROKEE LETTER NU", "PILE OF POO")
@@ -51,11 +61,19 @@ SHOWN: Final = ("PLUS SIGN", "GREEK SMALL LETTER ALPHA", "GEORGIAN LETTER ZEN", 
 # What must hold: name in the outcome, least, most, and the words for people.
 REQUIRED: Final = (
     ("reads", 10_000, None, "reads"),
+    ("reads_after_kill", 10_000, None, "reads after a node was killed"),
     ("in_flight", 100, None, "in flight across the switch"),
     ("changed", 500, None, "reads whose answer changed"),
     ("failures", 0, 0, "failures"),
     ("steps_back", 0, 0, "steps back"),
 )
+
+BEFORE, DURING, AFTER = PHASES = ("before", "during", "after")
+TOLD_PHASES: Final = {
+    BEFORE: "before the second version",
+    DURING: "until the switch and the kill",
+    AFTER: "after both",
+}
 
 Records = dict[bytes, bytes]
 
@@ -145,11 +163,13 @@ class Outcome:
     versions: list[str] = field(default_factory=list)
     records: list[int] = field(default_factory=list)
     reads: int = 0
+    reads_after_kill: int = 0
     in_flight: int = 0
     changed: int = 0
     failures: int = 0
     steps_back: int = 0
     reads_per_s: int = 0
+    latency: dict[str, dict[str, float]] = field(default_factory=dict)  # By phase, as the histogram tells it.
     seconds: float = 0.0
     trouble: list[str] = field(default_factory=list)  # The first failures, in words.
 
@@ -167,75 +187,125 @@ class Outcome:
 
 @final
 class Reader:
-    """Asks for the same keys round and round, and judges every answer."""
+    """Asks for the same keys round and round, has the upgrade and the kill happen on the way, and judges every answer.
 
-    def __init__(self, old: Edition, new: Edition, outcome: Outcome) -> None:
+    `say` is given a line for people when something has happened.
+    """
+
+    def __init__(self, old: Edition, new: Edition, outcome: Outcome, say: Callable[[str], None]) -> None:
         differ = [key for key, value in old.records.items() if new.records.get(key) != value]
         same = [key for key, value in old.records.items() if new.records.get(key) == value]
         step = max(1, len(same) // SAMPLE)
         self.keys = differ + same[::step][:SAMPLE]
-        self._has_switched = False
         self._truth = {old.version: old.records, new.version: new.records}
         self._new = new.version
         self._outcome = outcome
+        self._say = say
+        self._begin_s = self._looked_s = 0.0
+        self._gives_up = False
         self._last: dict[bytes, bytes | None] = {}
-        self._asked = 0
+        self._sent_ns: deque[int] = deque()  # When each request in flight was sent, the oldest first.
+        self._asked = 0  # In this round, as is the next one.
         self._answered = 0
-        self._after_switch = 0
+        self._phase = BEFORE
+        self._latency = {phase: LatencyHistogram() for phase in PHASES}
+        self._unread = set(self.keys)  # Which the second version has not answered yet.
+        self._asked_before_switch: int | None = None  # Of this round: these may be answered by either version.
+        self._kill_s = 0.0  # When the kill is due.
+        self._kill: Future[NodeStatus] | None = None
+        self._is_killed = False
 
-    def read(self, client: blocking.Client, publish: Callable[[], object]) -> None:
-        """Read until the second version, published on the way, has answered every key."""
-        outcome, dataset = self._outcome, client.dataset(DATABASE)
-        begin_s = time.monotonic()
-        give_up_s, look_s = begin_s + PATIENCE_S, begin_s + LOOK_PERIOD_S
-        published = False
-        while not self._has_read_all() and outcome.failures < MANY_FAILURES:
-            self._asked = self._answered = 0
+    def read(
+        self, client: blocking.Client, publish: Callable[[], object], kill: Callable[[], Future[NodeStatus]]
+    ) -> None:
+        """Read until the second version, published on the way, has answered every key, and a node was killed."""
+        self._begin_s = self._looked_s = time.monotonic()
+        while not self._is_done():
             try:
-                for key, value, version in dataset.iter_get(self._endless_keys(), IN_FLIGHT):
-                    self._judge(key, value, version)
-                    if not published and outcome.reads >= READS_BEFORE:
-                        publish()
-                        published = True
-                    if self._has_read_all() or outcome.failures >= MANY_FAILURES:
-                        break
-                    if (now_s := time.monotonic()) > look_s:
-                        look_s = now_s + LOOK_PERIOD_S
-                        if (why := self._trouble(client)) is not None or now_s > give_up_s:
-                            self._fail(f"the node did not switch within {now_s - begin_s:.0f} s: {why or 'no trouble'}")
-                            return
+                self._read_round(client, publish, kill)
             except GossipKVError as error:
                 self._fail(str(error))  # And on with the next round: what was in flight is lost.
-        outcome.reads_per_s = round(outcome.reads / (time.monotonic() - begin_s))
+        self._outcome.reads_per_s = round(self._outcome.reads / (time.monotonic() - self._begin_s))
+        self._outcome.latency = {phase: histogram.to_map() for phase, histogram in self._latency.items()}
 
-    def _trouble(self, client: blocking.Client) -> str | None:
-        """Why the second version will not serve, if so."""
+    def _read_round(
+        self, client: blocking.Client, publish: Callable[[], object], kill: Callable[[], Future[NodeStatus]]
+    ) -> None:
+        """Read until it is done, or a request fails.  At first nothing is in flight."""
+        self._asked = self._answered = 0
+        self._sent_ns.clear()
+        if self._asked_before_switch is not None:
+            self._asked_before_switch = 0
+        for key, value, version in client.dataset(DATABASE).iter_get(self._endless_keys(), IN_FLIGHT):
+            now_ns = time.monotonic_ns()
+            self._latency[self._phase].record(now_ns - self._sent_ns.popleft())
+            self._judge(key, value, version)
+            self._advance(now_ns / 1e9, publish, kill)
+            if now_ns / 1e9 > self._looked_s + LOOK_PERIOD_S:
+                self._look(client, now_ns / 1e9)
+            if self._is_done():
+                return
+
+    def _advance(self, now_s: float, publish: Callable[[], object], kill: Callable[[], Future[NodeStatus]]) -> None:
+        """Have happen what is due."""
+        has_switched = self._asked_before_switch is not None
+        if self._phase == BEFORE and self._outcome.reads >= READS_BEFORE:
+            publish()
+            self._tell(f"version {self._new} appears at the source")
+            self._phase, self._kill_s = DURING, now_s + KILL_AFTER_S
+        elif self._phase == DURING:
+            if self._kill is None:
+                if has_switched or now_s >= self._kill_s:
+                    self._kill = kill()
+            elif not self._is_killed and self._kill.done():
+                node = self._kill.result()
+                self._tell(f"{node.name} is killed, and stays down")
+                self._is_killed = True
+            elif self._is_killed and has_switched:
+                self._phase = AFTER
+
+    def _look(self, client: blocking.Client, now_s: float) -> None:
+        """Give up where the second version will not serve; else say what it waits for, since nothing else happens."""
+        self._looked_s = now_s
+        why = None
         match client.status(DATABASE):
             case {"unicode": {"versions": {self._new: {"error": {"message": str(message)}}}}}:
-                return message
-        return None
+                why = message
+            case {"unicode": {"versions": {self._new: {"state": str(state)}}}} if self._asked_before_switch is None:
+                self._tell(f"version {self._new} is {state}")
+        if why is not None or now_s > self._begin_s + PATIENCE_S:
+            self._fail(f"no switch within {now_s - self._begin_s:.0f} s: {why or 'no trouble is told'}")
+            self._gives_up = True
 
-    def _has_read_all(self) -> bool:
-        """Whether every key was read again after the switch, and enough were read in all."""
-        return self._after_switch >= len(self.keys) and self._outcome.reads >= REQUIRED[0][1]
+    def _is_done(self) -> bool:
+        """Whether all has happened and every key was read again after the switch, or too much has failed."""
+        if self._gives_up or self._outcome.failures >= MANY_FAILURES:
+            return True
+        return self._phase == AFTER and not self._unread and self._latency[AFTER].count >= READS_AFTER
 
     def _endless_keys(self) -> Iterator[bytes]:
-        """What to ask, counted as it is sent."""
+        """What to ask, counted and timed as it is sent."""
         for key in itertools.cycle(self.keys):
             self._asked += 1
+            self._sent_ns.append(time.monotonic_ns())
             yield key
 
     def _judge(self, key: bytes, value: bytes | None, version: str) -> None:
-        """Count one answer."""
+        """Count one answer.
+
+        A step back is an answer older than one that was received before its request was sent.
+        """
         outcome = self._outcome
         outcome.reads += 1
+        outcome.reads_after_kill += self._is_killed
         self._answered += 1
         if version == self._new:
-            if not self._has_switched:
-                self._has_switched = True
+            if self._asked_before_switch is None:
+                self._asked_before_switch = self._asked
                 outcome.in_flight = self._asked - self._answered + 1  # This one was on its way as well.
-            self._after_switch += 1
-        elif self._has_switched:
+                self._tell(f"the first answer from version {version}")
+            self._unread.discard(key)
+        elif self._asked_before_switch is not None and self._answered > self._asked_before_switch:
             outcome.steps_back += 1
         truth = self._truth.get(version)
         if truth is None or truth.get(key) != value:
@@ -243,70 +313,20 @@ class Reader:
         outcome.changed += key in self._last and self._last[key] != value
         self._last[key] = value
 
+    def _tell(self, line: str) -> None:
+        """Say that something has happened, and when."""
+        self._say(f"{time.monotonic() - self._begin_s:7.1f} s  {line}")
+
     def _fail(self, why: str) -> None:
         """Count a failure."""
-        self._outcome.failures += 1
-        if len(self._outcome.trouble) < TOLD_FAILURES:
-            self._outcome.trouble.append(why)
+        _fail(self._outcome, why)
 
 
-@final
-class NodeProcess:
-    """`gossipkv serve` as a process of its own, which does not outlive this object's `with`."""
-
-    def __init__(self, root: Path) -> None:
-        self._log = root / "node.log"
-        environ = {name: value for name, value in environment().items() if not name.startswith("GOSSIPKV_")}
-        order = [*command("gossipkv"), "serve", "--listen", "127.0.0.1:0"]
-        order += ["--source", str(root / "source"), "--data", str(root / "data")]
-        order += ["--refresh-period", f"{REFRESH_MS}ms", "--log-level", "warning"]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603  # Our own command; nothing in it is from outside.
-                order, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environ,
-                start_new_session=True,  # Ctrl-C is for the demo, which stops the node itself.
-            )  # fmt: skip
-        self.address = ""
-        self.process_id = self._process.pid
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def wait_until_ready(self) -> None:
-        """Take the address from the line that the node prints.
-
-        Raises:
-            Unavailable: it ended, or said nothing in time; with the end of what it logged.
-        """
-        assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
-        line = self._process.stdout.readline().decode() if readable else ""
-        word, _, self.address = line.strip().partition(" ")
-        if word != "ready":
-            raise Unavailable(f"the node did not start: {self.last_words()}")
-
-    def stop(self) -> int:
-        """End it, politely first; its exit status."""
-        self._process.terminate()
-        try:
-            status = self._process.wait(PATIENCE_S)
-        except BaseException:
-            self._process.kill()
-            self._process.wait()
-            raise
-        finally:
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-        return status
-
-    def last_words(self) -> str:
-        """The end of its log, in one line."""
-        lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
-        return " / ".join(line for line in lines[-4:] if line) or "it said nothing"
+def _fail(outcome: Outcome, why: str) -> None:
+    """Count a failure, and remember the first ones."""
+    outcome.failures += 1
+    if len(outcome.trouble) < TOLD_FAILURES:
+        outcome.trouble.append(why)
 
 
 def run(say: Callable[[str], None]) -> Outcome:
@@ -317,7 +337,7 @@ def run(say: Callable[[str], None]) -> Outcome:
     """
     begin_s = time.monotonic()
     outcome = Outcome()
-    with tempfile.TemporaryDirectory(prefix="gossipkv-demo-") as place, _terminated_as_interrupted():
+    with _signals_as_interrupts(), tempfile.TemporaryDirectory(prefix="gossipkv-demo-") as place:
         root = Path(place)
         source = root / "source" / DATABASE
         old, new = editions()
@@ -327,26 +347,88 @@ def run(say: Callable[[str], None]) -> Outcome:
         staged = source / f"_{new.version}"  # Names that begin with _ are no versions.
         new.write(staged)
         say(f"source   {len(old.records):,} characters of Unicode {old.unicode_version}, in {FILES} files")
-        with NodeProcess(root) as node:
-            node.wait_until_ready()
-            say(f"node     {node.address}, process {node.process_id}, listens")
-            with blocking.connect(node.address, timeout_ms=int(1000 * PATIENCE_S)) as client:
+        say(f"cluster  {NODES} nodes start, each with a directory of its own; replication {REPLICATION}")
+        with _cluster(root) as cluster:
+            nodes = cluster.status()
+            say(f"ready    {', '.join(f'{node.name} at {node.address}' for node in nodes)}")
+            _await_all(cluster, nodes)
+            say(f"serves   {DATABASE}, version {old.version}: any of them answers any key")
+            with cluster.connect(timeout_ms=PATIENCE_MS) as client, ThreadPoolExecutor(1) as aside:
                 dataset = client.dataset(DATABASE)
-                dataset.get(SHOWN[0])  # Waits until it is built.
-                say(f"serves   {DATABASE}, version {old.version}")
                 say("")
                 _show(dataset, say)
+                asked, doomed = _roles(nodes, str(client.address))
                 say("")
-                say(f"upgrade  {len(new.records):,} characters of Unicode {new.unicode_version} appear at the source")
-                say(f"         while a reader goes on, {IN_FLIGHT} requests at a time")
+                say(f"upgrade  to {len(new.records):,} characters of Unicode {new.unicode_version},")
+                say(f"         while a reader goes on through {asked.name}, {IN_FLIGHT} requests at a time")
                 say("")
-                Reader(old, new, outcome).read(client, lambda: staged.rename(source / new.version))
+                Reader(old, new, outcome, say).read(
+                    client,
+                    publish=lambda: staged.rename(source / new.version),
+                    kill=lambda: aside.submit(cluster.kill, doomed.index),  # Which waits, and the reader does not.
+                )
+                say("")
                 _show(dataset, say)
-            if (status := node.stop()) != 0:
-                outcome.failures += 1
-                outcome.trouble.append(f"the node ended with status {status}: {node.last_words()}")
+            _stop(cluster, outcome)
     outcome.seconds = round(time.monotonic() - begin_s, 1)
     return outcome
+
+
+@contextlib.contextmanager
+def _cluster(root: Path) -> Iterator[Cluster]:
+    """The nodes, all ready, as long as the block lasts.
+
+    Raises:
+        Unavailable: one did not start; with the end of what it logged.
+    """
+    cluster = Cluster(
+        root / "cluster",
+        nodes=NODES,
+        source=root / "source",
+        replication=REPLICATION,
+        settings=SETTINGS,
+        environ={name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")},
+    )
+    try:
+        try:
+            cluster.up()
+        except NodeFailed as failed:
+            raise Unavailable(f"the node did not start: {_last_words(failed)}") from failed
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def _await_all(cluster: Cluster, nodes: Iterable[NodeStatus]) -> None:
+    """Return when each of them answers."""
+    for node in nodes:
+        with cluster.connect(node.index, timeout_ms=PATIENCE_MS) as client:
+            client.dataset(DATABASE).get(SHOWN[0])  # Waits until that can be answered.
+
+
+def _roles(nodes: list[NodeStatus], address: str) -> tuple[NodeStatus, NodeStatus]:
+    """The node that the reader asks, and the one that is killed: the last of the others."""
+    asked = next(node for node in nodes if node.address == address)
+    return asked, next(node for node in reversed(nodes) if node is not asked)
+
+
+def _stop(cluster: Cluster, outcome: Outcome) -> None:
+    """End the nodes that are left, politely; it is a failure if one does not end well, or has ended before."""
+    left = [node for node in cluster.status() if node.state != "ended" or node.failed]
+    for node in left:
+        cluster.send(node.index, signal.SIGTERM)
+    for node in left:
+        ended = cluster.wait_ended(node.index)
+        if ended.failed or ended.exit_status != 0:
+            _fail(outcome, f"{ended.name} {ended.end()}: {_last_words(NodeFailed.of(ended))}")
+
+
+def _last_words(failed: NodeFailed) -> str:
+    """The end of the node's log, in one line."""
+    match failed.details:
+        case {"said": [*said]}:
+            return " / ".join(str(line).strip() for line in said[-TOLD_LINES:])
+    raise AssertionError(failed.details)
 
 
 def report(outcome: Outcome) -> Iterable[str]:
@@ -355,7 +437,12 @@ def report(outcome: Outcome) -> Iterable[str]:
         wanted = "none" if most == 0 else f"at least {least:,}"
         verdict = "ok" if outcome.holds(name) else "NOT OK"
         yield f"{words:<30}{getattr(outcome, name):>10,}   {wanted:<18}{verdict}"
-    yield f"{'reads a second':<30}{outcome.reads_per_s:>10,}   every answer checked against its version"
+    yield f"{'reads a second':<30}{outcome.reads_per_s:>10,}   every answer was checked"
+    yield ""
+    yield f"{'latency of answers':<30}{'p50':>10}{'p99':>12}   with {IN_FLIGHT} in flight"
+    for phase, told in outcome.latency.items():
+        p50_ms, p99_ms = told["p50_us"] / 1000, told["p99_us"] / 1000
+        yield f"{TOLD_PHASES[phase]:<30}{p50_ms:>7.1f} ms{p99_ms:>9.1f} ms   of {told['count']:,.0f}"
     yield from (f"failure: {line}" for line in outcome.trouble)
 
 
@@ -367,14 +454,15 @@ def _show(dataset: blocking.Dataset, say: Callable[[str], None]) -> None:
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Clean up on SIGTERM as on Ctrl-C."""
+def _signals_as_interrupts() -> Iterator[None]:
+    """Clean up on SIGTERM, and when the terminal is closed, as on Ctrl-C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

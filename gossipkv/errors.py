@@ -126,6 +126,12 @@ class Overloaded(ServiceError):
     code = "OVERLOADED"
 
 
+class Unauthorized(ServiceError):
+    """A refusal of whoever asks: of another cluster, or of another protocol."""
+
+    code = "UNAUTHORIZED"
+
+
 class Internal(ServiceError):
     """A defect in the node, which logged the traceback under the id in `details`."""
 
@@ -195,7 +201,8 @@ _BY_CODE: dict[str, type[GossipKVError]] = {
     kind.code: kind
     for kind in (
         BadRequest, UnknownMethod, UnknownDatabase, UnknownVersion, TooLarge,
-        Unavailable, NotReady, NotServed, TimedOut, Unknown, Overloaded, Internal,
+        Unavailable, NotReady, NotServed, TimedOut, Unknown, Overloaded, Unauthorized,
+        Internal,
     )
 }  # fmt: skip
 

@@ -251,9 +251,10 @@ def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
     if stray is not None:
         more = manifest.strays - 1
         others = f", and {more:,} more {'is' if more == 1 else 'are'} not" if more else ""
+        elsewhere = "; build the others again with --presharded never, or they may lack it" if count < of else ""
         note(
             f"{stray.file}: byte {stray.offset:,}: the key {shown(stray.key)} is not where {manifest.voided} puts it"
-            f"{others}: everything was partitioned anew"
+            f"{others}: everything was partitioned anew{elsewhere}"
         )
 
 

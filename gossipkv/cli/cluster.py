@@ -22,7 +22,7 @@ from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, LocalError
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
 from gossipkv.launcher.control import command
-from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path, known
+from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path
 from gossipkv.launcher.status import signal_name
 from gossipkv.settings.config import Config
 
@@ -106,8 +106,6 @@ def up(
     However this command ends, also by SIGKILL, the nodes end with it; with --detach they stay until `down`.
     What is not said is as it was the last time in this directory.
     """
-    if replication is not None and not known("replication"):
-        note("gossipkv: --replication is remembered; nodes of this version do not have that setting yet")
     told = {name: _absolute(value) if value and is_path(name) else value for name, value in settings}
     launcher = Cluster(
         directory,

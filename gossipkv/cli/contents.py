@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.formats.detect import batches, detect_file
 from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.local import active
 from gossipkv.dataset.local.manifest import FORMAT, KIND, MANIFEST, Manifest, read_manifest
 from gossipkv.dataset.local.version import open_partition, read_version
 from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE, Source
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.source.files import SourceFile
 
-NEWEST_FORMAT: Final = {KIND: FORMAT}
+NEWEST_FORMAT: Final = {KIND: FORMAT, active.KIND: active.FORMAT}
 DATASETS: Final = "datasets"
 # Of a data directory: what is no part of what is served, or has no content.
 LOCK: Final = "LOCK"

@@ -19,8 +19,8 @@ from gossipkv.cli.output import print_json
 def demo(*, as_json: bool) -> int:
     """Run the main job, end to end, on real data, and leave nothing behind.
 
-    One node serves the Unicode character database in version 3.2, then changes to the current one while a reader goes
-    on.  Exit status 0 only if every answer was right and every number is what it must be.
+    Three nodes serve the Unicode character database in version 3.2, then change to the current one while a reader goes
+    on and one of them is killed.  Exit status 0 only if every answer was right and every number is what it must be.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # A terminal without these characters gets a mark instead.
@@ -33,7 +33,7 @@ def demo(*, as_json: bool) -> int:
             _say(line)
         _say("")
         verdict = "done" if outcome.is_success else "NOT DONE"
-        _say(f"{verdict} in {outcome.seconds} s; the node has ended, and its files are removed")
+        _say(f"{verdict} in {outcome.seconds} s; the nodes have ended, and their files are removed")
     return 0 if outcome.is_success else FAILED
 
 

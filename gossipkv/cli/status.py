@@ -10,7 +10,7 @@ import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
-from gossipkv.cli import FAILED
+from gossipkv.cli import FAILED, owners
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, plain, print_json, printable
 from gossipkv.cli.screen import add_row, columns, console, description, draw, duration_text, progress, size_text, times
@@ -45,7 +45,7 @@ class VersionStatus:
     database: str
     name: str
     state: str
-    partitions: int | None
+    partitions: str | None  # How many are here; of how many, if that is not all.
     records: int | None
     size_bytes: int | None
     done: float | None
@@ -55,6 +55,7 @@ class VersionStatus:
     lacks_space: bool
     source_differs: bool
     held: bool
+    active: bool
     error: str | None
     format: str | None
     functions: tuple[str, ...]  # The one that it is grouped by, and those that no key tells from it.
@@ -64,8 +65,13 @@ class VersionStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the source has all of it."""
-        return self.waiting_for is None or self.lacks_space
+        """Whether the source has all of it, or clients get it from other nodes, which have it all."""
+        return self.active or self.waiting_for is None or self.lacks_space
+
+    @property
+    def serves(self) -> bool:
+        """Whether clients get it, from wherever it is; what is to be here of it may still be built."""
+        return self.active or self.state == "ACTIVE"
 
 
 @click.command()
@@ -75,9 +81,10 @@ class VersionStatus:
 @TIMEOUT
 @JSON
 def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, wait: bool, as_json: bool) -> int:
-    """Write what the node holds, builds and serves, of DB or of every database.
+    """Write what the node holds, builds and serves, of DB or of every database, and which nodes have what of it.
 
-    With --json everything that the node tells, per database, version and partition.
+    Exit status 3: a partition of a version that is served has no live owner.  With --json everything that the node
+    tells, per database, version and partition.
     """
     with connect(nodes, max(timeout_ms, PATIENCE_MS) if wait else timeout_ms) as client:
         told = _wait(client, database) if wait else _ask(client, database)
@@ -88,7 +95,7 @@ def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *,
     troubled = [version for version in _newest(told) if version.state == "ERROR"] if wait else []
     for version in troubled:
         note(f"gossipkv: {version.database} {version.name}: {version.error}")
-    return FAILED if troubled else 0
+    return FAILED if troubled or owners.unowned(told) else 0
 
 
 def _ask(client: Client, database: str | None) -> dict[str, Value]:
@@ -103,7 +110,7 @@ def _wait(client: Client, database: str | None) -> dict[str, Value]:
         while True:
             told = _ask(client, database)
             newest = _newest(told)
-            if newest and all(version.state in {"ACTIVE", "ERROR"} for version in newest):
+            if newest and all(version.serves or version.state == "ERROR" for version in newest):
                 return told
             _advance(bar, newest)
             time.sleep(POLL_S)
@@ -115,7 +122,7 @@ def _advance(bar: Progress, newest: list[VersionStatus]) -> None:
         words = f"{version.database} {version.name}"
         if words not in tasks:
             tasks[words] = bar.add_task(words, total=1.0, times="")
-        completed = 1.0 if version.state == "ACTIVE" else version.done or 0.0
+        completed = 1.0 if version.serves else version.done or 0.0
         bar.update(tasks[words], completed=completed, times=_times(version))
 
 
@@ -143,7 +150,7 @@ def _newest(told: dict[str, Value]) -> list[VersionStatus]:
 def _missing(database: str, hold: str, error: str | None) -> VersionStatus:
     """A version that is held and of which the node knows nothing (yet)."""
     told: dict[str, Value] = {"state": "SEEN"} if error is None else {"state": "ERROR", "error": {"message": error}}
-    return _version(database, hold, told, hold=hold)
+    return _version(database, hold, told, {"hold": hold})
 
 
 def _versions(told: dict[str, Value]) -> Iterator[VersionStatus]:
@@ -152,17 +159,17 @@ def _versions(told: dict[str, Value]) -> Iterator[VersionStatus]:
         versions = entry.get("versions") if isinstance(entry, dict) else None
         for name, version in sorted(versions.items()) if isinstance(versions, dict) else ():
             if isinstance(entry, dict) and isinstance(version, dict):
-                yield _version(database, name, version, hold=entry.get("hold"))
+                yield _version(database, name, version, entry)
 
 
-def _version(database: str, name: str, told: dict[str, Value], *, hold: Value = None) -> VersionStatus:
-    build, error, partitions = told.get("progress"), told.get("error"), told.get("partitions")
+def _version(database: str, name: str, told: dict[str, Value], entry: dict[str, Value]) -> VersionStatus:
+    build, error = told.get("progress"), told.get("error")
     building = build if isinstance(build, dict) else {}
     return VersionStatus(
         database,
         name,
         str(told.get("state")),
-        len(partitions) if isinstance(partitions, list) else None,
+        _partitions(told),
         _whole(told.get("records")),
         _whole(told.get("size_bytes")),
         _number(building.get("done")),
@@ -171,7 +178,8 @@ def _version(database: str, name: str, told: dict[str, Value], *, hold: Value = 
         _text(told.get("waiting_for")),
         told.get("needed_bytes") is not None,
         told.get("source_differs") is True,
-        hold == name,
+        entry.get("hold") == name,
+        entry.get("active") == name,
         str(error.get("message")) if isinstance(error, dict) else None,
         _text(told.get("format")),
         _functions(told),
@@ -179,6 +187,14 @@ def _version(database: str, name: str, told: dict[str, Value], *, hold: Value = 
         _stray(told),
         _scrub(told),
     )
+
+
+def _partitions(told: dict[str, Value]) -> str | None:
+    partitions, count = told.get("partitions"), _whole(told.get("partition_count"))
+    here = len(partitions) if isinstance(partitions, list) else None
+    if count is None or here == count:
+        return None if here is None else str(here)
+    return f"{here or 0:,} of {count:,}"
 
 
 def _functions(told: dict[str, Value]) -> tuple[str, ...]:
@@ -248,16 +264,28 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
         draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
     click.echo()
     if told:
-        wide = console().width >= WIDE_COLUMNS
-        draw(_table(told, wide=wide))
-        for line in () if wide else _remarks(told):
-            draw(Text(printable(line)))
-        for line in _notes(told):  # Below the table: they are long, and must not be folded into a column.
-            draw(Text(printable(line), "yellow"))
-        for line in _troubles(told):
-            draw(Text(printable(line), "red"))
+        _draw_databases(told)
     else:
         draw(Text("no databases: nothing is built, and the source shows none", "dim"))
+
+
+def _draw_databases(told: dict[str, Value]) -> None:
+    """Draw the versions, then who has them; lines come below the tables: they are long, and must not be folded."""
+    wide = console().width >= WIDE_COLUMNS
+    draw(_table(told, wide=wide))
+    for line in () if wide else _remarks(told):
+        draw(Text(printable(line)))
+    spread = owners.table(told)
+    if spread is not None:
+        click.echo()
+        draw(spread)
+    lines = list(owners.lines(told))
+    if lines and spread is not None:
+        click.echo()
+    for line in *_notes(told), *(line.text for line in lines if not line.is_trouble):
+        draw(Text(printable(line), "yellow"))
+    for line in *_troubles(told), *(line.text for line in lines if line.is_trouble):
+        draw(Text(printable(line), "red"))
 
 
 def _table(told: dict[str, Value], *, wide: bool) -> Table:
@@ -279,7 +307,7 @@ def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> N
             Text(version.state, STYLES.get(version.state, "")),
             version.format or "",
             version.functions[0] if version.functions else "",
-            "" if version.partitions is None else str(version.partitions),
+            version.partitions or "",
             "" if version.records is None else f"{version.records:,}",
             "" if version.size_bytes is None else size_text(version.size_bytes),
             *([_remark(version)] if wide else []),

@@ -2,18 +2,25 @@
 
 Read in this order:
 
-    lifecycle.py    the life of a version as a table, and what to do next as a pure function
+    lifecycle/      the two lives of a version as tables, and what to do next as a pure function
     source/         databases, versions and files, as they lie at the source
     formats/        what their files may be
     local/          what is built, on the node's disk
     build/          from the one to the other, in a process of its own
     shared_resources.py   what the databases of a node share
     scrub/          what is served is checked again and again, in the cache and on the disk
+    cluster/        what other nodes hold, and what this one may do
     version_build.py   what surrounds a build: room, the directory, a second look, publication
     open_versions.py   files closed after their last read, and opened anew when their map was lost
-    database.py     one database: it looks, builds, switches and retires
+    held.py         what does a node hold and answer, as its other parts see it?
+    copies.py       what is here of a database's versions?
+    switching.py    which of them do clients get?
+    refutations.py   which functions have strays refuted? rewriting.py: documents that nobody waits for
+    part_in_cluster.py   what does a database tell its core in the cluster, and what becomes of what that asks for?
+    database.py     what is done next with them? it looks, builds, switches and retires
     library.py      all of them; coalesced.py: looks that are asked for together
     report.py       what people and scripts are told; repeated_warnings.py: once
+    spread.py       the same, of what other nodes have
     offline/        versions made where the data is, without a node
 
 What jobs outside a node call to write such versions is here by name, and is loaded when it is asked for: it needs no

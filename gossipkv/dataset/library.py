@@ -14,8 +14,13 @@ import trio
 
 from gossipkv.dataset import report
 from gossipkv.dataset.build.parent import Build, Loads, build_in_child
+from gossipkv.dataset.cluster.convergence import Convergence
+from gossipkv.dataset.cluster.core import Cluster
+from gossipkv.dataset.cluster.members import alone
+from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
+from gossipkv.dataset.part_in_cluster import PartInCluster
 from gossipkv.dataset.repeated_warnings import RepeatedWarnings
 from gossipkv.dataset.scrub.parent import ReadBack, read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub
@@ -24,11 +29,14 @@ from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.environment.real_files import RealClock
 from gossipkv.errors import Corrupt, SourceError
-from gossipkv.settings.databases import DatabaseSettings
+from gossipkv.settings.databases import DatabaseSettings, is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from gossipkv.dataset.cluster.core import DatabaseCore
+    from gossipkv.dataset.database import MakePart
+    from gossipkv.dataset.held import Held
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
     from gossipkv.environment.seam import Clock, Threads
@@ -38,6 +46,13 @@ if TYPE_CHECKING:
 
 # A source that hangs does not keep a node from serving what it has.
 FIRST_SCAN_S = 30.0
+
+# Each costs tasks and a look at what others say of it, and whoever gossips can name any number.
+MOST_HEARD = 2_000
+
+# Of a node alone, which asks nobody.
+PROBE_INTERVAL_MS = 1000
+REASSIGN_AFTER_MS = 60_000
 
 _NO_SETTINGS = DatabaseSettings()
 
@@ -57,9 +72,15 @@ class Library:
         on_change: Callable[[], None] = lambda: None,
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
         may_write: bool = True,
+        cluster: Cluster | None = None,
+        make_part: MakePart = PartInCluster,
     ) -> None:
-        """`may_write`: false until `resume`, what is built is served, and nothing is built, switched to or removed."""
+        """`may_write`: false until `resume`, what is built is served, and nothing is built, switched to or removed.
+
+        `cluster`: what the databases take part in, else this node is alone; `make_part`: a test's way to decide.
+        """
         self._may_write = may_write
+        self._make_part = make_part
         self._settings = settings
         self._files = store.files
         self._on_change = on_change
@@ -77,11 +98,12 @@ class Library:
             requests=requests,
             may_write=lambda: self._may_write,
             on_change=self._changed,
+            cluster=cluster or _alone(settings),
             log=self._log,
         )
         self.scrub = Scrub(
             settings.scrub_period,
-            held=lambda: [version for version, _ in self.held()],
+            held=self._open_versions,
             on_damage=self._damaged_on_disk,
             read_back=read_back_in_child if read_back is None else read_back,
             store=store,
@@ -220,7 +242,9 @@ class Library:
     async def _start(self, name: str) -> None:
         if name not in self._databases:
             assert self._nursery is not None
-            self._databases[name] = Database(name, self._shared, self._named.get(name, _NO_SETTINGS))
+            self._databases[name] = Database(
+                name, self._shared, self._named.get(name, _NO_SETTINGS), make_part=self._make_part
+            )
             await self._nursery.start(self._databases[name].run)
 
     async def _rest(self) -> None:
@@ -230,7 +254,7 @@ class Library:
         self._wake = trio.Event()
 
     def _changed(self) -> None:
-        if any(database.serving is not None for database in self._databases.values()):
+        if any(database.served is not None for database in self._databases.values()):
             self._shared.loads.reads_begin.set()
         self.scrub.held_changed()
         self._on_change()
@@ -238,37 +262,71 @@ class Library:
     # What is served
 
     def active(self, database: str) -> Version | None:
-        """The version that requests get which name none."""
+        """The version that requests get which name none, as far as it is here."""
         found = self._databases.get(database)
         return None if found is None else found.serving
 
     def version(self, database: str, name: str) -> Version | None:
         """A version by name, while it is held."""
         found = self._databases.get(database)
-        return None if found is None else found.versions.get(name)
+        return None if found is None else found.copies.versions.get(name)
 
-    def held(self) -> list[tuple[Version, bool]]:
-        """Every version that is served, and whether it is its database's active one."""
-        return [
-            (version, version is database.serving)
-            for database in self._databases.values()
-            for version in database.versions.values()
-        ]
+    def held(self) -> list[Held]:
+        """All that is answered, to clients or to other nodes."""
+        return [held for found in self._databases.values() for held in found.held()]
+
+    def _open_versions(self) -> list[Version]:
+        return [version for found in self._databases.values() for version in found.copies.versions.values()]
+
+    # What others have
+
+    def core(self, database: str) -> DatabaseCore | None:
+        """The core of a database in the cluster."""
+        found = self._databases.get(database)
+        return None if found is None else found.part.core
+
+    def cores(self) -> list[DatabaseCore]:
+        """Those of all databases."""
+        return [found.part.core for found in self._databases.values()]
+
+    def hear_of(self, databases: Iterable[str]) -> None:
+        """Take part in these as well, which other nodes have."""
+        if self._nursery is None:
+            return
+        wanted = [name for name in databases if name not in self._databases and is_name(name)]
+        room = max(0, MOST_HEARD - len(self._databases))
+        if len(wanted) > room:
+            self._warnings.say("not_taken_part", f"others have more databases than the {MOST_HEARD} that a node takes")
+        for name in wanted[:room]:
+            self._nursery.start_soon(self._start, name)
+
+    def wake(self, database: str) -> None:
+        """Have a database look at what its core was told."""
+        found = self._databases.get(database)
+        if found is not None:
+            found.wake()
+
+    # What people are told
 
     def known(self, database: str) -> bool:
         """Whether there is such a database, here or at the source."""
         found = self._databases.get(database)
         return found is not None and self._shows(found)
 
+    def joining(self) -> bool:
+        """Whether there may be databases that only others know, since this node has not come to know them yet."""
+        cluster = self._shared.cluster
+        return cluster.membership.expects_others and cluster.convergence.ids is None
+
     def databases(self) -> list[Detail]:
         """Answer of the method `databases`: a map for each, sorted by name."""
         return [report.summary(found) for found in self._shown()]
 
-    def status(self, database: str | None = None) -> dict[str, Detail]:
-        """Answer of the method `status`: by database, by version, by partition."""
+    def status(self, database: str | None = None, *, local: bool = True) -> dict[str, Detail]:
+        """Answer of the method `status`: by database, by version; `local`: without what other nodes have of it."""
         now_ms = int(trio.current_time() * 1000)
         wanted = [found for found in self._shown() if database in {None, found.name}]
-        return {found.name: report.status(found, now_ms, self.scrub) for found in wanted}
+        return {found.name: report.status(found, now_ms, self.scrub, local=local) for found in wanted}
 
     def unready(self, database: str) -> str:
         """Why a known database serves nothing, in words."""
@@ -282,7 +340,7 @@ class Library:
 
     def unserved(self) -> list[str]:
         """The databases that are known and serve nothing."""
-        return [found.name for found in self._shown() if found.serving is None]
+        return [found.name for found in self._shown() if found.served is None]
 
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""
@@ -292,7 +350,7 @@ class Library:
         """A read met damage."""
         found = self._databases.get(database)
         if found is not None:
-            found.damaged(version, error)
+            found.copies.damaged(version, error)
 
     def _damaged_on_disk(self, version: Version, error: Corrupt) -> None:
         self.damaged(version.database, version.name, error)
@@ -309,9 +367,9 @@ class Library:
     def close(self) -> None:
         """Closes every file, after `run` has ended and nobody reads any more."""
         for database in self._databases.values():
-            for version in database.versions.values():
+            for version in database.copies.versions.values():
                 version.close()
-            database.versions.clear()
+            database.copies.versions.clear()
             database.lives.clear()
 
     def _shown(self) -> list[Database]:
@@ -320,7 +378,17 @@ class Library:
     def _shows(self, found: Database) -> bool:
         return (
             bool(found.lives)
+            or found.part.core.is_known_elsewhere
             or found.defect_trouble is not None
             or found.storage_trouble is not None
             or found.name in self._at_source | self._named.keys()
         )
+
+
+def _alone(settings: DatasetSettings) -> Cluster:
+    """A cluster of this node, for ever."""
+    membership = alone()
+    terms = Terms(1, 1, REASSIGN_AFTER_MS, settings.retire_after, PROBE_INTERVAL_MS, 0)
+    return Cluster(
+        membership, Convergence(membership, settle_ms=0, now_ms=0), terms, perform=lambda _core, _effects: None
+    )

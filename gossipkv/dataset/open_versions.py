@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.dataset.build.parent import trouble_of
-from gossipkv.dataset.lifecycle import State
+from gossipkv.dataset.lifecycle.copy_states import CopyState
+from gossipkv.dataset.lifecycle.version_states import VersionState
 from gossipkv.dataset.local.version import open_lost
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gossipkv.dataset.lifecycle import Life
+    from gossipkv.dataset.lifecycle.copy_states import Copy
+    from gossipkv.dataset.lifecycle.version_states import Life
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.environment.seam import Threads
@@ -64,13 +66,17 @@ class Reopening:
         lives: Mapping[str, Life],
         versions: dict[str, Version],
         shared: SharedResources,
+        *,
         wake: Callable[[], None],
+        tell_whole: Callable[[Life], None],
     ) -> None:
+        """`tell_whole` is called with the life of what was damaged and is whole again."""
         self._database = database
         self._lives = lives
         self._versions = versions
         self._shared = shared
         self._wake = wake
+        self._tell_whole = tell_whole
         self._log = shared.log.bind(database=database)
         self._lost: dict[Version, dict[int, int]] = {}  # By version: what is still to be seen to, as `Version.lost`.
 
@@ -79,9 +85,9 @@ class Reopening:
         if version not in self._lost:
             self._lost = {known: lost for known, lost in self._lost.items() if self._is_served(known)}
             self._lost[version] = version.lost
-            life = self._lives[version.name]
-            if life.trouble is None:
-                life.trouble = trouble_of(error)
+            copy = self._copy_of(version)
+            if copy.trouble is None:
+                copy.trouble = trouble_of(error)
             self._log.error("damaged", version=version.name, error=error.message)
             self._wake()
 
@@ -110,11 +116,13 @@ class Reopening:
     def _refuse(self, version: Version, error: GossipKVError) -> None:
         """It is to be built again."""
         life = self._lives.get(version.name)
-        if self._is_served(version) and life is not None and life.state in {State.AVAILABLE, State.ACTIVE}:
+        if not self._is_served(version) or life is None or life.state is VersionState.RETIRING:
+            return
+        copy = self._copy_of(version)
+        if copy.damageable():
             now_ms = int(trio.current_time() * 1000)
-            life.damage(now_ms)
-            life.trouble = trouble_of(error)
-            again_ms = max(0, life.not_before_ms - now_ms)
+            copy.damage(trouble_of(error), now_ms)
+            again_ms = max(0, copy.not_before_ms - now_ms)
             self._log.error("damaged", version=version.name, error=error.message, again_ms=again_ms)
             self._wake()
 
@@ -122,22 +130,29 @@ class Reopening:
         """Serve what was opened anew beside the other files; returns what is to be closed."""
         if not self._is_served(version):
             return replace(version, files=list(opened.values()))
-        life = self._lives[version.name]
+        copy = self._copy_of(version)
         self._versions[version.name] = replace(
             version, files=[opened.get(partition, file) for partition, file in enumerate(version.files)]
         )
-        found = None if life.trouble is None else life.trouble.details.get("file")
-        if found in {file.name for file in opened.values()}:  # Nothing else is wrong with it.
-            if life.state is State.ERROR:
-                life.opened()
-            else:
-                life.trouble = None
+        found = None if copy.trouble is None else copy.trouble.details.get("file")
         self._log.info("opened", version=version.name)
+        if found in {file.name for file in opened.values()}:  # Nothing else is wrong with it.
+            if copy.state is CopyState.ERROR:
+                copy.opened(version.identity, self._versions[version.name].here)
+                self._tell_whole(self._lives[version.name])
+            else:
+                copy.trouble = None
         self._shared.on_change()
         self._wake()
         return replace(
             version, files=[file if partition in opened else None for partition, file in enumerate(version.files)]
         )
+
+    def _copy_of(self, version: Version) -> Copy:
+        """The copy of a version that is served."""
+        copy = self._lives[version.name].copy
+        assert copy is not None, version.name
+        return copy
 
     def _is_served(self, version: Version) -> bool:
         return self._versions.get(version.name) is version

@@ -1,40 +1,63 @@
-"""What people and scripts are told about a database: the maps of the methods `databases` and `status`."""
+"""What people and scripts are told about a database: the maps of the methods `databases` and `status`.
+
+What is here of it stands here; what the members of the cluster have, and what is waited for there, in `spread`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.lifecycle import State
+from gossipkv.dataset.lifecycle.version_states import VersionState, Word
+from gossipkv.dataset.spread import Spread
 
 if TYPE_CHECKING:
     from gossipkv.dataset.database import Database
-    from gossipkv.dataset.lifecycle import Life
+    from gossipkv.dataset.lifecycle.version_states import Life
     from gossipkv.dataset.local.manifest import Manifest
     from gossipkv.dataset.scrub.scrub import Scrub
+    from gossipkv.dataset.version_build import VersionBuilder
     from gossipkv.errors import Detail
 
 
 def summary(database: Database) -> dict[str, Detail]:
     """One entry of `databases`; `version` and `partitions` are nil while nothing is served."""
-    serving = database.serving
+    served = database.served
+    identity = None if served is None else database.part.identity(served.name)
     return {
         "name": database.name,
         "kind": "dataset",
-        "version": None if serving is None else serving.name,
-        "partitions": None if serving is None else serving.partitions,
+        "version": None if served is None else served.name,
+        "partitions": None if identity is None else identity.partitions,
     }
 
 
-def status(database: Database, now_ms: int, scrub: Scrub) -> dict[str, Detail]:
-    """The entry of a database in `status`."""
-    serving = database.serving
-    return {
+def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool) -> dict[str, Detail]:
+    """Return the entry of a database in `status`; `local`: only what is here."""
+    versions = {name: _version(database, database.lives[name], now_ms, scrub) for name in sorted(database.lives)}
+    told: dict[str, Detail] = {
         "kind": "dataset",
-        "active": None if serving is None else serving.name,
+        "active": None if database.served is None else database.served.name,
         "hold": database.hold,
         "error": database.trouble,
-        "versions": {name: _version(database, database.lives[name], now_ms, scrub) for name in sorted(database.lives)},
     }
+    if not local:
+        spread = Spread(database.part.core)
+        told |= spread.of_database()
+        versions = {name: _shared(database, name, spread, now_ms) | version for name, version in versions.items()}
+    return {**told, "versions": {**versions}}
+
+
+def _shared(database: Database, name: str, spread: Spread, now_ms: int) -> dict[str, Detail]:
+    """What is told of a version beside what is here of it."""
+    life, version = database.lives[name], database.copies.versions.get(name)
+    told = spread.of_version(name)
+    if life.state is VersionState.RETIRING:
+        told["kept_by"] = spread.kept_by(name, now_ms)
+    if version is not None:
+        told["regrouped"] = version.manifest.identity.regrouped
+        told["refuted"] = list(version.manifest.refuted)
+    waits_until = _waits_until(database, life, spread)
+    return told if waits_until is None else {**told, "waits_until": waits_until}
 
 
 def unready(database: Database) -> str:
@@ -45,24 +68,48 @@ def unready(database: Database) -> str:
     life = _awaited(database)
     if life is None:
         return database.source_trouble or "the source shows no version of it"
-    if life.state is State.BUILDING:
-        done = 0.0 if database.builder.progress is None else database.builder.progress.done
-        return f"version {life.name} is being built, {done:.0%} done"
+    return f"version {life.name} {_fate(database, life)}"
+
+
+def _fate(database: Database, life: Life) -> str:
+    """What a version does that is not served yet."""
+    if life.word is Word.BUILDING:
+        progress = database.copies.builder.progress
+        done = 0.0 if progress is None else progress.done
+        return f"is being built, {done:.0%} done"
     if life.waiting_for is not None:
-        return f"version {life.name} waits for {life.waiting_for}"
-    if life.trouble is not None:
-        return f"version {life.name} is in error: {life.trouble.message}"
-    return f"version {life.name} waits for its turn"
+        return f"waits for {life.waiting_for}"
+    if life.copy is not None and life.copy.trouble is not None:
+        return f"is in error: {life.copy.trouble.message}"
+    waits_until = _waits_until(database, life, Spread(database.part.core))
+    if waits_until is not None:
+        return f"waits until {waits_until}"
+    turn = "others, since nothing of it is to be here" if life.is_elsewhere else "its turn"
+    return f"waits for {turn}"
 
 
 def coming(database: Database) -> bool:
-    """Whether that is being built, or about to be, and nothing is known that stands in its way."""
+    """Whether it is being built, here or elsewhere, or about to be, and nothing is known that stands in its way."""
     if database.defect_trouble or database.storage_trouble or database.hold_trouble:
         return False
     life = _awaited(database)
     if life is None:
         return database.looking
-    return life.waiting_for is None and life.state in {State.SEEN, State.BUILDING, State.AVAILABLE}
+    if life.waiting_for is None and life.word in {Word.SEEN, Word.BUILDING, Word.AVAILABLE}:
+        return True
+    return Spread(database.part.core).is_brought_by_others(life.name)
+
+
+def _waits_until(database: Database, life: Life, spread: Spread) -> str | None:
+    """What a version waits for that is to be served, in words; None: for nobody, or for what is to be built here."""
+    if life.state is not VersionState.KNOWN or life is not _awaited(database) or life.waiting_for is not None:
+        return None
+    copy = life.copy
+    if copy is not None and copy.share is None and not copy.open:
+        return spread.share_waits_until(is_heard=not database.part.waits_to_be_heard)
+    if life.is_waiting or database.verdicts.may_switch(life.name):
+        return None
+    return spread.gate_waits_until(life.name)
 
 
 def _awaited(database: Database) -> Life | None:
@@ -70,12 +117,12 @@ def _awaited(database: Database) -> Life | None:
     return database.lives.get(database.hold or "") or database.lives.get(max(database.lives, default=""))
 
 
-def progress(database: Database, now_ms: int) -> dict[str, Detail]:
+def progress(builder: VersionBuilder, now_ms: int) -> dict[str, Detail]:
     """How far the build is; the remaining time assumes that it goes on as it went."""
-    known = database.builder.progress
+    known = builder.progress
     if known is None:
         return {"done": 0.0, "read_bytes": 0, "read_records": 0, "written_records": 0, "remaining_s": None}
-    elapsed_s = max(0, now_ms - database.builder.began_ms) / 1000
+    elapsed_s = max(0, now_ms - builder.began_ms) / 1000
     remaining_s = round(elapsed_s * (1 - known.done) / known.done, 1) if known.done > 0 else None
     return {
         "done": round(known.done, 3),
@@ -87,23 +134,24 @@ def progress(database: Database, now_ms: int) -> dict[str, Detail]:
 
 
 def _version(database: Database, life: Life, now_ms: int, scrub: Scrub) -> dict[str, Detail]:
-    told: dict[str, Detail] = {"state": life.state.value}
-    if life.trouble is not None:
-        told["error"] = {"message": life.trouble.message, **life.trouble.details}
+    told: dict[str, Detail] = {"state": life.word.value}
+    copy = life.copy
+    if copy is not None and copy.trouble is not None:
+        told["error"] = {"message": copy.trouble.message, **copy.trouble.details}
     if life.source is not None:
         told["source_files"] = len(life.source.files)
         told["source_bytes"] = life.source.size_bytes
-    if life.is_waiting:
-        told["waited_s"] = max(0, now_ms - life.waits_since_ms) // 100 / 10
-    if life.waiting_for is not None:
+    if copy is not None and life.is_waiting:
+        told["waited_s"] = max(0, now_ms - copy.waits_since_ms) // 100 / 10
+    if copy is not None and life.waiting_for is not None:
         told["waiting_for"] = life.waiting_for
-        if life.shortage is not None:
-            told |= {"needed_bytes": life.shortage.needed_bytes, "free_bytes": life.shortage.free_bytes}
-    if life.state is State.BUILDING:
-        told["progress"] = progress(database, now_ms)
-    version = database.versions.get(life.name)
-    if version is not None:
-        told["source_differs"] = life.differs
+        if copy.shortage is not None:
+            told |= {"needed_bytes": copy.shortage.needed_bytes, "free_bytes": copy.shortage.free_bytes}
+    if life.word is Word.BUILDING:
+        told["progress"] = progress(database.copies.builder, now_ms)
+    version = database.copies.versions.get(life.name)
+    if copy is not None and version is not None:
+        told["source_differs"] = copy.differs
         told |= _built(version.manifest)
         told["scrub"] = scrub.report(version)
     return told

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from gossipkv.dataset.build.parent import Build, Loads
+    from gossipkv.dataset.cluster.core import Cluster
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.source.listing import Source
     from gossipkv.dataset.source.look_threads import LookThreads
@@ -33,4 +34,5 @@ class SharedResources:
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
     may_write: Callable[[], bool]  # Else nothing is built, switched to or removed.
     on_change: Callable[[], None]
+    cluster: Cluster
     log: FilteringBoundLogger

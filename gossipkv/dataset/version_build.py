@@ -1,4 +1,4 @@
-"""The way of a version from the source's listing to being built, published and open.
+"""The way of partitions from the source's listing to being built, published and open: a new copy, or what one lacked.
 
 The build itself runs in a child process (`build`); here stands what surrounds it: room on the disk, the directory, the
 second look at the source, the publication.  Whatever ends it before that, nothing is left of it.
@@ -17,16 +17,20 @@ from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
 from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.formats.reading import Reading
-from gossipkv.dataset.local.version import Version, open_version
+from gossipkv.dataset.local.version import Version, open_partitions, open_version
 from gossipkv.errors import SourceChanged, SourceError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.dataset.build.parent import Turn
+    from gossipkv.dataset.local.manifest import Manifest
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import Source, SourceVersion
+    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.settings.databases import DatabaseSettings
+    from gossipkv.storage.sorted_file import SortedFile
 
 
 # A child says ten times a second how far it is, unless its source hangs; or a disk, which holds up the others anyway.
@@ -43,8 +47,22 @@ class Wanted:
     source: Source
     settings: DatabaseSettings
     version: SourceVersion
+    share: PartitionSet  # The partitions that are to be here,
+    lacks: PartitionSet  # and those that are to be built.
+    adds: bool  # They are added to what is here of the version; else they take its place.
+    refuted: tuple[str, ...]  # Functions that are not relied on.
+    follow: Identity | None  # What it is to come to, if the files allow it.
     needed_bytes: int  # on the disk, at least
     waits_since_s: float  # by Trio's clock
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What was built, published and opened."""
+
+    manifest: Manifest  # Of what was built: other partitions may be here beside them.
+    copy: Version | Mapping[int, SortedFile]  # All that is here; or what is added to it.
+    peak_bytes: int  # The most memory that the build has had.
 
 
 class VersionBuilder:
@@ -53,6 +71,7 @@ class VersionBuilder:
     def __init__(self, database: str, shared: SharedResources, look_thread: trio.CapacityLimiter) -> None:
         self.progress: Progress | None = None
         self.began_ms = 0
+        self.changing = trio.Lock()  # Held while files enter a version, or leave it.
         self._database = database
         self._shared = shared
         self._look_thread = look_thread
@@ -72,14 +91,16 @@ class VersionBuilder:
         """Breaks the build off; `build` returns None then."""
         self._scope.cancel()
 
-    async def build(self, wanted: Wanted, removal: trio.Event | None) -> tuple[Version, int] | None:
-        """An open version, and the most memory that its build has had.
+    async def build(self, wanted: Wanted, removals: Sequence[trio.Event], place: Callable[[Built], None]) -> bool:
+        """Build, and have what was built put in its place; False when it was broken off.
 
-        `removal` is the end of an earlier version of the same name.
+        `removals` are the ends of what was here by the same name before.  `place` is called in the step in which it was
+        published and opened: until then no file enters or leaves the version.
 
         Raises:
             NoSpace: the disk has less, or less than the estimate, or was full in the middle.
             SourceChanged: the source shows another version than it did.
+            AnotherIdentity: what was to be added does not fit what is here.
             BuildError, StorageError: what the child or the system said.
             OSError: no child can be started.
         """
@@ -87,12 +108,13 @@ class VersionBuilder:
         self.began_ms = int(trio.current_time() * 1000)
         with trio.CancelScope() as self._scope:
             try:
-                if removal is not None:
+                for removal in removals:
                     await removal.wait()
-                return await self._reserve_and_build(wanted)
+                await self._reserve_and_build(wanted, place)
             finally:
                 self.progress = None
-        return None
+            return True
+        return False
 
     async def free_bytes(self) -> int:
         """What the disk has.
@@ -106,7 +128,7 @@ class VersionBuilder:
         except OSError as error:
             raise StorageError(f"{store.path}: {error.strerror}", {"file": str(store.path)}) from error
 
-    async def _reserve_and_build(self, wanted: Wanted) -> tuple[Version, int]:
+    async def _reserve_and_build(self, wanted: Wanted, place: Callable[[Built], None]) -> None:
         job = self._job(wanted)
         needed_bytes = max(wanted.needed_bytes, space_needed_bytes(job))
         with self._shared.loads.disk_space.reserve(needed_bytes, await self.free_bytes()) as reservation:
@@ -116,7 +138,7 @@ class VersionBuilder:
                 self._is_heard = True
 
             try:
-                return await self._build_and_publish(job, wanted, note)
+                await self._build_and_publish(job, wanted, note, place)
             except (BuildError, StorageError) as error:
                 if not is_full(error.details):
                     raise
@@ -135,11 +157,14 @@ class VersionBuilder:
             format=settings.format,
             reading=Reading(settings.key, settings.value),
             presharded=settings.presharded or shared.settings.presharded,
+            wanted=None if len(wanted.lacks) == wanted.lacks.partitions else tuple(wanted.lacks),
+            refuted=wanted.refuted,
+            follow=wanted.follow,
         )
 
     async def _build_and_publish(
-        self, job: BuildJob, wanted: Wanted, note: Callable[[Progress], None]
-    ) -> tuple[Version, int]:
+        self, job: BuildJob, wanted: Wanted, note: Callable[[Progress], None], place: Callable[[Built], None]
+    ) -> None:
         shared, database, name = self._shared, self._database, wanted.version.name
         store = shared.store
         try:
@@ -154,13 +179,23 @@ class VersionBuilder:
             )
             await self._check_source(wanted)
             with trio.CancelScope(shield=True):  # What is published is opened, too.
-                place = await shared.threads.run(store.publish, database, name)
-                version = await shared.threads.run(open_version, store.files, place, database, name)
+                async with self.changing:
+                    place(await shared.threads.run(self._publish, wanted, peak_bytes))
         except BaseException:
             with trio.CancelScope(shield=True):
                 await shared.threads.run(store.discard_build, database, name)
             raise
-        return version, peak_bytes
+
+    def _publish(self, wanted: Wanted, peak_bytes: int) -> Built:
+        """Blocks, in a worker thread."""
+        store, database, name = self._shared.store, self._database, wanted.version.name
+        if wanted.adds:
+            manifest = store.add_partitions(database, name, wanted.share)
+            place = store.version_path(database, name)
+            return Built(manifest, open_partitions(store.files, place, manifest, wanted.lacks), peak_bytes)
+        place = store.publish(database, name, wanted.share)
+        version = open_version(store.files, place, database, name)
+        return Built(version.manifest, version, peak_bytes)
 
     async def _check_source(self, wanted: Wanted) -> None:
         """A file that was added while the others were read is noticed here.

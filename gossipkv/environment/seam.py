@@ -166,6 +166,11 @@ class Files(Protocol):
 # A datagram of gossip fits an Ethernet frame; what has more was not sent by one of us.
 MOST_DATAGRAM_BYTES = 4096
 
+# How long a connection that was begun here waits for the peer's kernel to confirm what was sent, until it breaks: Linux
+# alone would try for a quarter of an hour, with pauses of up to two minutes, in which a machine that is back, or to be
+# reached again, is not asked.
+UNCONFIRMED_S = 5
+
 
 def is_link_local(host: str) -> bool:
     """Whether it is an IPv6 address that leads nowhere without its interface, which an `Address` does not have."""
@@ -237,6 +242,10 @@ class Stream(Protocol):
 
     async def receive_some(self, most_bytes: int) -> bytes:
         """What has come, at least one byte; nothing at its end.  Raises `OSError` when it breaks."""
+        ...
+
+    def detach(self) -> object:
+        """What a serving loop goes on with, of the same `Sockets`; this is of no use any more."""
         ...
 
     async def aclose(self) -> None:

@@ -13,7 +13,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment.real_files import RealClock, RealFiles
-from gossipkv.environment.seam import MOST_DATAGRAM_BYTES, Environment, is_link_local
+from gossipkv.environment.seam import MOST_DATAGRAM_BYTES, UNCONFIRMED_S, Environment, is_link_local
 
 if TYPE_CHECKING:
     import contextlib
@@ -101,6 +101,9 @@ class RealStream:
         except trio.BrokenResourceError as error:
             raise _cause(error) from error
 
+    def detach(self) -> int:
+        return self._stream.socket.detach()
+
     async def aclose(self) -> None:
         await trio.aclose_forcefully(self._stream)
 
@@ -143,6 +146,7 @@ class RealSockets:
     async def connect(self, to: Address) -> RealStream:
         family = socket.AF_INET6 if ":" in to.host else socket.AF_INET
         connection = trio.socket.socket(family, socket.SOCK_STREAM)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNCONFIRMED_S * 1000)
         try:
             await connection.connect(tuple(to))
         except BaseException:

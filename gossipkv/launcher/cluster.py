@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, final
@@ -21,6 +20,7 @@ from gossipkv.launcher.order import Order, Place
 from gossipkv.launcher.plan import load
 from gossipkv.launcher.status import NodeFailed, NodeStatus
 from gossipkv.processes.leash import Leash, braid, let_go
+from gossipkv.processes.program import command, environment
 
 if TYPE_CHECKING:
     import socket
@@ -56,11 +56,13 @@ class Cluster:
         base_port: int | None = None,
         settings: Mapping[str, str] | None = None,
         places: Sequence[Place] = (),
+        environ: Mapping[str, str] = os.environ,
         ready_timeout_s: float | None = None,
     ) -> None:
         """What is not given is as the directory remembers it, else 3 nodes, no source, ports from 7070 on.
 
-        `settings` are those of a node, as text by their names; `places` say where each is when it is not here.
+        `settings` are those of a node, as text by their names; `places` say where each is when it is not here;
+        `environ` is the nodes' environment, whose `GOSSIPKV_...` variables they hear.
         """
         self.directory = Path(directory).absolute()
         self._order = Order(
@@ -71,6 +73,7 @@ class Cluster:
             settings=dict(settings or {}),
             places=list(places),
         )
+        self._environ = environ
         self._ready_timeout_s = ready_timeout_s
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._leash: int | None = None
@@ -112,7 +115,7 @@ class Cluster:
     def begin(self, *, detach: bool = False) -> None:
         """Start it without waiting for the nodes.  Raises as `up`."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._order.plan(load(self.directory))  # What is wrong with it is better said here.
+        self._order.plan(load(self.directory), self._environ)  # What is wrong with it is better said here.
         leash = None if detach else braid()
         supervisor = None
         try:
@@ -137,10 +140,11 @@ class Cluster:
             place.touch(mode=0o600)
             with place.open("ab") as log:
                 return subprocess.Popen(  # noqa: S603  # Our own module.
-                    [sys.executable, "-m", "gossipkv.launcher.supervisor", os.fspath(self.directory)],
+                    [*command("gossipkv.launcher.supervisor"), os.fspath(self.directory)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
+                    env=environment(self._environ),
                     pass_fds=[] if leash is None else [leash.worn],
                     start_new_session=True,
                     umask=0o077,  # Its socket, and what the nodes write, are nobody else's.

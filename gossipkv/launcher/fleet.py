@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.errors import LocalError
 from gossipkv.launcher import ports
 from gossipkv.launcher.child import ENDED, STARTING, Child
-from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
+from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_names, merge
 from gossipkv.launcher.status import reason
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ class Fleet:
             raise LocalError(f"{node.name} is about to start")
         if index in self._children and self._children[index].runs:
             raise LocalError(f"{node.name} runs already (process {self._children[index].process})")
-        check_settings(settings)
+        check_names(settings)
+        self._plan.check(dataclasses.replace(node, settings=merge(node.settings, settings)))
         if port is not None:
             self._move(node, port)
         self._replace(dataclasses.replace(self._plan.node(index), settings=merge(node.settings, settings)))
@@ -82,8 +83,9 @@ class Fleet:
         index = len(self._plan.nodes) + 1
         if index > MAX_NODES:
             raise LocalError(f"a cluster on one machine has at most {MAX_NODES} nodes")
-        check_settings(settings)
+        check_names(settings)
         node = NodePlan(index, 0, called=called, settings=merge({}, settings))
+        self._plan.check(node)
         self._move(node, port)
         return self._start(self._plan.node(index))
 

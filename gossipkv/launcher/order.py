@@ -7,16 +7,19 @@ import json
 import os
 import secrets
 from dataclasses import asdict, dataclass, field
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import LocalError
-from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_settings, merge
+from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_names, merge
 from gossipkv.settings import config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 DEFAULT_NODES: Final = 3
 
 
-def _name() -> dict[str, str]:
+def _name(environ: Mapping[str, str]) -> dict[str, str]:
     """The setting `cluster` of a new cluster: what nodes are told anyway, else a name that no other here has.
 
     Ports of one cluster become another's: a node that looks where it lost a member must not take that one's for it.
@@ -25,7 +28,7 @@ def _name() -> dict[str, str]:
     Raises:
         ConfigError: the environment says what nodes would refuse.
     """
-    told = config.load(environ=os.environ)
+    told = config.load(environ=environ)
     return {"cluster": told.cluster if "cluster" in told.origins else f"{told.cluster}-{secrets.token_hex(4)}"}
 
 
@@ -62,26 +65,29 @@ class Order:
         order = json.loads(line)
         return cls(**{**order, "places": [Place(**place) for place in order["places"]]})
 
-    def plan(self, remembered: Plan | None) -> Plan:
-        """What is to run; a port of 0 is still to be chosen.
+    def plan(self, remembered: Plan | None, environ: Mapping[str, str] = os.environ) -> Plan:
+        """What is to run, by nodes that hear `environ`; a port of 0 is still to be chosen.
 
         Raises:
             LocalError: fewer nodes than there are, or too many.
             ConfigError: a setting that nodes do not have, or refuse, or that the launcher chooses.
         """
-        before = Plan([], settings=_name()) if remembered is None else remembered
+        before = Plan([], settings=_name(environ)) if remembered is None else remembered
         known = len(before.nodes)
         nodes = before.nodes + [NodePlan(index, 0) for index in range(known + 1, self._count(known) + 1)]
         for at, place in enumerate(self.places[: len(nodes)]):
             nodes[at] = dataclasses.replace(nodes[at], **asdict(place))
-        check_settings(self.settings)
-        return Plan(
+        check_names(self.settings)
+        plan = Plan(
             nodes,
             source=before.source if self.source is None else self.source,
             replication=before.replication if self.replication is None else self.replication,
             settings=merge(before.settings, self.settings),
             formed=before.formed,
         )
+        for node in plan.nodes:
+            plan.check(node)
+        return plan
 
     def _count(self, known: int) -> int:
         count = self.nodes or max(len(self.places), known) or DEFAULT_NODES

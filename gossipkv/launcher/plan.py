@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import Address, parse_address
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
+from gossipkv.processes.program import command
 from gossipkv.settings import config
 from gossipkv.settings.databases import nearest
 
@@ -45,7 +45,7 @@ CHOSEN: Final = {
     "replication": "is the whole cluster's: use --replication",
 }
 # Nothing here is far away; and an address that the environment says is that of one node at most.
-_USUAL: Final = {"profile": "local", "advertise": "as listen"}
+_USUAL: Final = {"profile": "local", "time_to_converge": "3s", "advertise": "as listen"}
 
 
 @final
@@ -99,26 +99,43 @@ class Plan:
         others = [other for other in self.nodes if other.index != node.index]
         return replace(self, nodes=sorted([*others, node], key=lambda one: one.index))
 
-    def command(self, directory: Path, index: int) -> list[str]:
-        """The command line that runs a node."""
-        node = self.node(index)
+    def settings_of(self, node: NodePlan) -> dict[str, str]:
+        """What a node is started with, but for what is its own alone."""
         settings = {**_USUAL, **self.settings, **node.settings}
         if self.source is not None:
             settings["source"] = self.source
-        if self.replication is not None and known("replication"):
+        if self.replication is not None:
             settings["replication"] = str(self.replication)
+        return settings
+
+    def check(self, node: NodePlan) -> None:
+        """Refuse settings that a node would refuse, each alone and all together.
+
+        Raises:
+            ConfigError: naming the setting.
+        """
+        config.load(None, {}, self.settings_of(node))
+
+    def command(self, directory: Path, index: int) -> list[str]:
+        """The command line that runs a node."""
+        node = self.node(index)
+        settings = self.settings_of(node)
         settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
         settings["node"] = node.called or node.name
         # Also when it is nobody: else the environment could name strangers.
         settings["join"] = ",".join(str(seed.address) for seed in self._seeds(index)) or "none"
         flags = [part for name, value in settings.items() for part in (_FLAGS[name], value)]
-        return [*node.wrapper, sys.executable, "-m", "gossipkv", "serve", *flags]
+        return [*node.wrapper, *command("gossipkv"), "serve", *flags]
 
     def _seeds(self, index: int) -> list[NodePlan]:
-        """Whom a node joins: at first all the first one, which forms the cluster; later any of a few."""
-        if not self.formed:
-            return self.nodes[: min(1, index - 1)]
-        return [node for node in self.nodes if node.index != index][:SEEDS]
+        """Whom a node joins: at first all the first one, which forms the cluster; later any of a few.
+
+        The first one is told of the others as well: who is to join nobody does not wait for them before it takes its
+        share of the partitions.
+        """
+        if not self.formed and index > 1:
+            return self.nodes[:1]
+        return [node for node in self.nodes if node.index != index and node.port][:SEEDS]
 
     def save(self, directory: Path) -> None:
         """Write it, whole or not at all."""
@@ -131,24 +148,17 @@ _FLAGS: Final = {setting.name: setting.flag for setting in config.SETTINGS}
 _KINDS: Final = {setting.name: setting.kind for setting in config.SETTINGS}
 
 
-def known(name: str) -> bool:
-    """Whether nodes have that setting."""
-    return name in _FLAGS
-
-
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse what nodes would refuse.  An empty value is none.
+def check_names(settings: Mapping[str, str]) -> None:
+    """Refuse settings that there are not, and those that the launcher chooses.
 
     Raises:
         ConfigError: naming the setting.
     """
-    for name, value in settings.items():
+    for name in settings:
         if name in CHOSEN:
             raise ConfigError(f"{name} {CHOSEN[name]}", {"setting": name})
-        if not known(name):
+        if name not in _FLAGS:
             raise ConfigError(_unknown(name), {"setting": name})
-        if value:
-            config.load(None, {}, {name: value})
 
 
 def _unknown(name: str) -> str:
@@ -157,7 +167,7 @@ def _unknown(name: str) -> str:
 
 def is_path(name: str) -> bool:
     """Whether that setting is a path of this machine."""
-    return known(name) and _KINDS[name] == "path"
+    return _KINDS.get(name) == "path"
 
 
 def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:

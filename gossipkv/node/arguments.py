@@ -142,6 +142,13 @@ class Arguments:
                 raise BadRequest(f"{self.method}: unknown option {name}; {hint}", {"option": name})
         return Options(self.method, given)
 
+    def map(self, what: str) -> Options:
+        """A map of which only what is asked for counts: a later version may say more."""
+        value = self._next(what)
+        if not isinstance(value, dict):
+            raise BadRequest(f"{self.method}: the {what} must be a map, not {kind_of(value)}")
+        return Options(self.method, {name.decode(errors="replace"): field for name, field in value.items()})
+
     def end(self) -> None:
         """There is no further parameter."""
         if self._at < len(self._values):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.dataset.cluster import members as dataset
 from gossipkv.errors import ConfigError, Unavailable
 from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State
@@ -19,6 +20,7 @@ from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
+from gossipkv.node.hello import PROTOCOL, Hello
 from gossipkv.node.publications import Publications
 from gossipkv.placement.shard_claim import NODES, NodeEntry, ShardClaim, Standing
 from gossipkv.settings.quantity import SIZE, show
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.packets.sealing import Sealing
-    from gossipkv.gossip.tree.tree import Tree
+    from gossipkv.gossip.tree.tree import Tree, TreeEntry
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.node.directory import DataDirectory
     from gossipkv.node.publications import Publisher
@@ -130,6 +132,11 @@ class Gossiping:
             self._newest_reading = reading
             self._sealing.use(keys)
 
+    @property
+    def probe_interval_ms(self) -> int:
+        """How often one member is probed."""
+        return self._profile.probe_interval_ms
+
     # What this node says
 
     def publish(self, path: str, value: bytes = b"") -> None:
@@ -152,6 +159,25 @@ class Gossiping:
         """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
         return self._tree.watch(path, wake)
 
+    def own_member(self) -> dataset.Member:
+        """This node as the databases know it at the start, with the place in the ring that it had last."""
+        own, record = self._core.members.own, self._directory.record
+        return dataset.Member(
+            own.name, own.uuid, own.epoch, own.address, shard_id=str(record.shard_id) if record.shard_id else None
+        )
+
+    def members_known(self) -> list[Member]:
+        """All members, this node among them, as gossip knows them."""
+        return self._core.members.list()
+
+    def names(self, path: str) -> list[str]:
+        """The names directly below a path that anybody has published, also who is suspected or dead."""
+        return self._tree.children(path, all=True)
+
+    def below(self, path: str) -> list[TreeEntry]:
+        """The entries directly below a path, likewise."""
+        return self._tree.entries(path, now_ms=0, all=True)
+
     # What others ask
 
     @property
@@ -173,6 +199,13 @@ class Gossiping:
         """Why nobody may hear of this node; None: everybody may."""
         silence = self._directory.silence
         return silence.message if self._core.silent and silence is not None else None
+
+    @property
+    def hello(self) -> Hello:
+        """Who this node is, as it says first on a connection to another."""
+        record = self._directory.record
+        epoch = 0 if self._core.silent else record.epoch
+        return Hello(PROTOCOL, bytes.fromhex(record.cluster_id), bytes.fromhex(record.uuid), epoch)
 
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""

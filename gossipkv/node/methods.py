@@ -17,15 +17,18 @@ import msgpack
 import structlog
 
 from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
+from gossipkv.node import hello
 from gossipkv.node._requests import Refused
 from gossipkv.node.arguments import Arguments, name_of
 from gossipkv.node.reads import Holdings, Reads
+from gossipkv.node.waiting import Packed, Waiting
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Awaitable, Callable, Hashable, Sequence
+    from collections.abc import Callable, Sequence
 
     from gossipkv.errors import Detail
+    from gossipkv.node.hello import Hello
     from gossipkv.wire.rpc import Value
 
 # A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
@@ -34,23 +37,16 @@ LARGE_BYTES = 1024 * 1024
 # Entries of the tree that are listed at once; more take several turns.
 FEW_ENTRIES = 250
 
-PROTOCOL = 1  # Grows when a client must know; new methods and options are no reason.
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A result that takes time; `shared_by`: the same for all that ask before it is begun, named by this."""
-
-    result: Callable[[], Awaitable[Value]]
-    shared_by: Hashable | None = None
-
 
 class Datasets(Holdings, Protocol):
     """The library, as far as methods know it."""
 
     def databases(self) -> list[Detail]:
         """Return what the method `databases` answers."""
+        ...
+
+    def status(self, database: str | None = None, *, local: bool = True) -> dict[str, Detail]:
+        """Return what the method `status` answers; `local`: without what other nodes have."""
         ...
 
     def counters(self) -> dict[str, int]:
@@ -82,6 +78,11 @@ class ClusterView(Protocol):
     @property
     def silence(self) -> str | None:
         """Why nobody may hear of this node; None: everybody may."""
+        ...
+
+    @property
+    def hello(self) -> Hello:
+        """Who this node is, as it says first on a connection to another."""
         ...
 
     def isolated(self) -> bool:
@@ -146,22 +147,26 @@ class Handlers:
         identity: NodeInfo,
         cluster: ClusterView,
         *,
+        serves: Callable[[str, bytes, str], Value],
         counters: Callable[[], dict[str, int]],
         latency: Callable[[], dict[str, dict[str, float]]],
         uptime_s: Callable[[], float],
         random: random.Random,
     ) -> None:
+        """`serves` answers a member's direct question: database, identity, and who asks."""
         self._datasets = datasets
         self._identity = identity
         self._cluster = cluster
+        self._serves_what = serves
         self._counters = counters
         self._latency = latency
         self._uptime_s = uptime_s
         self._random = random
+        self._unanswered = reads.unanswered
         self._errors: Counter[str] = Counter()
         self._packer = _make_packer()
         self._log = structlog.get_logger("gossipkv.node")
-        self._methods: dict[bytes, Callable[[Arguments], Value | Waiting]] = {
+        self._methods: dict[bytes, Callable[[Arguments], Value | Packed | Waiting]] = {
             b"ping": self._ping,
             b"info": self._info,
             b"databases": self._databases,
@@ -170,24 +175,28 @@ class Handlers:
             b"scan": reads.scan,
             b"status": self._status,
             b"refresh": self._refresh,
+            b"hello": self._hello,
+            b"serves": self._serves,
             b"gossip": self._gossip,
             b"members": self._members,
             b"children": self._children,
             b"entries": self._entries,
         }
 
-    def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting:
-        """The result as MessagePack, an error, or what to wait for and then `complete`.  Never raises."""
+    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting:
+        """The result as MessagePack, an error, or what to wait for and then `complete`.  Never raises.
+
+        Without a method, the parameters are the report of a read that no other node has answered.
+        """
+        if method is None:
+            return self._refuse(b"get", self._unanswered(params))
         try:
             result = self._methods.get(method, _unknown)(Arguments(method, params))
             if isinstance(result, Waiting):
                 return result
-            packed: bytes = self._packer.pack(result)
+            return self._pack(result)
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
             return self._refuse(method, error)
-        if len(packed) > LARGE_BYTES:
-            self._packer = _make_packer()
-        return packed
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
         """The result of what took time, or the error.  Raises nothing but cancellation."""
@@ -213,7 +222,9 @@ class Handlers:
         self._errors[told.code] += 1
         return Refused(self._pack(to_wire(told)))
 
-    def _pack(self, value: Value) -> bytes:
+    def _pack(self, value: Value | Packed) -> bytes:
+        if isinstance(value, Packed):
+            return value.data
         packed: bytes = self._packer.pack(value)
         if len(packed) > LARGE_BYTES:
             self._packer = _make_packer()
@@ -232,7 +243,7 @@ class Handlers:
         return {
             "name": "gossipkv",
             "version": self._identity.version,
-            "protocol": PROTOCOL,
+            "protocol": hello.PROTOCOL,
             "cluster": self._identity.cluster,
             "node": self._identity.node,
             "epoch": self._cluster.epoch,
@@ -254,11 +265,11 @@ class Handlers:
 
     def _status(self, arguments: Arguments) -> Value:
         options = arguments.options("local", "database")
-        options.flag("local")  # One node knows only itself, so the merged view and the local one are the same.
+        local = options.flag("local")
         database = options.text("database")
         if database is not None:
             self._check_known(database)
-        told = self._datasets.status(database)
+        told = self._datasets.status(database, local=local)
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
         return {name: {**entry, **more} for name, entry in told.items() if isinstance(entry, dict)}
 
@@ -279,6 +290,18 @@ class Handlers:
         return Waiting(look, shared_by=("refresh", database))
 
     # Of the cluster
+
+    def _hello(self, arguments: Arguments) -> Value:
+        fields = arguments.map("hello")
+        arguments.end()
+        mine = self._cluster.hello
+        mine.check(hello.of_fields(fields))
+        return mine.to_map()
+
+    def _serves(self, arguments: Arguments) -> Value:
+        database, wire_id, asker = arguments.text("database"), arguments.blob("identity"), arguments.text("node")
+        arguments.end()
+        return self._serves_what(database, wire_id, asker)
 
     def _gossip(self, arguments: Arguments) -> Value:
         request = arguments.blob("request")

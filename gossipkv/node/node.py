@@ -29,36 +29,49 @@ from gossipkv import __version__
 from gossipkv.address import Address
 from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import build_in_child
+from gossipkv.dataset.cluster.convergence import Convergence
+from gossipkv.dataset.cluster.core import Cluster
+from gossipkv.dataset.cluster.members import Membership
+from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.errors import ConfigError, LocalError, StorageError
+from gossipkv.gossip.profile import PROFILES
 from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
+from gossipkv.node._sockets import Sockets
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.methods import Handlers, NodeInfo
+from gossipkv.node.peers import Peers
 from gossipkv.node.published import Published, publish
 from gossipkv.node.pump import Pump
 from gossipkv.node.reads import Reads
+from gossipkv.node.scan_elsewhere import Elsewhere
+from gossipkv.node.sharing import Sharing
 from gossipkv.storage import sigbus
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from gossipkv.dataset.build.parent import Build
+    from gossipkv.dataset.cluster.core import DatabaseCore
+    from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.scrub.parent import ReadBack
-    from gossipkv.environment.seam import Environment, Listener
-    from gossipkv.node.pump import MakeLoop
+    from gossipkv.environment.seam import Environment, Listener, Stream
+    from gossipkv.node.pump import MakeTransport
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
-    from gossipkv.settings.serving import ServingSettings
 
 MACHINES = ("x86_64", "aarch64")
 
 # Between two attempts to write, of a node that is silent.  One that is refused costs little.
 MEND_PERIOD_S = 5.0
+
+# In so many probe intervals everybody has heard of what a node takes back.
+GRACE_INTERVALS = 5
 
 
 def check_platform(system: str = sys.platform, machine: str | None = None) -> None:
@@ -80,16 +93,16 @@ async def run(
     environment: Environment,
     *,
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
-    make_loop: MakeLoop = Loop,
+    make_transport: MakeTransport = Sockets,
     build: Build = build_in_child,
     read_back: ReadBack = read_back_in_child,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
-    At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_loop` goes
-    with the environment's sockets: what they listen on is served by such a loop; `build` and `read_back` go with its
-    files.
+    At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_transport`
+    goes with the environment's sockets: what they listen on is served over such a transport; `build` and `read_back` go
+    with its files.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -109,37 +122,71 @@ async def run(
         directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        node = _Node(config, environment, directory, gossiping, reload=reload, build=build, read_back=read_back)
+        remembers = bool(await environment.threads.run(directory.peers))
+        node = _Node(
+            config,
+            environment,
+            directory,
+            gossiping,
+            membership=Membership(
+                gossiping.own_member(),
+                expects_others=remembers or bool(config.join),
+                retire_max_ms=config.retire_max,
+                now_ms=int(trio.current_time() * 1000),
+            ),
+            reload=reload,
+            build=build,
+            read_back=read_back,
+        )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
-                await nursery.start(node.serve, make_loop, listener, nursery)
+                await nursery.start(node.serve, make_transport, listener, nursery)
                 node.tell_unserved()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
         node.log.info("stopped", node=directory.record.node)
 
 
-def make_core(settings: ServingSettings) -> Core:
-    """The connection core, with the limits that the settings name."""
+def make_core(config: Config, *, seed: int) -> Core:
+    """The connection core, with the limits that the settings name; `seed`: for the order in which others are asked."""
     return Core(
-        max_frame=settings.max_frame,
-        max_depth=settings.max_depth,
-        max_elements=settings.max_elements,
-        max_key=settings.max_key,
-        max_value=settings.max_value,
-        max_in_flight=settings.max_in_flight,
-        max_in_flight_total=settings.max_in_flight_total,
-        max_queued=settings.max_queued,
-        max_held=settings.max_queued_total,
-        max_connections=settings.max_connections,
-        max_connections_per_address=settings.connections_per_address,
-        frame_timeout_ms=settings.frame_timeout,
-        output_timeout_ms=settings.output_timeout,
-        idle_timeout_ms=settings.idle_timeout,
-        scan_limit=settings.scan_limit,
+        max_frame=config.max_frame,
+        max_depth=config.max_depth,
+        max_elements=config.max_elements,
+        max_key=config.max_key,
+        max_value=config.max_value,
+        max_in_flight=config.max_in_flight,
+        max_in_flight_total=config.max_in_flight_total,
+        max_queued=config.max_queued,
+        max_held=config.max_queued_total,
+        max_connections=config.max_connections,
+        max_connections_per_address=config.connections_per_address,
+        frame_timeout_ms=config.frame_timeout,
+        output_timeout_ms=config.output_timeout,
+        idle_timeout_ms=config.idle_timeout,
+        scan_limit=config.scan_limit,
+        proxy_timeout_ms=config.proxy_timeout,
+        proxy_stage_timeout_ms=config.stage_timeout,
+        seed=seed,
+    )
+
+
+def terms_of(config: Config) -> Terms:
+    """What databases go by in the cluster.
+
+    What is withdrawn is answered for as long as everybody takes to hear of it, by far, and one forwarded read more.
+    """
+    probe_interval_ms = PROFILES[config.profile].probe_interval_ms
+    return Terms(
+        replication=config.replication,
+        min_replication=config.min_replication,
+        reassign_after_ms=config.reassign_after,
+        retire_after_ms=config.retire_after,
+        probe_interval_ms=probe_interval_ms,
+        grace_ms=GRACE_INTERVALS * probe_interval_ms + config.proxy_timeout,
     )
 
 
@@ -170,6 +217,7 @@ class _Node:
         directory: DataDirectory,
         gossiping: Gossiping,
         *,
+        membership: Membership,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
         build: Build,
         read_back: ReadBack,
@@ -183,7 +231,9 @@ class _Node:
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
         self._table = Published().table()
-        self._core = make_core(config)
+        self._core = make_core(config, seed=environment.random.getrandbits(62))
+        self._loop: Loop | None = None
+        self._membership = membership
         self._library = Library(
             directory.store,
             config,
@@ -194,27 +244,63 @@ class _Node:
             on_change=self._publish,
             requests=self._requests,
             may_write=directory.silence is None,
+            cluster=self._cluster(),
         )
-        self._reads = Reads(self._library, self._count, config)
+        self._peers = self._make_peers()
+        self._sharing = Sharing(
+            gossiping,
+            self._library,
+            self._membership,
+            self._peers,
+            self._core,
+            address=gossiping.address,
+            ask_timeout_ms=gossiping.probe_interval_ms,
+        )
+        elsewhere = Elsewhere(
+            self._sharing,
+            self._peers.ask_unread,
+            environment.random,
+            on_not_served=self._look_around,
+            whole_ms=config.proxy_timeout,
+            stage_ms=config.stage_timeout,
+            max_elements=config.max_elements,
+            max_frame=config.max_frame,
+        )
+        self._reads = Reads(self._library, self._count, config, elsewhere)
         began_ns = environment.clock.monotonic_ns()
         self._handlers = Handlers(
             self._library,
             self._reads,
-            NodeInfo(
-                version=__version__,
-                cluster=config.cluster,
-                node=directory.record.node,
-            ),
+            NodeInfo(version=__version__, cluster=config.cluster, node=directory.record.node),
             gossiping,
-            counters=self._core.counters,
+            serves=self._sharing.answer,
+            counters=lambda: {**self._core.counters(), **elsewhere.counters()},
             latency=self._core.latency,
             uptime_s=lambda: (environment.clock.monotonic_ns() - began_ns) / 1e9,
             random=environment.random,
         )
 
+    def _cluster(self) -> Cluster:
+        settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)
+        convergence = Convergence(self._membership, settle_ms=settle_ms, now_ms=now_ms)
+        return Cluster(self._membership, convergence, terms_of(self._config), self._perform)
+
+    def _make_peers(self) -> Peers:
+        return Peers(
+            self._environment.sockets,
+            self._environment.random,
+            self._core,
+            self._adopt,
+            mine=lambda: self._gossiping.hello,
+            wake=self._wake_loop,
+            on_lost=self._lost,
+            on_not_served=self._look_around,
+            on_damaged=self._look_at,
+        )
+
     async def serve(
         self,
-        make_loop: MakeLoop,
+        make_transport: MakeTransport,
         listener: Listener,
         nursery: trio.Nursery,
         *,
@@ -225,12 +311,15 @@ class _Node:
             self.log.error("silent", reason=self._directory.silence.message)
         await nursery.start(self._library.run)
         self._publish()
-        loop = make_loop(self._core, listener, polls=polls(self._config.busy_poll))
+        transport = make_transport(listener, polls=polls(self._config.busy_poll))
+        self._loop = loop = Loop(self._core, transport)
         # Whoever is told of this node can reach it from then on: what they ask waits until it is served.
         await nursery.start(self._gossiping.agent.run)
+        await nursery.start(self._peers.run)
+        await nursery.start(self._sharing.run)
         if self._directory.silence is not None:
             nursery.start_soon(self._mend)
-        self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers)
+        self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers, self._peers)
         await self._pump.run(task_status=task_status)
         nursery.cancel_scope.cancel()
 
@@ -298,6 +387,26 @@ class _Node:
         if not await pump.drain(self._config.drain_timeout / 1000):
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
 
+    def _perform(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
+        self._sharing.perform(core, effects)
+
+    def _wake_loop(self) -> None:
+        assert self._loop is not None, "nobody is asked before there is a loop"
+        self._loop.wake()
+
+    def _lost(self, name: str) -> None:
+        self._sharing.lost(name)
+
+    def _look_around(self) -> None:
+        self._sharing.look_again()
+
+    def _look_at(self, record: bytes) -> None:
+        self._reads.look_at(record)
+
+    def _adopt(self, column: int, stream: Stream) -> None:
+        assert self._loop is not None, "nobody is dialled before there is a loop"
+        self._loop.adopt(column, stream.detach())
+
     def _requests(self, database: str, version: str) -> int:
         return self._table.requests_of(database, version)
 
@@ -305,7 +414,7 @@ class _Node:
         self._table.count(database, version, by_name)
 
     def _publish(self) -> None:
-        published = publish(self._library.held())
+        published = publish((held, held.active) for held in self._library.held())
         table = published.table()
         self._core.publish(table)
         self._table = table

@@ -8,14 +8,16 @@ here, where the errors are, and in `_published.pxd`, where there are none; a tes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.errors import NotReady, NotServed, UnknownVersion
 from gossipkv.keyspace import partitioner
 from gossipkv.node._published import PublishedTable
+from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.storage.sorted_file import SortedFile
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 class HeldVersion(Protocol):
     """A built version, as the library holds it."""
 
-    files: list[SortedFile | None]
+    @property
+    def files(self) -> Sequence[SortedFile | None]:
+        """Its sorted files; None for a partition that is not here."""
+        ...
 
     @property
     def database(self) -> str:
@@ -41,16 +46,47 @@ class HeldVersion(Protocol):
         """The name of its partition function."""
         ...
 
+    @property
+    def wire_id(self) -> bytes | None:
+        """What other nodes call it; None: no other has it."""
+        ...
+
+    @property
+    def passed(self) -> bool:
+        """Whether clients may have it."""
+        ...
+
+    @property
+    def active_elsewhere(self) -> bool:
+        """Whether a member that lives has it active: then those clients may have it who ask for one as new."""
+        ...
+
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PublishedVersion:
-    """One version; `files[p]` is partition p, or None when it is not here."""
+    """One version; `files[p]` is partition p, or None when it is not here.
+
+    `wire_id` names it between nodes (None: no other node is asked); clients may have it once it has `passed`.
+    """
 
     database: str
     name: str
     function: str
     files: tuple[SortedFile | None, ...]
+    wire_id: bytes | None = None
+    passed: bool = True
+    active_elsewhere: bool = False  # Who asks for one at least as new may have it, though it has not passed here.
+
+    @property
+    def standing(self) -> int:
+        """Who may have it, in the serving loop's numbers."""
+        return 1 if self.passed else 2 if self.active_elsewhere else 0
+
+    @cached_property
+    def here(self) -> PartitionSet:
+        """The partitions that are here."""
+        return PartitionSet.of(len(self.files), (p for p, file in enumerate(self.files) if file is not None))
 
     def file(self, partition: int) -> SortedFile:
         """The file of a partition.
@@ -84,22 +120,33 @@ class PublishedDatabase:
     active: PublishedVersion | None
     versions: tuple[PublishedVersion, ...]
 
+    def of_identity(self, identity: bytes) -> PublishedVersion:
+        """The version of that identity, for a node that forwards: whether clients may have it does not matter here.
+
+        Raises:
+            NotServed: it is not on this node.
+        """
+        found = next((held for held in self.versions if held.wire_id == identity), None)
+        if found is None:
+            raise NotServed(f"no version of {self.name} here has that identity", self._details())
+        return found
+
     def choose(self, version: str | None, min_version: str | None) -> PublishedVersion:
         """The version that answers a request with these options.
 
         Raises:
             UnknownVersion: exactly that one was asked for and is not held.
-            NotReady: there is none yet, or none as new as asked.
+            NotReady: there is none yet, or none as new as asked, or clients may not have it yet.
         """
         if version is not None:
-            found = next((held for held in self.versions if held.name == version), None)
-            if found is None:
-                raise UnknownVersion(f"{self.name} has no version {version} here", self._details(version=version))
+            found = self._named(version)
             if min_version is not None and _older(version, min_version):
                 raise UnknownVersion(
                     f"version {version} is older than min_version {min_version}",
                     self._details(version=version, min_version=min_version),
                 )
+            if not found.passed:
+                raise self._not_ready(f"{version} is not there for clients yet", version=version)
             return found
         if min_version is None:
             if self.active is None:
@@ -107,11 +154,31 @@ class PublishedDatabase:
             return self.active
         candidates = self.versions if self.active is None else (self.active, *self.versions)
         for held in candidates:
-            if not _older(held.name, min_version):
+            if held.standing and not _older(held.name, min_version):
                 return held
-        raise NotReady(
-            f"{self.name} has no version as new as {min_version} here yet", self._details(min_version=min_version)
-        )
+        raise self._not_ready(f"has no version as new as {min_version} here yet", min_version=min_version)
+
+    def _not_ready(self, words: str, **asked: str) -> NotReady:
+        """What clients may have soon: they have seen it at another node, and this one has not heard of it yet."""
+        return NotReady(f"{self.name} {words}", {**self._details(**asked), "coming": True})
+
+    def go_on(self, version: str) -> PublishedVersion:
+        """The version that a cursor is of: clients have had it, from this node or from a member that has it active.
+
+        Raises:
+            UnknownVersion: it is not held.
+            NotReady: clients may not have it yet.
+        """
+        found = self._named(version)
+        if not found.standing:
+            raise NotReady(f"{self.name} {version} is not there for clients yet", self._details(version=version))
+        return found
+
+    def _named(self, version: str) -> PublishedVersion:
+        found = next((held for held in self.versions if held.name == version), None)
+        if found is None:
+            raise UnknownVersion(f"{self.name} has no version {version} here", self._details(version=version))
+        return found
 
     def _details(self, **asked: str) -> dict[str, Detail]:
         held: list[Detail] = [version.name for version in self.versions]
@@ -136,7 +203,10 @@ class Published:
             (
                 name,
                 None if database.active is None else database.active.name,
-                [(held.name, partitioner.code(held.function), held.files) for held in database.versions],
+                [
+                    (held.name, partitioner.code(held.function), held.files, held.wire_id, held.standing)
+                    for held in database.versions
+                ],
             )
             for name, database in self.databases.items()
         )
@@ -147,7 +217,15 @@ def publish(held: Iterable[tuple[HeldVersion, bool]]) -> Published:
     versions: dict[str, list[PublishedVersion]] = {}
     active: dict[str, PublishedVersion] = {}
     for dataset, is_active in held:
-        version = PublishedVersion(dataset.database, dataset.name, dataset.function, tuple(dataset.files))
+        version = PublishedVersion(
+            dataset.database,
+            dataset.name,
+            dataset.function,
+            tuple(dataset.files),
+            dataset.wire_id,
+            passed=dataset.passed,
+            active_elsewhere=dataset.active_elsewhere,
+        )
         versions.setdefault(dataset.database, []).append(version)
         if is_active:
             active[dataset.database] = version

@@ -18,13 +18,15 @@ import trio
 
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.node._requests import Pending, Refused
-from gossipkv.node.methods import Waiting
+from gossipkv.node.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from gossipkv.environment.seam import Listener, Sockets
     from gossipkv.node._requests import Core
+    from gossipkv.node._serving import Loop
+    from gossipkv.node._transport import Transport
 
 # How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
 SERVE_US = 1000
@@ -41,8 +43,12 @@ OVERLOADED = Refused(
 # Answers given before Trio's other tasks have a turn, when one result answers many: about half a millisecond.
 PORTION = 1000
 
-# How exact time-outs are.  A look at 10,000 connections takes about 1 ms.
-EXPIRE_PERIOD_S = 0.5
+# As `Core.take_peer_events` has it: `(column, "lost" or "wanted" or "not_served", the reason, None or the error)`, or
+# `(-1, "damaged", [database, key, version])`.
+PeerEvent = tuple[int, str, str | bytes | None]
+
+# `(token, result or None, error or None)`; neither: the peer is gone, or the time over.
+PeerReply = tuple[int, bytes | None, bytes | None]
 
 # At most one line a minute for each reason.
 REPORT_PERIOD_S = 60.0
@@ -68,14 +74,21 @@ TROUBLES = (
     "closed_frame_timeout",
     "closed_output_timeout",
     "closed_memory",
+    "closed_bad_answer",
+    "closed_unauthorized",
+    "closed_abandoned",
+    "forward_failed",
 )
 
 
 class Answers(Protocol):
     """Whoever answers what the loop hands off."""
 
-    def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting:
-        """The result as MessagePack, an error, or what to wait for.  Must not raise."""
+    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting:
+        """The result as MessagePack, an error, or what to wait for.  Must not raise.
+
+        Of a read that no other node has answered the method is None, and the report stands for the parameters.
+        """
         ...
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
@@ -83,38 +96,30 @@ class Answers(Protocol):
         ...
 
 
-class ServingLoop(Protocol):
-    """The connections of a listener: `_serving.Loop`, whose words say what each of these does, or a simulated one."""
+class Peers(Protocol):
+    """Whoever dials other nodes, and asks them through the core."""
 
-    def fileno(self) -> int: ...
-    @property
-    def has_work(self) -> bool: ...
-    @property
-    def connection_count(self) -> int: ...
-    def round(self, answer: Callable[[bytes, bytes], object], serve_us: int, answer_us: int) -> list[Pending]: ...
-    def complete(self, pending: Pending, answer: bytes | Refused) -> None: ...
-    def refuse(self, pending: Pending, error: Refused) -> None: ...
-    def wake(self) -> None: ...
-    def expire(self) -> None: ...
-    def drain(self) -> None: ...
-    def close(self) -> None: ...
+    def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
+        """What became of them, and what they have answered, since the last time.  Must not raise."""
+        ...
 
 
-class MakeLoop(Protocol):
-    """Makes the loop for a listener, which the loop closes; `polls`: it may look out for a moment before it sleeps."""
+class MakeTransport(Protocol):
+    """Makes what carries the bytes of a listener's connections; `polls`: it may look out before it sleeps."""
 
-    def __call__(self, core: Core, listener: Listener, *, polls: bool) -> ServingLoop: ...
+    def __call__(self, listener: Listener, *, polls: bool) -> Transport: ...
 
 
 @final
 class Pump:
     """Serves the connections of one loop."""
 
-    def __init__(self, core: Core, loop: ServingLoop, sockets: Sockets, answers: Answers) -> None:
+    def __init__(self, core: Core, loop: Loop, sockets: Sockets, answers: Answers, peers: Peers | None = None) -> None:
         self._core = core
         self._loop = loop
         self._sockets = sockets
         self._answers = answers
+        self._peers = peers
         self._log = structlog.get_logger("gossipkv.node")
         self._nursery: trio.Nursery | None = None
         self._waiting: dict[Hashable, list[Pending]] = {}  # By what they share, those whose turn has not begun.
@@ -127,7 +132,6 @@ class Pump:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._serve)
-                nursery.start_soon(self._expire)
                 nursery.start_soon(self._report)
                 task_status.started()
                 await self._drained.wait()
@@ -151,12 +155,24 @@ class Pump:
         while True:
             if loop.has_work:
                 await trio.lowlevel.checkpoint()
-            else:
+            elif (due_s := loop.due_s) is None:
                 await self._sockets.wait_readable(loop)
+            else:
+                with trio.move_on_after(due_s):
+                    await self._sockets.wait_readable(loop)
             for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
                 self._begin(pending)
+            self._tell()
             if self._draining and loop.connection_count == 0:
                 self._drained.set()
+
+    def _tell(self) -> None:
+        """Pass on what became of peers, and defects that were noticed."""
+        events, replies = self._core.take_peer_events(), self._core.take_replies()
+        if self._peers is not None and (events or replies):
+            self._peers.hear(events, replies)
+        for invariant in self._core.broken_invariants():
+            self._log.error("invariant_broken", invariant=invariant)
 
     def _begin(self, pending: Pending) -> None:
         """Have a task work on it, or join those who wait for the same."""
@@ -181,24 +197,17 @@ class Pump:
             assert isinstance(waiting, Waiting)
             answer = await self._answers.complete(asked[0].method, waiting)
             for begin in range(0, len(asked), PORTION):
+                if begin > 0:
+                    await trio.lowlevel.checkpoint()
                 for pending in asked[begin : begin + PORTION]:
                     self._loop.complete(pending, answer)
                 self._wake()
-                await trio.lowlevel.checkpoint()
         del self._waiting[name]
 
     def _wake(self) -> None:
         """Look, after something outside a round, whether what was held may go on, and a drain is done."""
         if self._loop.has_work or self._draining:
             self._loop.wake()
-
-    async def _expire(self) -> None:
-        while True:
-            await trio.sleep(EXPIRE_PERIOD_S)
-            self._loop.expire()
-            self._wake()
-            for invariant in self._core.broken_invariants():
-                self._log.error("invariant_broken", invariant=invariant)
 
     async def _report(self) -> None:
         """One line a minute for each reason that has occurred."""

@@ -9,26 +9,32 @@ cursor from a real one; it is no secret and defends against nobody.  The other o
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 
 from gossipkv.errors import BadRequest
 from gossipkv.node import _scan_page
 from gossipkv.node.arguments import MAX_NAME_BYTES
+from gossipkv.node.waiting import Packed
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import prefix_end
 
 if TYPE_CHECKING:
     from gossipkv.node.published import PublishedVersion
-    from gossipkv.wire.rpc import Value
+    from gossipkv.placement.partition_set import PartitionSet
 
 # Keys and values of one answer, as in `_scans.pyx`.  A page of this much in 100-byte values is made in 0.3 ms from
 # one partition and in 1.3 ms from 1,000: 0.6 µs for each that is searched, in every page, however small, and 30 to 50
 # ns for a record.  Scans that stayed open between pages would save the searches, and be memory that a client pins by
 # asking; so we pay.
 PAGE_BYTES = 1024 * 1024
+
+# Some of the partitions are asked for what they have of a page on average, so many times, and so many records more.
+MORE: Final = 1.25
+SPARE: Final = 16
 
 _CHECKSUM_BYTES = 4
 
@@ -85,18 +91,50 @@ def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
     raise BadRequest("scan: the cursor is not one that this method returned")
 
 
-def page(
-    version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int, max_value: int
-) -> tuple[list[Value], bytes | None]:
-    """At most `limit` records and, but for the first, `page_bytes`; and the cursor when there are more.
+@final
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The page that is asked for.
+
+    At most `limit` records of `partitions` within `keys` (without a prefix) and, but for the first, `page_bytes`.
+    """
+
+    version: PublishedVersion
+    partitions: PartitionSet
+    keys: Bounds
+    limit: int
+    page_bytes: int
+    max_value: int
+
+    def share(self, partitions: PartitionSet) -> int:
+        """How many records some of the partitions are asked for: seldom is the page the shorter for it."""
+        return min(self.limit, SPARE + math.ceil(MORE * self.limit * len(partitions) / len(self.version.files)))
+
+    def answer(self, page: Page) -> Packed:
+        """What the method answers: these records, and the cursor when there are more."""
+        name = self.version.name
+        cursor = None if page.last is None else encode_cursor(name, page.last)
+        return Packed(b"".join((b"\x93", page.packed, msgpack.packb(cursor), msgpack.packb(name))))
+
+
+class Page(NamedTuple):
+    """Records in the order of the scan."""
+
+    packed: bytes  # An array of `[key, value]`, as MessagePack.
+    last: bytes | None  # The last key when there are more behind it.
+
+
+def page(wanted: Wanted, partitions: PartitionSet) -> Page:
+    """The first records of these partitions, which are here.
 
     Raises:
         NotServed: a partition is not here.
         Corrupt: a file is damaged where the scan went.
         TooLarge: the first value is longer than `max_value`.
     """
-    files = [version.file(partition) for partition in range(len(version.files))]
-    keys = bounds.narrowed()
-    packed, last = _scan_page.page(files, keys.start, keys.end, keys.reverse, limit, page_bytes, max_value)
-    records: list[Value] = msgpack.unpackb(packed, raw=True)
-    return records, None if last is None else encode_cursor(version.name, last)
+    files = [wanted.version.file(partition) for partition in partitions]
+    keys = wanted.keys
+    packed, last = _scan_page.page(
+        files, keys.start, keys.end, keys.reverse, wanted.limit, wanted.page_bytes, wanted.max_value
+    )
+    return Page(packed, last)

@@ -2,8 +2,11 @@
 
 Read in this order:
 
-    shard_claim.py  a place in the ring that nobody gave out: the shard id
-    identity.py     what makes two copies of a version the same version
-
-The ring next: which shard ids hold a partition, and in what order they are asked.
+    shard_claim.py    a place in the ring that nobody gave out: the shard id
+    identity.py       what makes two copies of a version the same version
+    partition_set.py  some of a version's partitions
+    ring.py           which of them fall to a shard id: who builds what
+    statement.py      what a node says that it holds and builds, and its bytes
+    holders.py        the statements of all members: who holds what
+    candidates.py     whom to ask, in which order
 """

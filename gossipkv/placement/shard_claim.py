@@ -213,6 +213,14 @@ class ShardClaim:
         return found
 
 
+def place_of(name: str, value: bytes) -> tuple[str, bool] | None:
+    """The shard id of an entry below `nodes`, and whether its claim is firm; None: no claim that this program reads."""
+    claimant = _read(value, "")
+    if claimant is None:
+        return None
+    return name.rpartition("@")[0], claimant.firmness < _FIRMNESS[Standing.PROVISIONAL]
+
+
 def _free(taken: set[str]) -> str:
     """The smallest number that is not taken."""
     return next(str(number) for number in count(1) if str(number) not in taken)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def command(module: str) -> list[str]:
@@ -12,10 +16,10 @@ def command(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
-def environment() -> dict[str, str]:
-    """Return an environment in which it imports from where this process does, however this one was started."""
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return `environ`, in which it imports from where this process does, however this one was started."""
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return {**os.environ, "PYTHONPATH": path}
+    return {**environ, "PYTHONPATH": path}
 
 
 def how_it_ended(status: int | None) -> str:

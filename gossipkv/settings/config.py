@@ -1,9 +1,10 @@
 """All settings in one, and the one way to load them.
 
 The fields of `Config` are the list; they stand in its sections, each with its default, unit, range, meaning and why:
-`node`, `gossip`, `datasets`, `serving`.  A field's type is what the program sees (durations in milliseconds, sizes in
-bytes, rates in bytes per second); its `Setting` is what people see (`10m`, `64KiB`, `20MiB/s`).  Flags, environment
-names, `gossipkv config` and `docs/operators/settings.md` are all derived from it, so nothing is said twice.
+`node`, `gossip`, `datasets`, `replication`, `serving`.  A field's type is what the program sees (durations in
+milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see (`10m`, `64KiB`, `20MiB/s`).
+Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all derived from it, so nothing is said
+twice.
 
 Three sources, the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag (`--refresh-period`).
 An unknown name in any of them is an error that names the nearest known one: a misspelt limit must not be a limit
@@ -35,6 +36,8 @@ from gossipkv.settings.datasets import DatasetSettings, SourceSettings
 from gossipkv.settings.gossip import GossipSettings
 from gossipkv.settings.masking import Option, is_url, mask_url
 from gossipkv.settings.node import LogSettings, NodeSettings
+from gossipkv.settings.quantity import DURATION, show
+from gossipkv.settings.replication import ReplicationSettings
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.settings.setting import PREFIX, Setting, say
 from gossipkv.settings.toml_lines import line_of
@@ -51,7 +54,9 @@ RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG", "
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Config(LogSettings, ServingSettings, DatasetSettings, GossipSettings, NodeSettings, SourceSettings):
+class Config(
+    LogSettings, ServingSettings, ReplicationSettings, DatasetSettings, GossipSettings, NodeSettings, SourceSettings
+):
     """The effective settings of one node; durations in ms, sizes in bytes, rates in bytes per second.
 
     A part of a node asks for its section and is given this.  A dataclass takes the fields of its bases from the last
@@ -227,11 +232,34 @@ def load(
     config = Config(origins=MappingProxyType(origins))
     for name, value in (values | tables).items():
         object.__setattr__(config, name, value)  # Frozen for everybody else: nobody has seen it yet.
+    _refuse_contradictions(config)
+    return config
+
+
+def _refuse_contradictions(config: Config) -> None:
+    """Whether settings fit each other, each of which is right alone."""
+
+    def refuse(name: str, other: str, why: str) -> ConfigError:
+        where = config.origin(name if config.origin(name) != "default" else other)
+        return ConfigError(f"{where}: {why}", {"setting": name, "where": where})
+
+    if config.min_replication > config.replication:
+        raise refuse(
+            "min_replication", "replication",
+            f"min_replication = {config.min_replication} is above replication = {config.replication}: no partition "
+            "would ever be on as many nodes",
+        )  # fmt: skip
+    stages = (config.replication + 1) * config.stage_timeout
+    if stages > config.proxy_timeout and config.proxy_stage_timeout:
+        raise refuse(
+            "proxy_stage_timeout", "proxy_timeout",
+            f"proxy_timeout = {show(config.proxy_timeout, DURATION)} is shorter than replication + 1 = "
+            f"{config.replication + 1} stages of {show(config.stage_timeout, DURATION)}: not every copy would be asked",
+        )  # fmt: skip
     if config.source is not None and not is_url(config.source):
-        for name, where in origins.items():
+        for name, where in config.origins.items():
             if name.endswith("storage_options"):
                 raise ConfigError(
                     f"{where}: {name}: the source {config.source} is a directory, which has no such options; a URL has",
                     {"setting": name, "where": where},
                 )
-    return config

@@ -67,7 +67,13 @@ class GroupTotal:
 
     records: int  # Replaced ones among them.
     size_bytes: int
+    hash_sum: int  # Of the hashes of all keys, modulo 2^64.
     prefix: bytes  # What all keys begin with.
+
+    @property
+    def seed(self) -> int:
+        """The seed of the file's hash index."""
+        return seed_of(self.hash_sum, self.records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +81,7 @@ class Totals:
     """What was added to a build, or by one lane of it: all that its files' bytes depend on beside the records."""
 
     added: int
-    hash_sum: int  # Of the hashes of all keys, modulo 2^64.
     groups: dict[int, GroupTotal]  # Those that have records.
-
-    @property
-    def seed(self) -> int:
-        """The seed of all files' hash indexes."""
-        return seed_of(self.hash_sum, self.added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +169,12 @@ class LaneBuilder:
         sorter = self._sorter
         return Totals(
             sorter.added,
-            sorter.hash_sum,
             {
                 group: GroupTotal(
-                    sorter.group_records(group), sorter.group_size_bytes(group), sorter.common_prefix(group)
+                    sorter.group_records(group),
+                    sorter.group_size_bytes(group),
+                    sorter.group_hash_sum(group),
+                    sorter.common_prefix(group),
                 )
                 for group in range(len(self._names))
                 if sorter.group_records(group)
@@ -241,7 +243,7 @@ class LaneBuilder:
             path,
             memory_bytes=self._index_bytes,
             compression=self._compression,
-            seed=totals.seed,
+            seed=total.seed,
             common_prefix=total.prefix,
             metadata=self._metadata if isinstance(self._metadata, bytes) else self._metadata[group],
         )
@@ -326,7 +328,7 @@ class SortedFileBuilder(LaneBuilder):
         return reports
 
 
-_EMPTY_GROUP = GroupTotal(0, 0, b"")
+_EMPTY_GROUP = GroupTotal(0, 0, 0, b"")
 
 
 def temporary_path(directory: str, name: str) -> str:

@@ -8,8 +8,9 @@ input, and lanes are in the order of the input.  Then either
 * every lane puts aside what it has, and writes a contiguous range of the groups, merged from the runs of all lanes.
   The runs stand in the order of the lanes, so that the last record of a key stays, as in a build of one lane.
 
-The invariant: the bytes of every file are those of the build in one lane.  They depend on the records of the group and
-on the totals of the whole build: the seed is that of all keys, the common prefix that of all keys of the group.
+The invariant: the bytes of every file are those of the build in one lane.  They depend on the records of the group
+alone, whatever else is built with it: the seed and the common prefix are those of all its keys.  So nodes that build
+other partitions of a version beside it have the same file.
 
 Rejected: sending each record to the lane of its group while it is read.  It needs no second pass, but each record is
 copied through a pipe or shared memory even if the input is partitioned, and a slow lane holds up all others.
@@ -50,7 +51,7 @@ def share_groups(lanes: Sequence[Totals], group_count: int) -> Shares:
     """Share the groups out among the lanes, which have added these."""
     totals = combined(lanes)
     if sum(len(lane.groups) for lane in lanes) > len(totals.groups):
-        empty = GroupTotal(0, 0, b"")
+        empty = GroupTotal(0, 0, 0, b"")
         weights = [_FILE_BYTES + totals.groups.get(group, empty).size_bytes for group in range(group_count)]
         return Shares(totals, [list(share) for share in share_out(weights, len(lanes))], exchange=True)
     groups = [list(lane.groups) for lane in lanes]
@@ -67,8 +68,7 @@ def combined(lanes: Sequence[Totals]) -> Totals:
         for number, more in lane.groups.items():
             so_far = groups.get(number)
             groups[number] = more if so_far is None else _sum(so_far, more)
-    hash_sum = sum(lane.hash_sum for lane in lanes) & 0xFFFF_FFFF_FFFF_FFFF
-    return Totals(sum(lane.added for lane in lanes), hash_sum, groups)
+    return Totals(sum(lane.added for lane in lanes), groups)
 
 
 def _sum(a: GroupTotal, b: GroupTotal) -> GroupTotal:
@@ -77,7 +77,8 @@ def _sum(a: GroupTotal, b: GroupTotal) -> GroupTotal:
         if mine != other:
             break
         common += 1
-    return GroupTotal(a.records + b.records, a.size_bytes + b.size_bytes, a.prefix[:common])
+    hash_sum = (a.hash_sum + b.hash_sum) & 0xFFFF_FFFF_FFFF_FFFF
+    return GroupTotal(a.records + b.records, a.size_bytes + b.size_bytes, hash_sum, a.prefix[:common])
 
 
 def share_out(sizes: Sequence[int], count: int) -> list[range]:

@@ -13,6 +13,8 @@ Two simulations.  The first runs protocol cores on a heap of events, members by 
     checkers.py     whether what they show can be; transitions.py: which of the automaton's arrows were taken
     swarm.py        one run of drawn faults: first safety, then liveness; shrink.py: the same with fewer faults
 
+In `datasets/` the same machines share the partitions of a database: the core of a dataset beside that of gossip.
+
 The second runs whole nodes, and is in `nodes/`.  Both, and the tests of single parts, have the same files:
 
     simulated_files.py  a disk in memory that forgets what was not synced

@@ -45,6 +45,7 @@ class NetworkLink:
     corrupt: float = 0.0
     cut: bool = False  # Nothing passes.
     datagrams_cut: bool = False  # Connections pass.
+    connects_cut: bool = False  # Connections that there are pass; no new one begins.
     clogged_until_us: int = 0  # What comes before waits until then.
     mtu_bytes: int = MTU_BYTES
     least_delay_us: int = LEAST_DELAY_US

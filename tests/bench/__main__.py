@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench import building, data, engines, goals, machine, reading, report, serving
 from tests.bench.clients import parts as clients
+from tests.bench.cluster import parts as cluster
 from tests.bench.datasets import restart, scrub, sequence_files, switching, two_lanes
 from tests.bench.gossip import parts as gossip
 from tests.bench.network import parts as network
@@ -49,6 +50,7 @@ class Sizes:
     network: network.Load = field(default_factory=network.Load)
     clients: clients.Load = field(default_factory=clients.Load)
     gossip: gossip.Load = field(default_factory=gossip.Load)
+    cluster: cluster.Load = field(default_factory=cluster.Load)
 
 
 QUICK = Sizes(
@@ -64,6 +66,7 @@ QUICK = Sizes(
     scrub=scrub.Load(total_bytes=16 * MIB, run_s=0.3, rounds=1, records=2_000, short_rounds=1),
     clients=clients.Load(keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1),
     gossip=gossip.QUICK,
+    cluster=cluster.QUICK,
     network=network.Load(
         keys=1_000,
         cold_keys=2_000,
@@ -193,6 +196,11 @@ class Run:
         """One part of the rows about gossip."""
         yield from gossip.measure(part, self.sizes.gossip, self.notes[report.GOSSIP])
 
+    def cluster(self, part: str) -> Iterator[Measurement]:
+        """One part of the rows about nodes that share datasets."""
+        notes = self.notes[report.CLUSTER]
+        yield from self._apart(part, lambda place: cluster.measure(part, place, self.sizes.cluster, notes))
+
     def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
         """In a directory of its own, of which nothing is left."""
         place = self.place(name)
@@ -211,8 +219,12 @@ DATASETS = {
 NETWORK = {part: partial(Run.network, part=part) for part in network.PARTS}
 CLIENTS = {"clients": Run.clients}
 GOSSIP = {part: partial(Run.gossip, part=part) for part in gossip.PARTS}
-GROUPS = {"engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP}
-PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP
+CLUSTER = {part: partial(Run.cluster, part=part) for part in cluster.PARTS}
+GROUPS = {
+    "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
+    "cluster": CLUSTER,
+}  # fmt: skip
+PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER
 PLACES = {part: place for place, parts in zip(report.PLACES, GROUPS.values(), strict=True) for part in parts}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 
@@ -282,7 +294,7 @@ def main() -> None:
     texts = {}
     if measured[report.ENGINES]:
         texts[report.ENGINES] = engines_text(sizes, entrants, measured[report.ENGINES])
-    for place in (report.DATASETS, report.NETWORK, report.CLIENTS, report.GOSSIP):
+    for place in report.PLACES[1:]:
         if measured[place]:
             texts[place] = noted_text(measured[place], run.notes[place])
     print("\n\n".join(texts.values()))

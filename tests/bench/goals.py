@@ -63,7 +63,29 @@ NETWORK_BUSY_POLL = "get, one connection, busy-poll, time"
 NETWORK_TASKS = "get, 64 connections, 100 tasks beside, time"
 NETWORK_PLAIN_LOOP = "a loop of Trio that serves nobody, 100 tasks beside, time"
 NETWORK_HANDED_OFF = "answered by Python, 64 connections, 16 in flight, CPU"
+NETWORK_FORWARDED_ONE = "forwarded get, 64 connections, CPU"
+NETWORK_FORWARDED_PIPELINED = "forwarded get, 64 connections, 16 in flight, CPU"
+NETWORK_FORWARDED_BATCHED = "forwarded get_many of 100, 16 connections, CPU"
+NETWORK_BEHIND = "forwarded get behind a value of 8 MiB, time"
 NETWORK_DATABASES = "`databases`, 64 connections, 16 in flight, CPU"
+CLUSTER_LOCAL = "get of what is here, 100,000 partitions, most elsewhere, CPU"
+CLUSTER_LOCAL_PIPELINED = "the same with 16 in flight"
+CLUSTER_SCAN = "scan, half of it elsewhere, a record"
+CLUSTER_PAGES = "the same, pages alone"
+CLUSTER_FROZEN_FIRST = "get while one of three owners is stopped, first second, p99"
+CLUSTER_FROZEN_LATER = "the same after a second, p99"
+CLUSTER_FROZEN_FAILED = "gets that failed meanwhile, one of three owners stopped"
+CLUSTER_KILLED_FAILED = "gets that failed after kill -9 of 2 of 5 nodes at once"
+CLUSTER_SWITCH_FAILED = "gets that failed while 10 databases switch on 5 nodes"
+CLUSTER_SWITCH_BACK = "gets that stepped back on a node"
+CLUSTER_SWITCH_BACK_ACROSS = "gets that stepped back across nodes, with `min_version`"
+CLUSTER_BUILT = "1M records switched on 3 nodes, 2 copies, CPU of all"
+CLUSTER_SUSPECTED = "a member with 65,536 partitions suspected, CPU of the serving thread"
+CLUSTER = (
+    CLUSTER_LOCAL, CLUSTER_LOCAL_PIPELINED, CLUSTER_SCAN, CLUSTER_PAGES, CLUSTER_FROZEN_FIRST,
+    CLUSTER_FROZEN_LATER, CLUSTER_FROZEN_FAILED, CLUSTER_KILLED_FAILED, CLUSTER_SWITCH_FAILED, CLUSTER_SWITCH_BACK,
+    CLUSTER_SWITCH_BACK_ACROSS, CLUSTER_BUILT, CLUSTER_SUSPECTED,
+)  # fmt: skip
 DATASETS = (
     SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
     SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK, SCRUB_P99, SCRUB_GET, SCRUB_SCAN,
@@ -101,7 +123,13 @@ BEFORE = "before"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
 REDIS = "redis-server"
 WITHOUT = "without"
+FIRST = "nothing before it"
+NOBODY = "the same table, nobody else"
 PLAIN = "plain loop"
+HALF, WHOLE = "half elsewhere", "all here"
+STAGE, HEALTHY = "one stage + 3 x healthy", "healthy"
+ALONE = "a node alone, twice"
+FEW = "with 16 partitions"
 
 
 @dataclass(frozen=True)
@@ -165,6 +193,21 @@ GOALS = (
     Goal(NETWORK_BUSY_POLL, REDIS, 0.50),
     Goal(NETWORK_TASKS, WITHOUT, 1.075),  # 0.93 of the throughput.
     Goal(NETWORK_HANDED_OFF, ITSELF, 1.3),
+    Goal(NETWORK_FORWARDED_ONE, REDIS, 1.0),
+    Goal(NETWORK_FORWARDED_PIPELINED, REDIS, 0.7),
+    Goal(NETWORK_FORWARDED_BATCHED, REDIS, 0.6),
+    Goal(CLUSTER_LOCAL, WITHOUT, 1.03),
+    Goal(CLUSTER_LOCAL_PIPELINED, WITHOUT, 1.03),
+    Goal(CLUSTER_SCAN, WHOLE, 2.0),  # Half the rate.
+    Goal(CLUSTER_FROZEN_FIRST, STAGE, 1.0),
+    Goal(CLUSTER_FROZEN_LATER, HEALTHY, 3.0),
+    Goal(CLUSTER_FROZEN_FAILED, ITSELF, 0.0),
+    Goal(CLUSTER_KILLED_FAILED, ITSELF, 0.0),
+    Goal(CLUSTER_SWITCH_FAILED, ITSELF, 0.0),
+    Goal(CLUSTER_SWITCH_BACK, ITSELF, 0.0),
+    Goal(CLUSTER_SWITCH_BACK_ACROSS, ITSELF, 0.0),
+    Goal(CLUSTER_BUILT, ALONE, 1.5),
+    Goal(CLUSTER_SUSPECTED, ITSELF, 5.0),
 )
 
 

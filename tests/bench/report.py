@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 # The marked places of the page.
 ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP = "figures", "datasets", "network", "clients", "gossip"
-PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP)
+CLUSTER = "cluster"
+PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP, CLUSTER)
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 
 def _figure(value: float, unit: str) -> str:
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    digits = 0 if value >= 100 or value == 0 else 1 if value >= 10 else 2
     return f"{value:.{digits}f} {unit}"
 
 

@@ -63,7 +63,15 @@ class Client:
 
     def exchange(self, request: bytes, decode: Callable[[bytes], object]) -> object:
         """Send one request; `decode` raises ValueError for half an answer."""
+        self.send(request)
+        return self.receive(decode)
+
+    def send(self, request: bytes) -> None:
+        """Ask, and do not wait."""
         self._socket.sendall(request)
+
+    def receive(self, decode: Callable[[bytes], object]) -> object:
+        """What was asked; `decode` raises ValueError for half an answer."""
         reply = self._receive()
         while True:
             try:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 
 from tests.bench import builds, data, goals, meters, report, verification
@@ -38,7 +39,7 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     network = {value for name, value in vars(goals).items() if name.startswith("NETWORK_") and isinstance(value, str)}
     client_rows = {value for name, value in vars(goals).items() if name.startswith("CLIENT_")}
     apart = {goals.SERVING, goals.SERVING_SMALL, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *client_rows}
-    apart |= {goal.row for goal in goals.GOSSIP}
+    apart |= {goal.row for goal in goals.GOSSIP} | {*goals.CLUSTER}
     expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
     assert all(figure > 0 for row in rows.values() for figure in row["samples"][row["ours"]])
@@ -79,6 +80,11 @@ def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> Non
     ("part", "rows"),
     [
         ("network-hot", {goals.NETWORK_ONE, goals.NETWORK_PIPELINED, goals.NETWORK_BATCHED}),
+        (
+            "network-forwarded",
+            {goals.NETWORK_FORWARDED_ONE, goals.NETWORK_FORWARDED_PIPELINED, goals.NETWORK_FORWARDED_BATCHED},
+        ),
+        ("network-behind", {goals.NETWORK_BEHIND}),
         ("network-cold", {goals.NETWORK_COLD_PIPELINED, goals.NETWORK_COLD_BATCHED}),
         ("network-connections", {goals.NETWORK_MEMORY, *goals.NETWORK_CONNECTIONS}),
         ("network-round-trip", {goals.NETWORK_ROUND_TRIP, goals.NETWORK_BUSY_POLL}),
@@ -97,6 +103,35 @@ def test_quick_run_of_the_network(part: str, rows: set[str], tmp_path: Path) -> 
     assert found.keys() == rows
     measured = [row for name, row in found.items() if name != goals.NETWORK_MEMORY]
     assert all(figure > 0 for row in measured for samples in row["samples"].values() for figure in samples)
+
+
+@pytest.mark.parametrize(
+    ("part", "rows"),
+    [
+        ("local", {goals.CLUSTER_LOCAL, goals.CLUSTER_LOCAL_PIPELINED}),
+        ("scan", {goals.CLUSTER_SCAN, goals.CLUSTER_PAGES}),
+        ("frozen", {goals.CLUSTER_FROZEN_FIRST, goals.CLUSTER_FROZEN_LATER, goals.CLUSTER_FROZEN_FAILED}),
+        ("killed", {goals.CLUSTER_KILLED_FAILED}),
+        (
+            "switched",
+            {goals.CLUSTER_SWITCH_FAILED, goals.CLUSTER_SWITCH_BACK, goals.CLUSTER_SWITCH_BACK_ACROSS},
+        ),
+        ("built", {goals.CLUSTER_BUILT}),
+        ("suspected", {goals.CLUSTER_SUSPECTED}),
+    ],
+)
+def test_quick_run_of_a_cluster(part: str, rows: set[str], tmp_path: Path) -> None:
+    """Each part has its rows, every value was right, no get failed or stepped back, and processor time was used."""
+    path = tmp_path / "figures.json"
+    run("--only", f"cluster-{part}", "--json", str(path))
+    found = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
+    assert found.keys() == rows
+    for row in found.values():
+        if row["goal"] == 0:
+            assert row["samples"]["GossipKV"] == [0]
+            assert not row["unit"].endswith(" 0"), "nothing was read"
+        else:
+            assert all(figure > 0 for samples in row["samples"].values() for figure in samples)
 
 
 SIMULATED = goals.SIMULATED.partition(",")[0]  # Of the real processor.
@@ -152,21 +187,40 @@ def test_what_was_not_counted_is_no_count(tmp_path: Path) -> None:
 
 def test_a_client_counts_what_is_wrong() -> None:
     """A value of another version than the node says, an error and a step back are counted; a right value is not."""
-    task = load_client.Task("", 0, ["db"], 10, 50, 0, "")
     counts = load_client.Counts()
-    asker = load_client.Check("db", task.value_bytes, counts)
+    asker = load_client.Check("db", 50, counts, load_client.Seen(), min_version=False)
     key = records.key_of(3)
     right = {version: load_client.value_of("db", version, key, 50) for version in ("1", "2")}
-    asker.look(key, [1, 1, None, [right["1"], "1"]])
-    asker.look(key, [1, 1, None, [right["2"], "2"]])
+    for version in ("1", "2"):
+        assert msgpack.unpackb(asker.request(key)) == [0, 1, "get", ["db", key]]
+        asker.look(key, [1, 1, None, [right[version], version]])
     assert (counts.reads, counts.failed, counts.back) == (2, 0, 0)
+    asker.request(key)
     asker.look(key, [1, 1, None, [right["1"], "1"]])
     assert (counts.failed, counts.back) == (0, 1)
-    for answer in ([1, 1, None, [right["1"], "2"]], [1, 1, None, [None, "2"]], [1, 1, [1, "not_ready", {}], None]):
+    for answer in ([1, 1, None, [right["1"], "2"]], [1, 1, None, [None, "2"]], [1, 1, ["NOT_READY", "", {}], None]):
         failed = counts.failed
         asker.look(key, answer)
         assert counts.failed == failed + 1
     assert counts.reads == 6
+
+
+def test_a_client_counts_steps_back_across_nodes() -> None:
+    """Older than an answer that another node gave before the get was sent; who says what it saw may be told to wait."""
+    counts, seen, key = load_client.Counts(), load_client.Seen(), records.key_of(3)
+    one, other = (load_client.Check("db", 50, counts, seen, min_version=True) for _ in range(2))
+    answers = {version: [1, 1, None, [load_client.value_of("db", version, key, 50), version]] for version in ("1", "2")}
+    one.request(key)
+    other.request(key)
+    one.look(key, answers["2"])
+    other.look(key, answers["1"])
+    assert (counts.reads, counts.failed, counts.back) == (2, 0, 0), "it was sent before the other was answered"
+    assert msgpack.unpackb(other.request(key)) == [0, 1, "get", ["db", key, {"min_version": "2"}]]
+    other.look(key, [1, 1, ["NOT_READY", "", {}], None])
+    assert (counts.reads, counts.failed, counts.not_ready) == (2, 0, 1)
+    other.request(key)
+    other.look(key, answers["1"])
+    assert (counts.reads, counts.failed, counts.back) == (3, 0, 1)
 
 
 def test_wrong_answers_stop_the_run() -> None:

@@ -7,20 +7,29 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import unicodedata
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from gossipkv import demo
+from gossipkv.launcher import Cluster, NodeStatus
 
 COMMAND = [sys.executable, "-m", "gossipkv", "demo"]
 PATIENCE_S = 120
 
 
 def environment(place: Path) -> dict[str, str]:
-    """Temporary files below `place`; settings of whoever runs the tests must not reach the node."""
-    return {**os.environ, "TMPDIR": str(place), "GOSSIPKV_NODE": "nonsense", "PYTHONIOENCODING": "utf-8"}
+    """Temporary files below `place`; settings of whoever runs the tests must not reach the nodes."""
+    return {
+        **os.environ,
+        "TMPDIR": str(place),
+        "GOSSIPKV_NODE": "nonsense",
+        "GOSSIPKV_PROFILE": "nonsense",
+        "PYTHONIOENCODING": "utf-8",
+    }
 
 
 def processes_below(place: Path) -> list[int]:
@@ -45,9 +54,13 @@ def test_the_numbers_hold(tmp_path):
     assert (done.returncode, done.stderr, told["trouble"]) == (0, b"", [])
     assert told["success"]
     assert told["reads"] >= 10_000
+    assert told["reads_after_kill"] >= 10_000
     assert told["in_flight"] >= 100
     assert told["changed"] >= 500
     assert (told["failures"], told["steps_back"]) == (0, 0)
+    assert [*told["latency"]] == ["before", "during", "after"]
+    assert sum(phase["count"] for phase in told["latency"].values()) == told["reads"]
+    assert all(0 < phase["p50_us"] <= phase["p99_us"] for phase in told["latency"].values())
     counted = [
         sum(bool(database.name(chr(code), "")) for code in range(sys.maxunicode + 1))
         for database in (unicodedata.ucd_3_2_0, unicodedata)
@@ -66,6 +79,10 @@ def test_for_people(tmp_path):
         "not there",
         "reads whose answer changed",
         "steps back",
+        "n3 is killed",
+        "reads after a node was killed",
+        "p99",
+        "until the switch and the kill",
         "95,156 characters",
         "done in",
     ):
@@ -73,11 +90,16 @@ def test_for_people(tmp_path):
     assert "NOT OK" not in text
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_cleans_up(tmp_path, number):
-    """Ctrl-C and SIGTERM while the node runs: no process, no file, no traceback, status 130."""
+@pytest.mark.parametrize(("number", "stage"), [
+    (signal.SIGINT, b"nodes start"),
+    (signal.SIGHUP, b"nodes start"),
+    (signal.SIGINT, b"is killed"),
+    (signal.SIGTERM, b"is killed"),
+])  # fmt: skip
+def test_interrupted_it_cleans_up(tmp_path, number, stage):
+    """Ctrl-C, SIGTERM, a closed terminal, at the start or amid the upgrade: no process, file, traceback; status 130."""
     process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path))
-    while b"listens" not in (line := process.stdout.readline()):
+    while stage not in (line := process.stdout.readline()):
         assert line, process.stderr.read()
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_S)
@@ -105,6 +127,28 @@ def test_a_node_that_does_not_start_is_told(tmp_path):
     assert b"no trio today" in done.stderr
     assert done.stderr.count(b"\n") == 1
     assert list(place.iterdir()) == []
+
+
+def test_a_node_that_ends_unasked_is_a_failure(tmp_path, monkeypatch):
+    """It is told, though no read fails: the reader goes on through another node."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("gossipkv.launcher.cluster.Cluster.kill", Cluster.node)  # Or reads would fail.
+
+    def say(line):
+        if "appears at the source" in line:
+            (crashed,) = [
+                process
+                for process in processes_below(tmp_path)
+                if b"\0--node\0n1\0" in Path(f"/proc/{process}/cmdline").read_bytes()
+            ]
+            os.kill(crashed, signal.SIGKILL)
+
+    outcome = demo.run(say)
+    assert not outcome.is_success
+    assert (outcome.failures, outcome.steps_back) == (1, 0)
+    assert outcome.trouble[0].startswith("n1 ended by SIGKILL: ")
+    assert list(tmp_path.iterdir()) == []
+    assert processes_below(tmp_path) == []
 
 
 class Scripted:
@@ -135,14 +179,28 @@ OLD = demo.Edition("3.2.0", {b"k%d" % number: b"old" for number in range(3000)})
 NEW = demo.Edition("14.0.0", {b"k%d" % number: b"new" if number < 600 else b"old" for number in range(3000)})
 
 
-def outcome_of(answers, status=None):
-    """What the reader makes of these answers."""
+SWITCH = demo.READS_BEFORE + 4000  # The answer at which a right node switches.
+
+
+def outcome_of(answers, status=None, happened=None, said=None):
+    """What the reader makes of these answers; what it has happen is added to `happened`, what it says to `said`."""
     outcome = demo.Outcome()
-    demo.Reader(OLD, NEW, outcome).read(Scripted(answers, status), lambda: None)
+    happened, said = [] if happened is None else happened, [] if said is None else said
+    killed = Future()
+    killed.set_result(NodeStatus(3, "n3", "127.0.0.1:7072", "ended", exit_status=-signal.SIGKILL))
+
+    def publish():
+        happened.append(("publish", outcome.reads))
+
+    def kill():
+        happened.append(("kill", outcome.reads))
+        return killed
+
+    demo.Reader(OLD, NEW, outcome, said.append).read(Scripted(answers, status), publish, kill)
     return outcome
 
 
-def truthful(number, key, switch=9000):
+def truthful(number, key, switch=SWITCH):
     """A node that switches at answer `switch`."""
     edition = NEW if number >= switch else OLD
     return edition.records.get(key), edition.version
@@ -154,23 +212,51 @@ def test_the_reader_accepts_a_truthful_node():
     assert outcome.is_success
     assert outcome.changed == 600
     assert outcome.in_flight == demo.IN_FLIGHT
+    phases = [outcome.latency[phase]["count"] for phase in demo.PHASES]
+    assert phases == [demo.READS_BEFORE, outcome.reads - demo.READS_BEFORE - demo.READS_AFTER, demo.READS_AFTER]
+
+
+def test_what_happens_on_the_way(monkeypatch):
+    """First the second version appears; the kill is due some time later, and at the switch at the latest."""
+    happened = []
+    monkeypatch.setattr(demo, "KILL_AFTER_S", 3600.0)
+    assert outcome_of(truthful, happened=happened).is_success
+    assert happened == [("publish", demo.READS_BEFORE), ("kill", SWITCH + 1)]
+    happened.clear()
+    monkeypatch.setattr(demo, "KILL_AFTER_S", 0.0)
+    assert outcome_of(truthful, happened=happened).is_success
+    assert happened == [("publish", demo.READS_BEFORE), ("kill", demo.READS_BEFORE + 1)]
+
+
+def test_requests_on_their_way_at_the_switch_may_be_answered_by_either_version():
+    """A step back is an answer older than one that was received before its request was sent."""
+
+    def answers(number, key, last):
+        return truthful(0 if SWITCH < number <= last else number, key)
+
+    on_their_way = SWITCH + demo.IN_FLIGHT - 1
+    assert outcome_of(lambda number, key: answers(number, key, on_their_way)).is_success
+    assert outcome_of(lambda number, key: answers(number, key, on_their_way + 1)).steps_back == 1
 
 
 def test_the_reader_goes_on_while_the_second_version_is_built(monkeypatch):
     """However often it looks; when that version is in error it ends, and says why."""
     monkeypatch.setattr(demo, "LOOK_PERIOD_S", 0.0)
-    assert outcome_of(truthful).is_success
+    said = []
+    assert outcome_of(truthful, said=said).is_success
+    assert any(line.endswith(f"version {NEW.version} is BUILDING") for line in said)
     failed = {"state": "ERROR", "error": {"message": "part-3: line 7"}}
     outcome = outcome_of(lambda number, key: truthful(0, key), failed)
     assert outcome.failures == 1
     assert outcome.trouble[0].endswith("part-3: line 7")
+    assert sum(phase["count"] for phase in outcome.latency.values()) == outcome.reads
 
 
 @pytest.mark.parametrize(("name", "answers"), [
     ("failures", lambda number, key: (b"lie", OLD.version) if number == 77 else truthful(number, key)),
-    ("failures", lambda number, key: (None, NEW.version) if number == 9500 else truthful(number, key)),
+    ("failures", lambda number, key: (None, NEW.version) if number == SWITCH + 500 else truthful(number, key)),
     ("failures", lambda number, key: (OLD.records[key], "05-0-0") if number == 100 else truthful(number, key)),
-    ("steps_back", lambda number, key: truthful(0 if number == 9500 else number, key)),
+    ("steps_back", lambda number, key: truthful(0 if number == SWITCH + 500 else number, key)),
     ("changed", lambda number, key: truthful(number, key, switch=0)),
 ])  # fmt: skip
 def test_the_reader_rejects(name, answers):

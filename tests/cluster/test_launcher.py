@@ -107,6 +107,18 @@ def test_what_a_cluster_makes_is_nobody_else_s(tmp_path):
         os.umask(before)
 
 
+def test_nodes_are_of_the_launcher_s_own_program_wherever_it_stands(tmp_path, monkeypatch):
+    """As in a clone in which nothing is built, beside an environment that has it; they hear the variables given."""
+    (tmp_path / "gossipkv").mkdir()
+    (tmp_path / "gossipkv" / "__init__.py").write_text("raise ImportError('not this one')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.setenv("GOSSIPKV_PROFILE", "nonsense")
+    given = {**os.environ, "GOSSIPKV_PROFILE": "local", "GOSSIPKV_CLUSTER": "given"}
+    with Cluster(tmp_path / "cluster", nodes=1, environ=given) as cluster, cluster.connect(timeout_ms=60_000) as client:
+        assert client.info()["cluster"] == cluster.name == "given"
+
+
 def test_a_node_is_killed_and_started_again(cluster):
     """SIGKILL is seen as what it is; the same node comes back at the same address on the same data."""
     before = cluster.node(2)
@@ -453,8 +465,7 @@ def test_wrong_use(tmp_path):
 
 
 def test_replication_is_remembered(tmp_path):
-    """Nodes that do not have the setting yet are not given it, and that is said."""
-    _, err = run("up", "--nodes", "1", "--replication", "2", "--detach", "--data", tmp_path)
+    """And given to the nodes of the next `up` as well."""
+    run("up", "--nodes", "1", "--replication", "2", "--detach", "--data", tmp_path)
     run("down", "--data", tmp_path)
-    assert "nodes of this version do not have that setting" in err
     assert json.loads((tmp_path / "cluster.json").read_text())["replication"] == 2

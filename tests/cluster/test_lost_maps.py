@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.client import blocking
 
 # A version that is damaged again and again is built again at once, as the first time.
-UNPAUSED = f"{UNHURRIED}\nfrom gossipkv.dataset import lifecycle\nlifecycle.LAST_DAMAGE_PAUSE_MS = 0"
+UNPAUSED = f"{UNHURRIED}\nfrom gossipkv.dataset.lifecycle import copy_states\ncopy_states.LAST_DAMAGE_PAUSE_MS = 0"
 
 FILES = 4
 KEYS = [b"key%05d" % number for number in range(2_000)]

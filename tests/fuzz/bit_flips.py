@@ -15,9 +15,11 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.local import manifest
+from gossipkv.address import Address
+from gossipkv.dataset.local import active, manifest, refuted
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage import document
 from gossipkv.storage.sorted_file import SortedFile
 from tests.fuzz.sorted_file_mutations import BASES, NAME, SEED, Base, main, met
@@ -31,9 +33,14 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = tuple(
     manifest.PartitionFile(f"{number:05d}.gkv", number, 0, 4096 + number, number * 7919) for number in range(3)
 )
+IDENTITY = Identity("db", "v1", "d" * 64, 3, "sequins", regrouped=False)
+ACTIVE = active.Active(
+    "v1", "v2", IDENTITY, (active.Holder(bytes(16), "n1", Address("a", 1), PartitionSet.of(3, [0, 2])),)
+)
 DOCUMENTS = {
-    "MANIFEST": manifest.to_body(manifest.Manifest(Identity("db", "v1", "d" * 64, 3, "sequins"), 3, 9, "none", FILES)),
-    "ACTIVE": {"database": "db", "version": "v1", "newest": "v2"},
+    "MANIFEST": manifest.to_body(manifest.Manifest(IDENTITY, 3, 9, "none", FILES)),
+    "ACTIVE": active.to_body("db", ACTIVE),
+    "REFUTED": refuted.to_body("db", {"d" * 64: ("sequins", "text")}),
     "NODE": {"cluster": "c", "node": "n1", "uuid": "0" * 32, "epoch": 7},
 }
 STEP = 1_000_003  # A prime that divides no number of bits here.

@@ -109,8 +109,8 @@ MUTANTS_OF_SCRUB = (
     planted(
         "a damaged version is trusted",
         Edit(
-            "gossipkv.dataset.database:Database.damaged",
-            "self.versions[name].distrust()",
+            "gossipkv.dataset.copies:Copies.damaged",
+            "version.distrust()",
             "pass",
         ),
         "tests/unit/dataset/test_database.py",
@@ -118,7 +118,7 @@ MUTANTS_OF_SCRUB = (
     planted(
         "what is damaged again is built again at once",
         Edit(
-            "gossipkv.dataset.lifecycle:Life.damage",
+            "gossipkv.dataset.lifecycle.copy_states:Copy.damage",
             "self.not_before_ms = now_ms + pause_ms",
             "pass",
         ),

@@ -10,10 +10,15 @@ a mutant names the assertion: then what it breaks is seen before anybody shows i
 from __future__ import annotations
 
 from tests.mutants.branches import MUTANTS_OF_BRANCHES
+from tests.mutants.copies import MUTANTS_OF_COPIES
+from tests.mutants.datasets import MUTANTS_OF_DATASETS
 from tests.mutants.disk import MUTANTS_OF_THE_DISK
+from tests.mutants.forwarding import MUTANTS_OF_FORWARDING
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
+from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
+from tests.mutants.status import MUTANTS_OF_STATUS
 
 MUTANTS = (
     *MUTANTS_OF_BRANCHES,
@@ -402,13 +407,13 @@ MUTANTS = (
         "a version that is let go stays open",
         (
             Edit(
-                "gossipkv.dataset.database:Database._let_go",
-                "version = self.versions.pop(name, None)",
-                "version = self.versions.get(name)",
+                "gossipkv.dataset.copies:Copies._take_out",
+                "version = self.versions.pop(life.name, None)",
+                "version = self.versions.get(life.name)",
             ),
         ),
         ("tests/unit/dataset/test_hold.py",),
-        "assertion of Database._close",
+        "assertion of Copies._close",
     ),
     Mutant(
         "a launcher without descriptors spins",
@@ -426,15 +431,20 @@ MUTANTS = (
         "what was built is not said to be open",
         (
             Edit(
-                "gossipkv.dataset.database:Database._build_version",
-                "life.finish()",
-                "life.take(Event.FINISH)",
+                "gossipkv.dataset.copies:Copies._put_in_place",
+                "copy.finish(version.identity, version.here)",
+                "copy.take(CopyEvent.FINISH)",
             ),
         ),
         ("tests/unit/dataset/test_hold.py",),
         "assertion of check",
     ),
+    *MUTANTS_OF_DATASETS,
+    *MUTANTS_OF_COPIES,
     *MUTANTS_OF_SCRUB,
+    *MUTANTS_OF_FORWARDING,
+    *MUTANTS_OF_SCANS,
     *MUTANTS_OF_LOST_MAPS,
     *MUTANTS_OF_THE_DISK,
+    *MUTANTS_OF_STATUS,
 )

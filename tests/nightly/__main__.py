@@ -73,6 +73,8 @@ def legs() -> list[Leg]:
     debug = ("env", "GOSSIPKV_SANITIZE=address,undefined", "make", "debug")
     return [
         Leg("seeds", tests=("tests/simulation/test_seeds.py",)),
+        Leg("datasets", tests=("-n", "2", "tests/simulation/test_datasets.py")),
+        Leg("nodes", tests=("-n", "2", "tests/simulation/test_whole_nodes_sharing.py")),
         Leg("fuzz", tests=("-n", "2", "--hypothesis-profile=explore", "tests/unit", "tests/fuzz")),
         Leg("crashes", tests=("tests/crashes",)),
         Leg("soak", tests=("tests/soak",)),

@@ -56,14 +56,20 @@ def is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def is_nothing(value: object) -> bool:
-    """No value will do."""
-    del value
-    return False
+def is_identity(value: object) -> bool:
+    """16 bytes."""
+    return isinstance(value, bytes) and len(value) == 16
 
 
 NO_OPTIONS = Pairs()
-READ_OPTIONS = {b"version": is_bytes, b"min_version": is_bytes, b"timeout_ms": is_timeout}
+READ_OPTIONS = {
+    b"version": is_bytes,
+    b"min_version": is_bytes,
+    b"timeout_ms": is_timeout,
+    b"local": is_flag,
+    b"forwarded": is_flag,
+    b"identity": is_identity,
+}
 SCAN_OPTIONS = {
     b"version": is_bytes,
     b"min_version": is_name,
@@ -195,16 +201,25 @@ class Conversation:
             return None
         if not isinstance(database, bytes) or database not in self.databases or not isinstance(pairs, Pairs):
             return None
-        for name, value in pairs:
-            if not isinstance(name, bytes) or not READ_OPTIONS.get(name, is_nothing)(value):
-                return None
-        given = dict(pairs)
+        given = self.options(pairs)
+        if given is None or given.get(b"forwarded") or b"identity" in given:
+            return None  # No version here has an identity.
         version = self.choose(*self.databases[database], given)
         if version is None:
             return None
         records = self.databases[database][1][version]
         values = [records.get(key) for key in keys]
         return [values if many else values[0], version]
+
+    @staticmethod
+    def options(pairs: Pairs) -> dict[bytes, object] | None:
+        """Read options that are given; None when there is another, or one is not what it should be."""
+        for name, value in pairs:
+            if not isinstance(name, bytes) or name not in READ_OPTIONS:
+                return None
+            if value is not None and not READ_OPTIONS[name](value):
+                return None
+        return {name: value for name, value in pairs if value is not None}
 
     def scan(self, database: object, pairs: object = NO_OPTIONS) -> list[object] | None:
         """The result of a plain scan; None when it is not plain."""

@@ -81,3 +81,21 @@ def result(
         page_bytes=min(PAGE_BYTES, (max_frame - 1024) // 2),
     )
     return [[[key, value] for key, value in found], cursor(version, found[-1][0]) if more else None, version]
+
+
+def merged(
+    runs: Sequence[tuple[Sequence[Record], bool]], *, reverse: bool, limit: int, page_bytes: int
+) -> tuple[list[Record], bool]:
+    """The page that runs make up, each sorted and with whether it has more; and whether there is more."""
+    ends = [records[-1][0] for records, has_more in runs if has_more]
+    known = sorted((record for records, _ in runs for record in records), reverse=reverse)
+    if ends:
+        end = max(ends) if reverse else min(ends)
+        known = [record for record in known if (record[0] >= end if reverse else record[0] <= end)]
+    taken: list[Record] = []
+    for key, value in known[:limit]:
+        page_bytes -= len(key) + len(value)
+        if taken and page_bytes < 0:
+            break
+        taken.append((key, value))
+    return taken, bool(ends) or len(taken) < len(known)

@@ -6,11 +6,11 @@ import pytest
 
 from gossipkv.testing.nodes.cluster import SimulatedCluster, Violation, simulate
 from gossipkv.testing.nodes.replay import WholePlan, run
-from gossipkv.testing.nodes.scenarios import SCENARIOS
+from gossipkv.testing.nodes.scenarios import MEMBERSHIP
 
 SEEDS = {3: range(4), 5: range(2), 9: range(1)}
 PLANS = [
-    WholePlan(name, members, seed) for name in sorted(SCENARIOS) for members, seeds in SEEDS.items() for seed in seeds
+    WholePlan(name, members, seed) for name in sorted(MEMBERSHIP) for members, seeds in SEEDS.items() for seed in seeds
 ]
 
 
@@ -42,4 +42,4 @@ def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(Violation, match="as planted") as caught:
         run(WholePlan("join", 3, 5))
     assert caught.value.__notes__ == ["to replay: gossipkv simulate --whole join --members 3 --seed 5"]
-    assert simulate(SCENARIOS["join"], 5, machines=3).virtual_s > 60
+    assert simulate(MEMBERSHIP["join"], 5, machines=3).virtual_s > 60

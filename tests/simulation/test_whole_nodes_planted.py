@@ -1,11 +1,22 @@
-"""Defects planted in whole nodes: a scenario finds each of them, by what the nodes show to clients."""
+"""Defects planted in whole nodes: a scenario finds each of them, by what the nodes show to clients.
+
+Of those in what nodes do with datasets it is told which checker, or which demand of the scenario, finds it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
+from gossipkv.dataset.cluster import core
+from gossipkv.dataset.cluster.members import Membership
+from gossipkv.dataset.database import Database
+from gossipkv.dataset.lifecycle.version_states import VersionState
+from gossipkv.dataset.part_in_cluster import PartInCluster
 from gossipkv.gossip.core import Gossip
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.namesakes import Namesakes
@@ -13,11 +24,16 @@ from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.tree import Tree
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping
+from gossipkv.node.peers import Peers
 from gossipkv.node.pump import Pump
+from gossipkv.placement.identity import Identity
 from gossipkv.testing.nodes.replay import WholePlan, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from gossipkv.dataset.held import Held
+    from gossipkv.node.peers import Peer
 
 SEEDS = range(6)
 
@@ -62,4 +78,68 @@ def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -
             run(WholePlan(scenario, 3, seed))
 
     with pytest.raises(AssertionError):
+        some()
+
+
+def name_alone(self: Identity) -> bytes:
+    """What travels is the same for two contents by one name."""
+    return sha256(f"{self.database}/{self.version}".encode()).digest()[:16]
+
+
+_tell = Peers.tell
+
+
+def another_partition(held: Held, _: Database) -> Held:
+    """Partitions that are elsewhere are looked up in a file that is here."""
+    here = next((file for file in held.files if file is not None), None)
+    return replace(held, files=[here if file is None else file for file in held.files])
+
+
+def now_and_then_the_retired(held: Held, database: Database) -> Held:
+    """In each other second who names no version gets one that was left behind, if there is one."""
+    lives = database.lives.values()
+    left = [one.name for one in lives if one.state is VersionState.RETIRING and database.verdicts.passed(one.name)]
+    chosen = left[-1] if left and int(trio.current_time()) % 2 else database.switching.active
+    return replace(held, active=held.passed and held.name == chosen)
+
+
+def holding(change: Callable[[Held, Database], Held]) -> Callable[[Database], list[Held]]:
+    """What is answered, changed."""
+    original = Database.held
+    return lambda database: [change(one, database) for one in original(database)]
+
+
+def knows(self: PartInCluster, version: str) -> bool:
+    """It is enough to know what the version is."""
+    return self.identity(version) is not None
+
+
+def tell_of_the_living(self: Peers, peers: Iterable[Peer]) -> None:
+    """The serving loop does not know who is called dead."""
+    _tell(self, [peer for peer in peers if peer.state <= 1])
+
+
+# By name: the scenario, what is replaced, by what, and what is said by whatever finds it.
+PLANTED_IN_SHARING: dict[str, tuple[str, object, str, object, str]] = {
+    "the identity is a name": ("another_disk", Identity, "wire_id", property(name_alone), "identities|truth"),
+    "what is elsewhere is absent": ("one_version", Database, "held", holding(another_partition), "truth"),
+    "the retired is answered": ("upgrade", Database, "held", holding(now_and_then_the_retired), "monotonic"),
+    "a switch waits for no gate": ("slow_source", PartInCluster, "may_switch", knows, "reads failed"),
+    "the dead are not asked": ("wrong_dead", Peers, "tell", tell_of_the_living, "reads failed"),
+    "laggards are not waited for": ("laggard", core, "clinging", lambda *_: [], "let 101 go"),
+    "who hears nobody goes on": ("all_cut_off", Membership, "waits_to_be_heard", never, "switched|let go"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_SHARING)
+def test_a_defect_in_sharing_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what is to find it, with one seed of a few."""
+    scenario, owner, attribute, instead, said = PLANTED_IN_SHARING[name]
+    monkeypatch.setattr(owner, attribute, instead)
+
+    def some() -> None:
+        for seed in SEEDS:
+            run(WholePlan(scenario, 3, seed))
+
+    with pytest.raises(AssertionError, match=said):
         some()

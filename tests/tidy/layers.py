@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from tests.tidy.source import Source
 
 GROUND = {"errors", "environment", "settings"}
-DATASET = {"dataset", "dataset.lifecycle", "dataset.source", "dataset.build", "dataset.local", "dataset.scrub"}
+DATASET = {"dataset", "dataset.lifecycle", "dataset.source", "dataset.build", "dataset.local", "dataset.scrub"} | {
+    "dataset.cluster"
+}
 GOSSIP = {"gossip", "gossip.core", "gossip.packets", "gossip.membership", "gossip.tree", "gossip.shell"}
 
 # part: the parts it may import, itself always among them.  A part is a package, or a room or module of one that has a
@@ -34,7 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dataset.formats": {"errors", "keyspace", "storage"},
     "dataset.source": GROUND | {"address", "keyspace", "placement", "storage"},
     "dataset.local": GROUND | {"address", "keyspace", "placement", "storage", "dataset.source"},
-    "dataset.lifecycle": {"dataset.source"},
+    "dataset.lifecycle": {"placement", "dataset.source"},
+    "dataset.cluster": {"address", "placement"},
     "dataset.build": GROUND
     | {"processes", "keyspace", "placement", "storage"}
     | {"dataset.lifecycle", "dataset.source", "dataset.formats", "dataset.local"},
@@ -50,6 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "dataset.local",
         "dataset.build",
         "dataset.scrub",
+        "dataset.cluster",
         "dataset.offline",
     },
     "gossip": {"errors", "address"},
@@ -68,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launcher": GROUND | {"address", "processes", "wire", "client"},
     "loadtest": {"errors", "address", "settings", "wire", "latency", "client"},
     "testing": GROUND | {"address", "wire", "keyspace", "placement", "storage", "node", "client"} | GOSSIP | DATASET,
-    "demo": GROUND | {"address", "processes", "wire", "keyspace", "storage", "dataset", "node", "client"},
+    "demo": GROUND | {"address", "keyspace", "latency", "client", "launcher"},
     "cli": GROUND
     | {
         "",
@@ -99,6 +103,9 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.dataset.scrub.scrub": "waits until a version is due",
     "gossipkv.dataset.coalesced": "waits for a look at the source that others share",
     "gossipkv.dataset.database": "one database's life: waits for scans, builds and retirements",
+    "gossipkv.dataset.copies": "waits for the disk, and for builds",
+    "gossipkv.dataset.rewriting": "waits until a document is to be written, or may be",
+    "gossipkv.dataset.switching": "waits until the active version is written down",
     "gossipkv.dataset.source.look_threads": "waits for threads that look at the source",
     "gossipkv.dataset.version_build": "waits for room on the disk, and for the build",
     "gossipkv.dataset.open_versions": "waits for the last read of a file, and for a disk that comes back",
@@ -110,13 +117,22 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
+    "gossipkv.node.sharing": "waits until others say something else",
+    "gossipkv.node.peers": "dials the other nodes, and waits before it does so again",
+    "gossipkv.node.scan_elsewhere": "waits for the pages of other nodes",
     "gossipkv.node.pump": "waits until the epoll descriptor of the serving loop is readable",
     "gossipkv.environment.seam": "names the limiter of threads in a type; at run time it imports no Trio",
     "gossipkv.environment.trio_world": "waits for sockets, threads and signals",
     "gossipkv.cli.serve": "runs a node",
+    "gossipkv.testing.nodes.building": "lets a build take virtual time",
     "gossipkv.testing.nodes.churn": "whole nodes come and go",
+    "gossipkv.testing.nodes.differences": "whole nodes that share a database, and something is wrong from outside",
+    "gossipkv.testing.nodes.losses": "whole nodes that share a database, when some are gone",
     "gossipkv.testing.nodes.misconfiguration": "whole nodes that were set up wrongly",
     "gossipkv.testing.nodes.phases": "waits until whole nodes agree",
+    "gossipkv.testing.nodes.readers": "clients of whole nodes read under load",
+    "gossipkv.testing.nodes.sharing": "waits until whole nodes that share a database serve a version",
+    "gossipkv.testing.nodes.upgrades": "whole nodes that share a database, and versions of it",
     "gossipkv.testing.nodes.publishing": "reads in virtual time what nodes publish",
     "gossipkv.testing.nodes.bad_network": "whole nodes on a bad network",
     "gossipkv.testing.nodes.views": "looks at nodes again and again",
@@ -145,7 +161,12 @@ CORES = (
     "gossipkv.gossip.packets",
     "gossipkv.gossip.profile",
     "gossipkv.gossip.tree",
+    "gossipkv.placement.candidates",
+    "gossipkv.placement.holders",
+    "gossipkv.placement.partition_set",
+    "gossipkv.placement.ring",
     "gossipkv.placement.shard_claim",
+    "gossipkv.placement.statement",
     "gossipkv.client._session",
     "gossipkv.client._requests",
     "gossipkv.client.backoff",
@@ -155,6 +176,7 @@ CORES = (
     "gossipkv.client.reads",
     "gossipkv.client.route",
     "gossipkv.dataset.lifecycle",
+    "gossipkv.dataset.cluster",
 )
 WORLD = {
     "trio",

@@ -11,6 +11,8 @@ were written, and not that its writer was right.
     fit together                               taken over
     a key in a partition that is not its       `NotAdoptable`, with the stray: read in full, partitioned anew
     two files of one partition, no claim       `NotAdoptable`: read in full, partitioned anew
+    a function that is refuted already         `NotAdoptable`, with the claim: likewise
+    some built by who met a stray, some not    SourceError: what strayed may be in none of them
     a partition that no file holds             SourceError: the job is not finished, or lost a file
     damaged, or of a newer format              Corrupt, UnsupportedFormat
 
@@ -32,7 +34,7 @@ from gossipkv.dataset.build import recognition
 from gossipkv.dataset.formats.excerpt import excerpt
 from gossipkv.dataset.formats.sorted_files import PIECE_BYTES, Placement, walk
 from gossipkv.dataset.local.manifest import Manifest, PartitionFile, Stray, partition_name
-from gossipkv.dataset.local.partition import PartitionClaim, claim_of
+from gossipkv.dataset.local.partition import PartitionClaim, claim_of, refuse_strayed
 from gossipkv.dataset.source.reader import READ_SOURCE, SourceReader
 from gossipkv.environment.seam import READ, WRITE_NEW
 from gossipkv.errors import Corrupt, LocalError, SourceError
@@ -123,6 +125,8 @@ def take_over(
         raise NotAdoptable(
             f"the files are {plan.partitions} partitions by {plan.function!r}, and {asked} are asked for"
         )
+    if plan.function in job.refuted:
+        raise NotAdoptable(f"keys stray from {plan.function!r}", claim=plan.claim(job.files))
     try:
         adopted = adopt(
             plan, opened, files, PurePath(job.directory), wanted=job.wanted, on_progress=on_progress, pace=pace
@@ -131,13 +135,14 @@ def take_over(
         refusal.claim = plan.claim(job.files)
         raise
     return Manifest(
-        job.identity(plan.function),
+        job.identity(plan.function, regrouped=False),
         len(job.files),
         job.source_bytes,
         adopted.compression,
         adopted.files,
         format="sorted",
         alike=(plan.function,),
+        refuted=tuple(sorted(job.refuted)),
     )
 
 
@@ -146,10 +151,11 @@ def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> Plan:
 
     Raises:
         NotAdoptable: they are to be read in full.
-        SourceError: a partition is missing.
+        SourceError: a partition is missing, or some builds met a stray and others relied on there being none.
         Corrupt, UnsupportedFormat: a file is no whole sorted file.
     """
     found: dict[tuple[str, int], dict[int, list[tuple[SourceFile, Label]]]] = {}
+    claims: dict[str, PartitionClaim] = {}
     unclaimed = None
     for file in listed:
         with open_reader(file) as reader:
@@ -158,7 +164,9 @@ def plan_adoption(listed: Sequence[SourceFile], open_reader: Opener) -> Plan:
         if claim is None:
             unclaimed = label.name
             continue
+        claims[label.name] = claim
         found.setdefault((claim.function, claim.partitions), {}).setdefault(claim.partition, []).append((file, label))
+    refuse_strayed(claims)
     for (function, partitions), held in found.items():
         _refuse_missing(function, partitions, held)
     if unclaimed is not None:

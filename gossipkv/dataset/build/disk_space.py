@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.lifecycle import Shortage
+from gossipkv.dataset.lifecycle.copy_states import Shortage
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:

@@ -45,6 +45,8 @@ class BuildJob:
     directory: str  # Exists and is empty.
     partitions: int
     function: str | None = None  # None: the one that made the files, if that can be told.
+    refuted: tuple[str, ...] = ()  # Functions that a stray has refuted for this digest: none of them is relied on.
+    follow: Identity | None = None  # What other nodes have made of these files, or what is here of them already.
     compression: str = DatasetSettings.compression
     format: str | None = None  # None: as the files look.
     reading: Reading = field(default_factory=Reading)
@@ -60,9 +62,9 @@ class BuildJob:
         """What there is to read."""
         return sum(file.size_bytes for file in self.files)
 
-    def identity(self, function: str) -> Identity:
+    def identity(self, function: str, *, regrouped: bool) -> Identity:
         """What the result is called."""
-        return Identity(self.database, self.version, self.digest, self.partitions, function)
+        return Identity(self.database, self.version, self.digest, self.partitions, function, regrouped)
 
     def held(self) -> list[int]:
         """The partitions that are built, in order."""
@@ -117,6 +119,9 @@ class BuildJob:
         fields = json.loads(line)
         fields["files"] = tuple(SourceFile.of(file) for file in fields["files"])
         fields["reading"] = Reading(**fields["reading"])
+        fields["refuted"] = tuple(fields["refuted"])
+        if fields["follow"] is not None:
+            fields["follow"] = Identity(**fields["follow"])
         if fields["wanted"] is not None:
             fields["wanted"] = tuple(fields["wanted"])
         if fields["declaration"] is not None:
@@ -148,8 +153,11 @@ class Progress:
 def space_needed_bytes(job: BuildJob) -> int:
     """An estimate of what the build takes on the disk at its peak: an upper one, unless text is compressed.
 
-    Sorted files are copied.  Names mean nothing, but that many that end as ours do are hardly anything else.
+    It is that part of the source that the built partitions are, as if all were of one size: whatever else is read
+    leaves nothing on the disk.  Sorted files are copied.  Names mean nothing, but that many that end as ours do are
+    hardly anything else.
     """
     told = {job.format} if job.format is not None else {PurePath(file.name).suffix for file in job.files}
     factor = 1 if told in ({"sorted"}, {SUFFIX}) else SPACE_FACTOR
-    return int(job.source_bytes * factor) + job.partitions * SPACE_PER_PARTITION_BYTES
+    built = len(job.held())
+    return int(job.source_bytes * factor * built / job.partitions) + built * SPACE_PER_PARTITION_BYTES

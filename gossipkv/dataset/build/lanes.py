@@ -221,22 +221,21 @@ def _direct(director: _Director, group_count: int) -> LaneResult:
 def to_body(totals: Totals, groups: Container[int] | None = None) -> list[Detail]:
     """Totals as JSON; of some groups only."""
     kept: list[Detail] = [
-        [number, total.records, total.size_bytes, total.prefix.hex()]
+        [number, total.records, total.size_bytes, total.hash_sum, total.prefix.hex()]
         for number, total in totals.groups.items()
         if groups is None or number in groups
     ]
-    return [totals.added, totals.hash_sum, kept]
+    return [totals.added, kept]
 
 
-def totals_of(body: tuple[int, int, list[tuple[int, int, int, str]]]) -> Totals:
+def totals_of(body: tuple[int, list[tuple[int, int, int, int, str]]]) -> Totals:
     """Return what `to_body` was given."""
-    added, hash_sum, groups = body
+    added, groups = body
     return Totals(
         added,
-        hash_sum,
         {
-            number: GroupTotal(records, size_bytes, bytes.fromhex(prefix))
-            for number, records, size_bytes, prefix in groups
+            number: GroupTotal(records, size_bytes, hash_sum, bytes.fromhex(prefix))
+            for number, records, size_bytes, hash_sum, prefix in groups
         },
     )
 

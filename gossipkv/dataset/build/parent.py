@@ -14,7 +14,7 @@ import trio
 from gossipkv.dataset.build.child import Order
 from gossipkv.dataset.build.disk_space import Reservations
 from gossipkv.dataset.build.job import BuildJob, Progress
-from gossipkv.dataset.lifecycle import Trouble
+from gossipkv.dataset.lifecycle.copy_states import Trouble
 from gossipkv.errors import GossipKVError, LocalError, SourceChanged
 from gossipkv.processes import child
 from gossipkv.processes.activity import activity_of

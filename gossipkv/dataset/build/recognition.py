@@ -10,6 +10,12 @@ Those that cannot be told apart by membership are all reported, and the first is
 every file at the place of its partition, as every Hadoop job numbers its files: with two partitions `text` is `sequins`
 with the numbers exchanged.  `cascading` is never taken for its numbers: it is `sequins` moved on by 31, and Sequins
 reads its files by its own function; it is taken where a key tells it from all others.
+
+A key that strays refutes a function, and the choice is made anew among those that are left, as if the refuted ones had
+never fitted: so who found the stray and who was told of it take the same.
+
+Nodes whose sources say different things of the same files (one has a declaration, one has not) come to one identity,
+too: whoever hears of one that was published for them goes towards it.
 """
 
 from __future__ import annotations
@@ -25,10 +31,11 @@ from gossipkv.errors import SourceError
 from gossipkv.keyspace.partitioner import FUNCTIONS, partition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from gossipkv.dataset.build.job import BuildJob
     from gossipkv.dataset.source.files import SourceFile, SourceFiles
+    from gossipkv.placement.identity import Identity
 
 SAMPLE_KEYS = 64
 
@@ -56,6 +63,23 @@ class Recognition:
 
     claims: tuple[Claim, ...]
     nearly: Claim | None = None
+    prefer: str | None = None  # The function that somebody declared, or that others rely on.
+
+    def without(self, refuted: Collection[str]) -> Recognition:
+        """What is left once these functions are refuted; when nothing is, the best one before was nearly fitted."""
+        left = [claim for claim in self.claims if claim.function not in refuted]
+        if len(left) == len(self.claims):
+            return self
+        return Recognition(_best_first(left, self.prefer), None if left else self.claims[0], self.prefer)
+
+    def towards(self, followed: Identity) -> Recognition:
+        """What leads to the identity that others have made of these files, as far as the samples allow it."""
+        fitting = [claim.function for claim in self.claims]
+        if followed.regrouped:
+            return self.without(fitting)
+        if followed.function not in fitting:
+            return self
+        return Recognition(_best_first(self.claims, followed.function), prefer=followed.function)
 
 
 def recognise(samples: Sequence[Sequence[bytes]], count: int, *, prefer: str | None = None) -> Recognition:
@@ -70,11 +94,17 @@ def recognise(samples: Sequence[Sequence[bytes]], count: int, *, prefer: str | N
     if not fitting:
         near, score = max(scored, key=lambda one: one[1])
         return Recognition((), near if score >= NEARLY else None)
-    first = next((claim for claim in fitting if claim.function == prefer), None)
+    return Recognition(_best_first(fitting, prefer), prefer=prefer)
+
+
+def _best_first(fitting: Iterable[Claim], prefer: str | None) -> tuple[Claim, ...]:
+    """The one that is relied on, then the others in the order in which they are tried."""
+    tried = sorted(fitting, key=lambda claim: FUNCTIONS.index(claim.function))
+    first = next((claim for claim in tried if claim.function == prefer), None)
     if first is None:
-        placed = (claim for claim in fitting if claim.in_place and claim.function != "cascading")
-        first = next(placed, fitting[0])
-    return Recognition((first, *(claim for claim in fitting if claim is not first)))
+        placed = (claim for claim in tried if claim.in_place and claim.function != "cascading")
+        first = next(placed, tried[0] if tried else None)
+    return tuple(tried) if first is None else (first, *(claim for claim in tried if claim is not first))
 
 
 def _score(function: str, samples: Sequence[Sequence[bytes]], count: int) -> tuple[Claim | None, float]:

@@ -1,8 +1,10 @@
 """The steps of a build: find out what the files are, group their records by the right function, write sorted files.
 
-Which function the files were partitioned by is found out, not asked (`recognition`).  What was recognised is relied
-upon until a key strays from it; then the next function that fits is tried, and when none is left the version is read
-in full and grouped by Sequins' own.
+Which function the files were partitioned by is found out, not asked (`recognition`); where the files leave it open, as
+other nodes have found.  What was recognised is relied upon until a key strays from it; then the next function that fits
+is tried, and when none is left the version is read in full and grouped by Sequins' own.  Which of the two became of it
+is part of the version's identity, and the functions that were refuted on the way stand in the manifest: others, who do
+not read the file of the stray, are told.
 
 One process does it all, or several lanes share the reading and the writing (`workers`); the files are the same.
 """
@@ -97,7 +99,7 @@ def with_format(job: BuildJob, origin: SourceFiles) -> BuildJob:
 
 def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
     """Our own sorted files need no building if they fit together; a key in a wrong one has them read after all."""
-    recognition = None
+    recognition, refuted = None, set(job.refuted)
     if job.format == "sorted":
         try:
             return take_over(
@@ -110,7 +112,8 @@ def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
         except NotAdoptable as refusal:
             if refusal.claim is not None:
                 recognition = Recognition((), nearly=refusal.claim)
-    return _by_the_right_function(job, attempt, recognition or recognise_function(job, attempt.origin))
+                refuted.add(refusal.claim.function)
+    return _by_the_right_function(job, attempt, recognition or recognise_function(job, attempt.origin), refuted)
 
 
 def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
@@ -122,17 +125,24 @@ def _read_declaration(job: BuildJob, origin: SourceFiles) -> Declared | None:
     return declared if declared.partitions == job.partitions else None
 
 
-def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recognition) -> Manifest:
+def _by_the_right_function(job: BuildJob, attempt: _Attempt, recognition: Recognition, refuted: set[str]) -> Manifest:
     """Relies on what was recognised while it holds; else groups by the job's function, or by ours."""
-    claims, strayed_from = recognition.claims, recognition.nearly
-    while claims:
+    if job.follow is not None and job.follow.partitions == job.partitions:
+        recognition = recognition.towards(job.follow)
+    recognition = recognition.without(refuted)
+    while claims := recognition.claims:
+        fitting = {claim.function for claim in claims}
         try:
-            return attempt(Rule(claims[0].function, claims, relies=True))
+            manifest = attempt(Rule(claims[0].function, claims, relies=True))
         except Strayed as error:
-            strayed_from = claims[0]
-            claims = tuple(claim for claim in claims if claim.function in error.possible)
+            refuted |= fitting - set(error.possible)
+            recognition = recognition.without(refuted)
+            assert len(recognition.claims) < len(claims), refuted
+        else:
+            return replace(manifest, refuted=tuple(sorted(refuted | (fitting - set(manifest.alike)))))
+    strayed_from = recognition.nearly
     rule = Rule(job.function or OWN_FUNCTION, () if strayed_from is None else (strayed_from,))
-    return attempt(rule)
+    return replace(attempt(rule), refuted=tuple(sorted(refuted)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +226,7 @@ class _Attempt:
 
     def _labels(self, rule: Rule) -> list[str]:
         """What each sorted file says of itself."""
-        identity = asdict(self.job.identity(rule.function))
+        identity = asdict(self.job.identity(rule.function, regrouped=not rule.relies))
         return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.held()]
 
     def _bytes_to_read(self, place: int, rule: Rule) -> int:
@@ -240,7 +250,7 @@ def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, Bui
         alike = tuple(claim.function for claim, strays in zip(rule.claims, taken.strays, strict=True) if not strays)
     voided = rule.claims[0].function if rule.claims and not rule.relies else None
     return Manifest(
-        job.identity(rule.function),
+        job.identity(rule.function, regrouped=not rule.relies),
         len(job.files),
         job.source_bytes,
         job.compression,

@@ -3,19 +3,27 @@
 It is written last, into the directory of the build, and says that the build is whole: a directory without one is a
 leftover.  It is a document (`gossipkv.storage.document`) of kind MANIFEST.
 
-A node may hold some of a version's partitions only: those are its assignment, and the others have no entry.
+A node may hold some of a version's partitions only: the others have no entry.  Which it is to have is its share,
+computed once and kept here; it may lack some of them for a while.
+
+Format 2 did not say whether the source's files were relied on or regrouped.  Read today, it was regrouped when a
+function was voided, which then is refuted, or when there are not as many partitions as files.  Where neither shows it,
+it counts as relied on.  Files of which no function was recognised were regrouped, too, but then no node recognises one,
+so that none can rely on the same function: no answer is wrong, and the worst is that nodes built before and after do
+not count as owners of one version.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import Identity
-from gossipkv.storage.document import Body, Json, read_document, text, whole, write_document
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.storage.document import Body, Json, decode, read_file, text, whole, write_document
 
 if TYPE_CHECKING:
     from pathlib import PurePath
@@ -25,8 +33,9 @@ if TYPE_CHECKING:
 # Begins with `_`, as everything does that lies beside data and is none.
 MANIFEST = "_MANIFEST"
 KIND = "MANIFEST"
-FORMAT = 2
+FORMAT = 3
 SEALED_BYTES = 256
+_SAYS_REGROUPED = 3  # The first format that does.
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +83,38 @@ class Manifest:
     voided: str | None = None  # The function that the source seemed to be made with, until keys strayed.
     strays: int = 0  # How many did,
     first_stray: Stray | None = None  # and the first of them.
+    share: PartitionSet | None = None  # The partitions that are to be here; None: all.
+    refuted: tuple[str, ...] = ()  # All functions known to be refuted for this digest, also by others, sorted.
 
     def __post_init__(self) -> None:
-        """Asserts that each partition has its place."""
+        """Asserts that each partition has its place, and that nothing refuted is relied on."""
         assert 0 < len(self.files) == self.identity.partitions, (len(self.files), self.identity)
+        assert self.identity.regrouped or self.identity.function not in self.refuted, (self.identity, self.refuted)
+
+    def joined(self, added: Manifest) -> Manifest:
+        """What two builds of one version are together; where both have a partition, that of the second."""
+        assert self.identity == added.identity, (self.identity, added.identity)
+        files = tuple(new or old for old, new in zip(self.files, added.files, strict=True))
+        alike = tuple(function for function in self.alike if function in added.alike)  # They have read other records.
+        refuted = tuple(sorted({*self.refuted, *added.refuted}))
+        return replace(self, files=files, alike=alike, refuted=refuted, share=added.share)
+
+    def without(self, partitions: PartitionSet) -> Manifest:
+        """What is left when these are dropped."""
+        left = list(self.files)
+        for partition in partitions:
+            left[partition] = None
+        return replace(self, files=tuple(left))
 
     @property
     def held(self) -> list[PartitionFile]:
         """The sorted files that are here."""
         return [file for file in self.files if file is not None]
+
+    @property
+    def here(self) -> PartitionSet:
+        """The partitions that are here."""
+        return PartitionSet.of(len(self.files), (at for at, file in enumerate(self.files) if file is not None))
 
     @property
     def records(self) -> int:
@@ -133,7 +165,8 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
         Corrupt, UnsupportedFormat: it is damaged, or too new.
     """
     path = directory / MANIFEST
-    return from_body(read_document(files, path, KIND, newest_format=FORMAT), str(path))
+    body, format_number = decode(read_file(files, path), str(path), KIND, newest_format=FORMAT)
+    return from_body(body, str(path), format_number)
 
 
 def to_body(manifest: Manifest) -> Body:
@@ -145,10 +178,13 @@ def to_body(manifest: Manifest) -> Body:
         "digest": identity.digest,
         "partitions": identity.partitions,
         "function": identity.function,
+        "regrouped": identity.regrouped,
         "alike": list(manifest.alike),
         "voided": manifest.voided,
         "strays": manifest.strays,
         "first_stray": stray_to_json(stray),
+        "refuted": list(manifest.refuted),
+        "share": None if manifest.share is None else manifest.share.to_bytes().hex(),
         "format": manifest.format,
         "source_files": manifest.source_files,
         "source_bytes": manifest.source_bytes,
@@ -160,33 +196,45 @@ def to_body(manifest: Manifest) -> Body:
     }
 
 
-def from_body(body: Body, name: str) -> Manifest:
-    """The manifest from JSON; `name` is what errors call it.
+def from_body(body: Body, name: str, format_number: int = FORMAT) -> Manifest:
+    """The manifest from JSON of this format; `name` is what errors call it.
 
     Raises:
         Corrupt: a field is missing or is of another type.
     """
+    voided = None if _present(body, "voided", name) is None else text(body, "voided", name)
+    partitions, source_files = whole(body, "partitions", name), whole(body, "source_files", name)
+    if format_number >= _SAYS_REGROUPED:
+        regrouped, refuted = _flag(body, "regrouped", name), _functions(body, "refuted", name)
+    else:
+        regrouped = voided is not None or partitions != source_files
+        refuted = () if voided is None else (voided,)
     identity = Identity(
         text(body, "database", name),
         text(body, "version", name),
         text(body, "digest", name),
-        whole(body, "partitions", name),
+        partitions,
         text(body, "function", name),
+        regrouped,
     )
+    if not regrouped and identity.function in refuted:
+        raise Corrupt(name, 0, f"'refuted' has {identity.function!r}, by which the files were relied on")
     files = body.get("files")
-    if not isinstance(files, list) or not 0 < len(files) == identity.partitions:
+    if not isinstance(files, list) or not 0 < len(files) == partitions:
         raise Corrupt(name, 0, "'files' should be a list with an entry for each partition")
     return Manifest(
         identity,
-        whole(body, "source_files", name),
+        source_files,
         whole(body, "source_bytes", name),
         text(body, "compression", name),
         tuple(None if row is None else _file(partition, row, name) for partition, row in enumerate(files)),
         format=text(body, "format", name),
-        alike=_alike(_present(body, "alike", name), name),
-        voided=None if _present(body, "voided", name) is None else text(body, "voided", name),
+        alike=_functions(body, "alike", name),
+        voided=voided,
         strays=whole(body, "strays", name),
         first_stray=stray_from_json(_present(body, "first_stray", name), name),
+        refuted=refuted,
+        share=None if format_number < _SAYS_REGROUPED else _share(_present(body, "share", name), partitions, name),
     )
 
 
@@ -197,12 +245,20 @@ def _present(body: Body, field: str, name: str) -> Json:
     return body[field]
 
 
-def _alike(names: Json, name: str) -> tuple[str, ...]:
+def _flag(body: Body, field: str, name: str) -> bool:
+    found = _present(body, field, name)
+    if not isinstance(found, bool):
+        raise Corrupt(name, 0, f"{field!r} should be true or false")
+    return found
+
+
+def _functions(body: Body, field: str, name: str) -> tuple[str, ...]:
+    names = _present(body, field, name)
     if not isinstance(names, list):
-        raise Corrupt(name, 0, "'alike' should be a list")
+        raise Corrupt(name, 0, f"{field!r} should be a list")
     found = tuple(one for one in names if isinstance(one, str))
     if len(found) != len(names):
-        raise Corrupt(name, 0, "'alike' should hold the names of functions")
+        raise Corrupt(name, 0, f"{field!r} should hold the names of functions")
     return found
 
 
@@ -224,6 +280,17 @@ def stray_from_json(row: Json, name: str) -> Stray | None:
             return Stray(bytes.fromhex(key), file, offset)
         case _:
             raise Corrupt(name, 0, "'first_stray' is no key, file and offset")
+
+
+def _share(bitmap: Json, partitions: int, name: str) -> PartitionSet | None:
+    if bitmap is None:
+        return None
+    if not isinstance(bitmap, str) or not re.fullmatch("([0-9a-f]{2})*", bitmap):
+        raise Corrupt(name, 0, "'share' should be a bitmap in hexadecimal, or null")
+    try:
+        return PartitionSet.from_bytes(partitions, bytes.fromhex(bitmap))
+    except ValueError as error:
+        raise Corrupt(name, 0, f"'share': {error}") from error
 
 
 def _file(partition: int, row: Json, name: str) -> PartitionFile:

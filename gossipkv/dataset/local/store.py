@@ -1,6 +1,7 @@
 """What a node has built: the versions on its disk, and which of them it answers with.
 
-    active/<database>                 document: the version that requests get which name none
+    active/<database>                 document: the version that requests get which name none, and who held it
+    refuted/<database>                document: which partition functions strays have refuted
     datasets/<database>/<version>/    a built version: a manifest and its sorted files; whole, or not there
     building/<database>/<version>/    a build that is going on
     removing/<database>/<version>/    a version that is being deleted
@@ -9,6 +10,9 @@
 Invariants, across a crash at any point:
 
 * A version enters `datasets` by one rename of a whole, synced directory, and leaves it by one rename.
+* A partition that comes later enters a version by its own rename, and the manifest is replaced after that; one that
+  goes is taken from the manifest before its file is.  So every file that a manifest lists is there, whole; one that it
+  does not list is what a crash left, and is removed when the version is opened.
 * What `active` says was durable before the first answer from that version, so no answer ever goes back.
 * `building` and `removing` hold leftovers only, once no node runs: they are emptied before anything is written.
 
@@ -19,34 +23,38 @@ every byte.  Everything here blocks, and is called from worker threads.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
-from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.dataset.local import active as active_document
+from gossipkv.dataset.local import refuted as refuted_document
+from gossipkv.dataset.local.active import Active
+from gossipkv.dataset.local.manifest import MANIFEST, Manifest, read_manifest, write_manifest
+from gossipkv.dataset.local.scrubbed import SCRUBBED
+from gossipkv.errors import Corrupt, LocalError, UnsupportedFormat
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.directories import clear_directory, make_directory, remove_tree, storage_error
-from gossipkv.storage.document import read_document, text, write_document
+from gossipkv.storage.document import decode, read_document, read_file, write_document
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import PurePath
 
+    from gossipkv.dataset.local.active import Holder
+    from gossipkv.dataset.local.refuted import Refuted
     from gossipkv.environment.seam import Entry, Files
-    from gossipkv.storage.document import Body
+    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.partition_set import PartitionSet
 
-ACTIVE_FORMAT = 1
-
-_ACTIVE, _DATASETS, _BUILDING, _REMOVING, _DAMAGED = "active", "datasets", "building", "removing", "damaged"
-NAMES = (_ACTIVE, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)  # All that it keeps in the data directory.
+_ACTIVE, _REFUTED, _DATASETS = "active", "refuted", "datasets"
+_BUILDING, _REMOVING, _DAMAGED = "building", "removing", "damaged"
+# All that it keeps in the data directory.
+NAMES = (_ACTIVE, _REFUTED, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Active:
-    """What the ACTIVE document of a database says."""
-
-    version: str  # The version that requests get which name none.
-    newest: str  # The newest that ever was that; another only after a hold has led back.
+class AnotherIdentity(LocalError):
+    """What was built is not of the version that it was to be added to: the source is grouped in another way."""
 
 
 @final
@@ -112,7 +120,9 @@ class VersionStore:
         """
         path = self.path / _ACTIVE / database
         try:
-            body = read_document(self.files, path, "ACTIVE", newest_format=ACTIVE_FORMAT)
+            body, number = decode(
+                read_file(self.files, path), str(path), active_document.KIND, newest_format=active_document.FORMAT
+            )
         except FileNotFoundError:
             return None
         except UnsupportedFormat as error:
@@ -122,19 +132,54 @@ class VersionStore:
             raise Corrupt(str(path), 0, "no document of kind ACTIVE stands there") from error
         except OSError as error:
             raise storage_error(error, path, "cannot be read") from error
-        version, newest = text(body, "version", str(path)), text(body, "newest", str(path))
-        if text(body, "database", str(path)) != database or not is_name(version) or not version <= newest:
-            raise Corrupt(str(path), 0, f"the document is not about a version of {database}")
-        return Active(version, newest)
+        return active_document.from_body(database, body, str(path), number)
 
-    def set_active(self, database: str, version: str, newest: str | None = None) -> None:
-        """Durable when it returns; the first answer from `version` comes after that."""
+    def set_active(
+        self,
+        database: str,
+        version: str,
+        newest: str | None = None,
+        identity: Identity | None = None,
+        holders: tuple[Holder, ...] = (),
+    ) -> None:
+        """Durable when it returns; the first answer from `version` comes after that.
+
+        `newest` is the newest that ever was active, before this; `holders` are whom to ask for it after a restart.
+        """
         assert is_name(database), database
         assert is_name(version), version
         path = self.path / _ACTIVE / database
-        body: Body = {"database": database, "version": version, "newest": max(version, newest or version)}
+        active = Active(version, max(version, newest or version), identity, holders)
+        body = active_document.to_body(database, active)
         try:
-            write_document(self.files, path, "ACTIVE", body, format_number=ACTIVE_FORMAT)
+            write_document(self.files, path, active_document.KIND, body, format_number=active_document.FORMAT)
+        except OSError as error:
+            raise storage_error(error, path, "cannot be written") from error
+
+    # What strays have shown
+
+    def refuted(self, database: str) -> Refuted:
+        """The functions that strays have refuted, by digest of the source.
+
+        Raises:
+            Corrupt, UnsupportedFormat: the document is damaged, or too new.
+            StorageError: the system refused.
+        """
+        path = self.path / _REFUTED / database
+        try:
+            body = read_document(self.files, path, refuted_document.KIND)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise storage_error(error, path, "cannot be read") from error
+        return refuted_document.from_body(database, body, str(path))
+
+    def set_refuted(self, database: str, refuted: Refuted) -> None:
+        """Durable when it returns.  Raises StorageError."""
+        assert is_name(database), database
+        path = self.path / _REFUTED / database
+        try:
+            write_document(self.files, path, refuted_document.KIND, refuted_document.to_body(database, refuted))
         except OSError as error:
             raise storage_error(error, path, "cannot be written") from error
 
@@ -156,21 +201,77 @@ class VersionStore:
         with contextlib.suppress(OSError):
             remove_tree(self.files, self.build_path(database, version))
 
-    def publish(self, database: str, version: str) -> PurePath:
+    def publish(self, database: str, version: str, share: PartitionSet | None = None) -> PurePath:
         """Moves a whole build among the versions, in one durable step; returns where it is.
 
-        One of the same name can be there only if it was found damaged; it is set aside and then deleted.
+        `share` is what this node is to have of it; None: all.  One of the same name can be there only if it was found
+        damaged; it is set aside and then deleted.
         """
-        target = self.version_path(database, version)
+        source, target = self.build_path(database, version), self.version_path(database, version)
         try:
+            if share is not None and len(share) < share.partitions:
+                write_manifest(self.files, source, _with_share(read_manifest(self.files, source), share))
             make_directory(self.files, target.parent)
             if self._exists(target):
                 self.set_aside(database, version)
-            self._move(self.build_path(database, version), target)
+            self._move(source, target)
             remove_tree(self.files, self.path / _DAMAGED / database / version)
         except OSError as error:
             raise storage_error(error, target, "cannot be published") from error
         return target
+
+    def add_partitions(self, database: str, version: str, share: PartitionSet) -> Manifest:
+        """Move a whole build of some partitions into a version that lacks them; returns what was built.
+
+        Raises:
+            AnotherIdentity: the two do not fit together; nothing has changed.
+            Corrupt, UnsupportedFormat: one of the manifests is damaged.
+            StorageError: the system refused; the version is as it was.
+        """
+        source, target = self.build_path(database, version), self.version_path(database, version)
+        try:
+            built, known = read_manifest(self.files, source), read_manifest(self.files, target)
+            if built.identity != known.identity:
+                raise AnotherIdentity(f"{target}: what was built is {built.identity}, not {known.identity}")
+            if known.here & built.here:  # An attempt that could not open them left them.
+                known = known.without(built.here)
+                write_manifest(self.files, target, known)
+            for file in built.held:
+                self.files.rename(source / file.name, target / file.name)
+            self.files.sync_directory(target)
+            self.files.sync_directory(source)
+            built = _with_share(built, share)
+            write_manifest(self.files, target, known.joined(built))
+            remove_tree(self.files, source)
+        except OSError as error:
+            raise storage_error(error, target, "partitions cannot be added") from error
+        return built
+
+    def drop_partitions(self, database: str, version: str, partitions: PartitionSet) -> Manifest:
+        """Delete partitions of a version, which nobody is to find any more; returns what it has left.
+
+        Raises:
+            Corrupt, UnsupportedFormat: the manifest is damaged.
+            StorageError: the system refused; some of the files may be left, which the next opening removes.
+        """
+        target = self.version_path(database, version)
+        try:
+            left = read_manifest(self.files, target).without(partitions)
+            write_manifest(self.files, target, left)
+            self.remove_unlisted(database, version, left)
+        except OSError as error:
+            raise storage_error(error, target, "partitions cannot be dropped") from error
+        return left
+
+    def remove_unlisted(self, database: str, version: str, manifest: Manifest) -> None:
+        """Delete what a version's directory has and its manifest does not list.  Raises OSError."""
+        target = self.version_path(database, version)
+        listed = {MANIFEST, SCRUBBED, *(file.name for file in manifest.held)}
+        strangers = [entry.name for entry in self.files.list_directory(target) if entry.name not in listed]
+        for name in strangers:
+            self.files.unlink(target / name)
+        if strangers:
+            self.files.sync_directory(target)
 
     def set_aside(self, database: str, version: str) -> PurePath:
         """Takes a damaged version out of service, for a person to look at; returns where it is."""
@@ -223,3 +324,8 @@ class VersionStore:
             return self.files.list_directory(self.path / directory)
         except OSError as error:
             raise storage_error(error, self.path / directory, "cannot be read") from error
+
+
+def _with_share(manifest: Manifest, share: PartitionSet) -> Manifest:
+    assert share.partitions == manifest.identity.partitions, (share, manifest.identity)
+    return replace(manifest, share=None if len(share) == share.partitions else share)

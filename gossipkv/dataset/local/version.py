@@ -6,17 +6,18 @@ checked page by page when they are first touched.  So 10 GB open in well under a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.local.manifest import MANIFEST, Manifest, PartitionFile, look, read_manifest
+from gossipkv.dataset.local.manifest import MANIFEST, Manifest, PartitionFile, look, partition_name, read_manifest
 from gossipkv.dataset.local.scrubbed import read_scrubbed
 from gossipkv.errors import Corrupt, StorageError
+from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.label import PAGE_BYTES
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import PurePath
 
     from gossipkv.dataset.local.scrubbed import Scrubbed
@@ -72,6 +73,31 @@ class Version:
     def size_bytes(self) -> int:
         """What its files take on the disk."""
         return self.manifest.size_bytes
+
+    @property
+    def here(self) -> PartitionSet:
+        """The partitions that are open."""
+        return PartitionSet.of(self.partitions, (at for at, file in enumerate(self.files) if file is not None))
+
+    @property
+    def share(self) -> PartitionSet:
+        """The partitions that are to be here."""
+        share = self.manifest.share
+        return PartitionSet.whole(self.partitions) if share is None else share
+
+    def with_partitions(self, built: Manifest, opened: Mapping[int, SortedFile]) -> Version:
+        """What takes its place once these partitions are here, too; the other files are the same."""
+        assert not any(self.files[partition] for partition in opened), "what is served is dropped before it is replaced"
+        files = [opened.get(partition, file) for partition, file in enumerate(self.files)]
+        return replace(self, manifest=self.manifest.joined(built), files=files)
+
+    def without_partitions(self, partitions: PartitionSet) -> tuple[Version, Version]:
+        """What takes its place once these partitions are no longer served; and they, which are to be closed."""
+        left = list(self.files)
+        gone: list[SortedFile | None] = [None] * self.partitions
+        for partition in partitions:
+            gone[partition], left[partition] = left[partition], None
+        return replace(self, manifest=self.manifest.without(partitions), files=left), replace(self, files=gone)
 
     def forget_checks(self, part: int, parts: int) -> None:
         """Have one of so many parts of every file checked again; whoever counts `part` up has gone round all of them.
@@ -137,6 +163,27 @@ def open_version(files: Files, directory: PurePath, database: str, name: str) ->
     return version
 
 
+def open_partitions(
+    files: Files, directory: PurePath, manifest: Manifest, partitions: Iterable[int]
+) -> dict[int, SortedFile]:
+    """Open some partitions of a version.  Raises as `open_version` does."""
+    opened: dict[int, SortedFile] = {}
+    place = directory
+    try:
+        for partition in partitions:
+            expected = manifest.files[partition]
+            assert expected is not None, partition
+            place = directory / expected.name
+            opened[partition] = open_partition(files, directory, expected)
+    except BaseException as error:
+        for file in opened.values():
+            file.close()
+        if isinstance(error, OSError):
+            raise _refused(error, place) from error
+        raise
+    return opened
+
+
 def open_lost(files: Files, directory: PurePath, manifest: Manifest, lost: Mapping[int, int]) -> dict[int, SortedFile]:
     """Open partitions anew that were lost in their maps, each with the first byte missed, if it can be read again.
 
@@ -145,14 +192,11 @@ def open_lost(files: Files, directory: PurePath, manifest: Manifest, lost: Mappi
         UnsupportedFormat: one is of a newer program now.
         StorageError: the system refused, as it does while the disk fails.
     """
-    opened: dict[int, SortedFile] = {}
+    opened = open_partitions(files, directory, manifest, lost)
     place = directory
     try:
         for partition, offset in lost.items():
-            expected = manifest.files[partition]
-            assert expected is not None, partition
-            place = directory / expected.name
-            opened[partition] = open_partition(files, directory, expected)
+            place = directory / partition_name(partition)
             _read_page(files, place, offset)
     except BaseException as error:
         for file in opened.values():

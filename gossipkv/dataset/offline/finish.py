@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.dataset.local.manifest import partition_name
-from gossipkv.dataset.local.partition import PartitionClaim, claim_of
+from gossipkv.dataset.local.partition import PartitionClaim, claim_of, refuse_strayed
 from gossipkv.dataset.offline.destinations import destination
 from gossipkv.dataset.source.declared_partitions import Declared, write_declared
 from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE
@@ -71,14 +71,17 @@ def finish_version(
     _check_names(place, names)
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as looks:
         labels = list(looks.map(lambda name: _label(place, name), names))
+    claims: dict[str, PartitionClaim] = {}
     for partition, label in enumerate(labels):
         found = claim_of(label)
         if found is None:
             raise _wrong(label.name, "was not written by gossipkv.dataset.write_partition: it does not say what it is")
         function = found.function if function is None else function
-        expected = PartitionClaim(function, partitions, partition)
+        claims[label.name] = found
+        expected = PartitionClaim(function, partitions, partition, found.regrouped)
         if found != expected:
             raise _wrong(label.name, f"is {_in_words(found)}, where {_in_words(expected)} is expected")
+    refuse_strayed(claims)
     assert function is not None
     declared = Declared(function, partitions, {name: (partition,) for partition, name in enumerate(names)})
     place.remove_attempts()

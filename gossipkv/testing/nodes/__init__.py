@@ -17,6 +17,10 @@ Read in this order:
     publishing.py   the same for what nodes publish
     phases.py       how scenarios begin, wait, break and mend
     scenarios.py    what nodes go through, by name (`churn.py`, `bad_network.py`, `misconfiguration.py`)
+    sources.py      what lies at each machine's source of datasets, as files on its disk
+    readers.py      clients of datasets under load; each answer is looked at (`testing.datasets.checkers`)
+    sharing.py      a database that nodes share, and what may be demanded of them (`upgrades.py`, `losses.py`,
+                    `differences.py`)
     replay.py       one run by a name and two numbers, and the command that repeats it
     cluster.py      machines on a network, what clients ask them, and trace.py: all that happened
 """

@@ -9,9 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, final
 
+import trio
+
 from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.build.steps import Means, perform
-from gossipkv.dataset.lifecycle import Trouble
+from gossipkv.dataset.lifecycle.copy_states import Trouble
 from gossipkv.dataset.scrub.read_back import Outcome, read_back
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 
@@ -29,8 +31,10 @@ if TYPE_CHECKING:
 class BuildHere:
     """Builds in this process, in the place of `build_in_child`."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, file_s: Callable[[], float]) -> None:
+        """`file_s`: what reading one file of the source takes."""
         self._environment = environment
+        self._file_s = file_s
 
     async def __call__(
         self,
@@ -46,6 +50,7 @@ class BuildHere:
         assert min(memory_bytes, most_lanes) > 0
         assert loads is not None
         assert waits_since_s >= 0
+        await trio.sleep(self._file_s() * len(job.wanted or range(job.partitions)))
         try:
             await self._environment.threads.run(
                 perform, job, self._environment.files, Means(memory_bytes, on_progress=on_progress)

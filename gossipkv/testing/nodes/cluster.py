@@ -9,7 +9,7 @@
     run = simulate(scenario, seed, machines=3)
 
 The same scenario and seed give the same `run.trace`, in any process.  An error of a node that is a defect (anything
-but an error of ours; a log line `internal_error`) ends the run and is raised.
+but an error of ours; a log line `internal_error` or `invariant_broken`) ends the run and is raised.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _lines_to(trace: Trace) -> Iterator[None]:
         error = event.pop("exc_info", None)
         said = " ".join(f"{name}={event[name]}" for name in sorted(event))
         trace.note(speaker(), method, said)
-        if event["event"] == "internal_error":
+        if event["event"] in {"internal_error", "invariant_broken"}:
             raise Defect(f"{speaker()}: {said}") from (error if isinstance(error, BaseException) else None)
         raise structlog.DropEvent
 

@@ -14,7 +14,7 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.node import node
-from gossipkv.node.driven_loop import driven
+from gossipkv.node.streams import over_streams
 from gossipkv.testing.nodes.building import BuildHere, ReadHere
 from gossipkv.testing.nodes.process import Process
 from gossipkv.testing.simulated_files import SimulatedFiles
@@ -37,8 +37,10 @@ class NodeMachine:
         self.config = config  # Of the next life.
         self.name = config.node or str(config.listen)
         self.disk = SimulatedFiles()
+        self.file_s = 0.0  # What reading one file of its source takes.
         self.error: GossipKVError | None = None  # What the latest life has ended with, by itself.
         self.lives = 0
+        self.is_leaving = False  # Its process was told to end: it takes no more connections.
         self.gossiping: Gossiping | None = None  # Of the present life, to publish in its name.
         self._network = network
         self._chance = chance
@@ -74,6 +76,7 @@ class NodeMachine:
         self._network.running.add(self.host)
         self._network.trace.note(self.name, "start", self.lives)
         self.lives += 1
+        self.is_leaving = False
         self.error = None
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
@@ -92,6 +95,7 @@ class NodeMachine:
         """A signal."""
         assert self._process is not None, f"{self.name} is off"
         self._network.trace.note(self.name, "signal", number.name)
+        self.is_leaving = self.is_leaving or number == signal.SIGTERM
         self._process.signals.send(number)
 
     async def stop(self) -> None:
@@ -141,8 +145,8 @@ class NodeMachine:
                 await node.run(
                     self.config,
                     process.environment,
-                    make_loop=driven(process.environment.clock),
-                    build=BuildHere(process.environment),
+                    make_transport=over_streams(process.environment.clock),
+                    build=BuildHere(process.environment, lambda: self.file_s),
                     read_back=ReadHere(process.environment),
                     task_status=started,
                 )

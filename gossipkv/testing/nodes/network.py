@@ -167,6 +167,10 @@ class SimulatedNetwork:
             return None
         return self.delay_s(link)
 
+    def lets_connect(self, source: str, target: str) -> bool:
+        """Whether a new connection can begin, as far as that depends on its being new."""
+        return not self._link(source, target).connects_cut
+
     def delay_s(self, link: NetworkLink) -> float:
         """How long one packet takes on this link."""
         delay_us = link.least_delay_us + int(self._streams["network/delay"].random() * link.delay_spread_us)
@@ -202,6 +206,7 @@ class StreamEnd:
         self.is_lost = False  # The machine is off or the process gone: nobody is here.
         self._sending: deque[bytes] = deque()  # Segments on their way, the first one under way.
         self.unread_bytes = 0  # What we sent and the peer has not taken.
+        self.give_up_s = GIVE_UP_S  # How long one segment is sent again.
 
     def join(self, peer: StreamEnd) -> None:
         """The other end is that one."""
@@ -215,6 +220,11 @@ class StreamEnd:
         if self._closed or self.is_broken:
             return 0
         return WINDOW_BYTES - self.unread_bytes
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `receive` has something to give: bytes, the end, or an error."""
+        return bool(self._arrived) or self._ended or self.is_broken
 
     def receive(self, most_bytes: int) -> bytes | None:
         """What has arrived; nothing at its end; None: not yet.
@@ -279,10 +289,11 @@ class StreamEnd:
         delay_s = self._network.segment_s(self.host, peer.host) if peer.host in self._network.running else None
         if delay_s is not None:
             self._network.after(delay_s, self._arrive)
-        elif tried_s >= GIVE_UP_S:
+        elif tried_s >= self.give_up_s:
             self.end_broken()
         else:
             self._network.struck["sent_again"] += 1
+            again_s = min(again_s, self.give_up_s - tried_s)
             later_s = min(2 * again_s, MOST_AGAIN_S)
             self._network.after(again_s, lambda: self._transmit(later_s, tried_s + again_s))
 
@@ -353,7 +364,8 @@ async def connect(network: SimulatedNetwork, host: str, target: Address) -> Stre
     """
     again_s, tried_s = 1.0, 0.0
     while True:
-        delay_s = network.segment_s(host, target.host) if target.host in network.running else None
+        reached = target.host in network.running and network.lets_connect(host, target.host)
+        delay_s = network.segment_s(host, target.host) if reached else None
         if delay_s is not None:
             await trio.sleep(delay_s)
             back_s = network.segment_s(target.host, host) if target.host in network.running else None

@@ -10,16 +10,79 @@ from typing import TYPE_CHECKING, Final
 
 from gossipkv.testing.nodes.bad_network import partition, storm, tree
 from gossipkv.testing.nodes.churn import blackout, crashes, join, leave, read_only, restarts
+from gossipkv.testing.nodes.differences import another_count, another_disk, disk_full, join_into_nothing, two_contents
+from gossipkv.testing.nodes.losses import (
+    all_cut_off,
+    back_alone,
+    death_after_the_gate,
+    death_at_the_gate,
+    death_before_the_gate,
+    laggard,
+    left_alone,
+    views_that_differ,
+    wrong_dead,
+)
 from gossipkv.testing.nodes.misconfiguration import strangers, twins
+from gossipkv.testing.nodes.upgrades import (
+    automatic_ids,
+    empty_cluster,
+    half_uploaded,
+    late_joiner,
+    late_source,
+    one_empty_node,
+    one_version,
+    rolling_restart,
+    slow_source,
+    source_gone,
+    upgrade,
+    upgrade_restarts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from gossipkv.testing.nodes.cluster import SimulatedCluster
 
-SCENARIOS: Final[Mapping[str, Callable[[SimulatedCluster], Awaitable[None]]]] = MappingProxyType(
-    {
-        function.__name__: function
-        for function in (join, leave, restarts, blackout, crashes, read_only, partition, storm, tree, twins, strangers)
-    }
+    Scenario = Callable[[SimulatedCluster], Awaitable[None]]
+
+
+def _named(*functions: Scenario) -> Mapping[str, Scenario]:
+    return MappingProxyType({function.__name__: function for function in functions})
+
+
+MEMBERSHIP: Final = _named(
+    join, leave, restarts, blackout, crashes, read_only, partition, storm, tree, twins, strangers
 )
+"""They find, miss and find each other again."""
+
+SHARING: Final = _named(
+    one_empty_node,
+    empty_cluster,
+    one_version,
+    automatic_ids,
+    upgrade,
+    slow_source,
+    late_source,
+    source_gone,
+    upgrade_restarts,
+    rolling_restart,
+    late_joiner,
+    death_before_the_gate,
+    death_at_the_gate,
+    death_after_the_gate,
+    all_cut_off,
+    wrong_dead,
+    laggard,
+    left_alone,
+    back_alone,
+    views_that_differ,
+    half_uploaded,
+    two_contents,
+    another_count,
+    another_disk,
+    join_into_nothing,
+    disk_full,
+)
+"""They share the partitions of a database, and clients read."""
+
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**MEMBERSHIP, **SHARING})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.address import Address
-from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
+from gossipkv.environment.seam import MOST_DATAGRAM_BYTES, UNCONFIRMED_S
 from gossipkv.testing.nodes.network import connect
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class SimulatedSockets:
     async def connect(self, to: Address) -> SimulatedStream:
         """A connection.  Raises OSError."""
         end = await connect(self.network, self.host, to)
+        end.give_up_s = UNCONFIRMED_S
         self._ends.append(end)
         return SimulatedStream(end)
 
@@ -169,9 +170,18 @@ class SimulatedListener:
         self._waiting.append(stream)
         self._readiness.set()
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiting)
+
     def accept(self) -> StreamEnd | None:
         """The next connection, if there is one."""
         return self._waiting.popleft() if self._waiting else None
+
+    def watch(self, stream: StreamEnd) -> None:
+        """Make the descriptor readable when a stream from elsewhere moves, too."""
+        stream.on_move = self._readiness.set
 
     def wake(self) -> None:
         """Make the descriptor readable."""
@@ -265,6 +275,10 @@ class SimulatedStream:
         while (data := self._end.receive(most_bytes)) is None:
             await self._moved.wait()
         return data
+
+    def detach(self) -> StreamEnd:
+        """The connection itself, for a serving loop that takes it over."""
+        return self._end
 
     async def aclose(self) -> None:
         """End it."""

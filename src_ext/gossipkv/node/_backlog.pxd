@@ -8,6 +8,7 @@ cdef enum RequestKind:
     ASKED = 0  # a method and its parameters
     RESULT = 1  # an answer that took time: the result
     REFUSAL = 2  # the same: the error
+    UNANSWERED = 3  # a read that no other node has answered: the report
 
 cdef struct Request:
     Request* next

@@ -7,6 +7,7 @@ from gossipkv.node._addresses cimport AddressCounts
 from gossipkv.node._backlog cimport Backlog
 from gossipkv.node._counters cimport COUNTERS
 from gossipkv.node._id_set cimport IdSet
+from gossipkv.node._relays cimport ClientRelays, PeerAttempts, Relays
 from gossipkv.node._scans cimport Scanner, Scans
 from gossipkv.storage._format cimport prefetch
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_size
@@ -17,6 +18,7 @@ cdef extern from "gossipkv/checks.h" nogil:
 
 cdef enum:
     MOST_BROKEN = 8  # Further invariants that do not hold are not kept.
+    NO_COLUMN = -1
 
 cdef enum State:
     FREE = 0
@@ -28,7 +30,7 @@ cdef struct Connection:
     uint64_t handle  # generation << 32 | slot
     uint64_t address  # what its peer counts as, for the limit per address
     int fd
-    uint32_t interest  # what epoll watches now
+    uint32_t interest  # what it is watched for now
     State state
     int reason  # the counter of why it ends; counted when it is gone
     bint held  # `input` has bytes that were not looked at, because something else must give way first
@@ -38,10 +40,14 @@ cdef struct Connection:
     bint runnable
     bint dirty
     bint parked  # its hand-offs are parked until the peer has read
+    bint peer  # another node, which is asked here and answers
+    int column  # of that node; NO_COLUMN: it is known no more
     FrameState scan
     Buffer input  # a frame that has not arrived whole; or what is held
     Buffer output  # what the peer has not taken yet
     IdSet in_flight
+    ClientRelays relays  # what other nodes are to answer for it
+    PeerAttempts attempts  # what this other node was asked
     Scanner scanner
     int64_t received_ns  # when bytes last arrived, exactly
     int64_t active_ms  # when bytes last arrived, or a reply, or the peer took some
@@ -77,6 +83,7 @@ cdef class Connections:
     cdef uint32_t free_count
     cdef AddressCounts addresses
     cdef uint32_t connection_count
+    cdef uint32_t peer_count  # of these, other nodes
     cdef uint32_t in_flight_count  # of all connections
     cdef Py_ssize_t held_bytes  # of all inputs and outputs
     cdef Buffer out  # answers of the connection being processed
@@ -84,6 +91,8 @@ cdef class Connections:
     cdef Buffer dirty  # handles of those with replies to send
     cdef Backlog backlog  # what was handed off
     cdef Scans scans  # what is answered in slices
+    cdef Relays relays  # what other nodes answer
+    cdef Buffer lost  # peers that are gone: column and reason
     cdef uint64_t counts[COUNTERS]
     cdef Py_ssize_t seen_bytes  # of all connections
     cdef uint32_t seen_in_flight
@@ -91,6 +100,8 @@ cdef class Connections:
     cdef int broken_count
 
     cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil
+    cdef Connection* begin_peer(self, int fd, int column) noexcept nogil
+    cdef Connection* enter(self, int fd) noexcept nogil
     cdef int grow(self) noexcept nogil
     cdef Connection* find(self, uint64_t handle) noexcept nogil
     cdef void release(self, Connection* connection) noexcept nogil
@@ -111,12 +122,16 @@ cdef class Connections:
     cdef bint make_room(self, const Connection* asking, Py_ssize_t size) noexcept nogil
     cdef int hold_input(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil
     cdef void drop_input(self, Connection* connection, Py_ssize_t size) noexcept nogil
+    cdef Buffer take_input(self, Connection* connection) noexcept nogil
+    cdef void put_input_back(self, Connection* connection, Buffer* kept) noexcept nogil
+    cdef void note_output(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
     cdef void drop_scans(self) noexcept nogil
     cdef void check_sums(self, Connection* connection) noexcept nogil
+    cdef void check_relays(self, Connection* connection) noexcept nogil
     cdef void note_broken(self, Connection* connection, const char* invariant) noexcept nogil
     cdef list take_broken(self)
 

@@ -46,8 +46,9 @@ from gossipkv.node._counters cimport (
     CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED, CONNECTIONS_REFUSED_BY_ADDRESS,
 )
 from gossipkv.node._id_set cimport ids_add, ids_contain, ids_release, ids_remove
+from gossipkv.node._relays cimport attempts_lose, relays_drop, relays_release
 from gossipkv.node._scans cimport scans_drop, scans_release, scans_unpark
-from gossipkv.wire._buffer cimport buffer_append, buffer_drop, buffer_release, buffer_size
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_drop, buffer_init, buffer_release, buffer_size
 from gossipkv.wire._frames cimport frame_begin
 
 cdef enum:
@@ -69,6 +70,7 @@ cdef inline int time_is_up(const Connection* connection, const TimeLimits* limit
         return CLOSED_OUTPUT_TIMEOUT
     if (
         limits.idle_ms > 0
+        and not connection.peer
         and connection.in_flight.count == 0
         and connection.blocked_ms == 0
         and now_ms - connection.active_ms > limits.idle_ms
@@ -119,7 +121,9 @@ cdef class Connections:
         free(self.slots)
         free(self.free_slots)
         free(self.addresses.entries)
+        relays_release(&self.relays)
         buffer_release(&self.out)
+        buffer_release(&self.lost)
         buffer_release(&self.runnable)
         buffer_release(&self.dirty)
 
@@ -128,18 +132,37 @@ cdef class Connections:
     cdef Connection* begin(self, int fd, uint64_t address) noexcept nogil:
         """A new connection, or NULL: there are as many as allowed, in all or of that address, or no memory."""
         cdef Connection* connection
-        cdef uint64_t handle
         cdef uint32_t limit = self.max_connections_per_address
         if limit > 0 and addresses_count(&self.addresses, address) >= limit:
             self.counts[CONNECTIONS_REFUSED_BY_ADDRESS] += 1
             return NULL
         if (
-            self.connection_count >= self.max_connections
+            self.connection_count - self.peer_count >= self.max_connections
             or (self.free_count == 0 and self.grow() < 0)
             or (limit > 0 and addresses_add(&self.addresses, address) < 0)
         ):
             self.counts[CONNECTIONS_REFUSED] += 1
             return NULL
+        connection = self.enter(fd)
+        connection.address = address
+        self.counts[CONNECTIONS_ACCEPTED] += 1
+        return connection
+
+    cdef Connection* begin_peer(self, int fd, int column) noexcept nogil:
+        """A connection to another node, or NULL without memory; the limits are for those who come."""
+        cdef Connection* connection
+        if self.free_count == 0 and self.grow() < 0:
+            return NULL
+        connection = self.enter(fd)
+        connection.peer = True
+        connection.column = column
+        self.peer_count += 1
+        return connection
+
+    cdef Connection* enter(self, int fd) noexcept nogil:
+        """A connection in a free slot, of which there is one."""
+        cdef Connection* connection
+        cdef uint64_t handle
         self.free_count -= 1
         connection = self.slots[self.free_slots[self.free_count]]
         handle = connection.handle + (<uint64_t>1 << 32)  # One that nobody has had.
@@ -147,13 +170,11 @@ cdef class Connections:
         connection.handle = handle
         connection.scanner.handle = handle
         connection.fd = fd
-        connection.address = address
         self.become(connection, OPEN)
         connection.reason = CLOSED_BY_PEER
         connection.active_ms = self.now_ms
         frame_begin(&connection.scan)
         self.connection_count += 1
-        self.counts[CONNECTIONS_ACCEPTED] += 1
         return connection
 
     cdef int grow(self) noexcept nogil:
@@ -189,16 +210,23 @@ cdef class Connections:
         self.counts[connection.reason] += 1
         self.held_bytes -= buffer_size(&connection.input) + buffer_size(&connection.output)
         self.in_flight_count -= connection.in_flight.count
-        if self.max_connections_per_address > 0:
+        if connection.peer:
+            self.peer_count -= 1
+            if connection.column != NO_COLUMN:
+                push_handle(&self.lost, <uint64_t>connection.column << 32 | <uint64_t>connection.reason)
+        elif self.max_connections_per_address > 0:
             addresses_remove(&self.addresses, connection.address)
         buffer_release(&connection.input)
         buffer_release(&connection.output)
         ids_release(&connection.in_flight)
         self.backlog.forget_queue(connection.handle)
         scans_drop(&self.scans, &connection.scanner)
+        relays_drop(&self.relays, &connection.relays)
+        attempts_lose(&self.relays, &connection.attempts)
         self.connection_count -= 1
         if CHECKED:
             self.check_sums(connection)
+            self.check_relays(connection)
         self.become(connection, FREE)
         self.free_slots[self.free_count] = <uint32_t>connection.handle
         self.free_count += 1
@@ -216,8 +244,10 @@ cdef class Connections:
         connection.state = state
 
     cdef void finish(self, Connection* connection, int reason) noexcept nogil:
-        """Read no more: answer what has arrived, then end."""
-        if connection.state == OPEN:
+        """Read no more: answer what has arrived, then end.  A peer that has ended answers nothing: it goes at once."""
+        if connection.peer:
+            self.doom(connection, reason)
+        elif connection.state == OPEN:
             self.become(connection, FINISHING)
             connection.reason = reason
 
@@ -240,7 +270,10 @@ cdef class Connections:
     cdef bint wants_read(self, const Connection* connection) noexcept nogil:
         """Whether to receive more: nothing that has arrived waits, and there is room for an answer."""
         return (
-            connection.state == OPEN and not connection.held and not connection.doomed and has_room(self, connection)
+            connection.state == OPEN
+            and not connection.held
+            and not connection.doomed
+            and (has_room(self, connection) or connection.peer)
         )
 
     cdef bint is_finished(self, const Connection* connection) noexcept nogil:
@@ -306,7 +339,7 @@ cdef class Connections:
     cdef Py_ssize_t room(self) noexcept nogil:
         """How much more may be held for all connections."""
         cdef Py_ssize_t requests = self.backlog.size_bytes + self.backlog.parked_bytes
-        return self.max_held - self.held_bytes - self.scans.held_bytes - requests
+        return self.max_held - self.held_bytes - self.scans.held_bytes - self.relays.held_bytes - requests
 
     cdef Py_ssize_t held_by(self, const Connection* connection) noexcept nogil:
         """Bytes of its input, its output, its scans, and what waits in the backlog."""
@@ -314,6 +347,7 @@ cdef class Connections:
             buffer_size(&connection.input)
             + buffer_size(&connection.output)
             + connection.scanner.held_bytes
+            + connection.relays.held_bytes
             + self.backlog.bytes_of(connection.handle)
         )
 
@@ -349,6 +383,7 @@ cdef class Connections:
             buffer_release(&largest.output)
             self.backlog.forget_queue(largest.handle)
             scans_drop(&self.scans, &largest.scanner)
+            relays_drop(&self.relays, &largest.relays)
             if CHECKED:
                 self.check_sums(largest)
             self.doom(largest, CLOSED_MEMORY)
@@ -372,6 +407,34 @@ cdef class Connections:
             buffer_drop(&connection.input, size)
             if CHECKED:
                 self.check_sums(connection)
+
+    cdef Buffer take_input(self, Connection* connection) noexcept nogil:
+        """What is kept of the input, which the connection has no more: for whoever may make room meanwhile."""
+        cdef Buffer kept = connection.input
+        self.held_bytes -= buffer_size(&kept)
+        buffer_init(&connection.input)
+        if CHECKED:
+            self.check_sums(connection)
+        return kept
+
+    cdef void put_input_back(self, Connection* connection, Buffer* kept) noexcept nogil:
+        """Keep what is left of it, unless the connection ends."""
+        if connection.doomed:
+            buffer_release(kept)
+            return
+        connection.input = kept[0]
+        self.held_bytes += buffer_size(kept)
+        if CHECKED:
+            self.check_sums(connection)
+
+    cdef void note_output(self, Connection* connection, Py_ssize_t size) noexcept nogil:
+        """Count so many bytes that were put into the output, and have the next flush send them."""
+        self.held_bytes += size
+        if connection.blocked_ms == 0:
+            connection.blocked_ms = self.now_ms
+        self.flush_later(connection)
+        if CHECKED:
+            self.check_sums(connection)
 
     cdef void hold_output(self, Connection* connection, Py_ssize_t skip) noexcept nogil:
         """Keep the answers in `out`, but for the first `skip` bytes, until the peer takes them; `out` is empty then."""
@@ -445,6 +508,22 @@ cdef class Connections:
         if self.seen_in_flight != self.in_flight_count:
             self.seen_in_flight = self.in_flight_count
             self.note_broken(connection, b"`in_flight_count` is how many ids are in flight")
+
+    cdef void check_relays(self, Connection* connection) noexcept nogil:
+        """Compare what is counted of relays and attempts with what there is, where a connection has left none."""
+        check(
+            self, connection, connection.attempts.count == 0 and connection.attempts.abandoned == 0,
+            b"a connection's attempts are those in its list",
+        )
+        check(
+            self, connection,
+            connection.relays.held_bytes == 0 and (self.relays.count > 0 or self.relays.held_bytes == 0),
+            b"what relays hold is counted where they are",
+        )
+        check(
+            self, connection, self.relays.attempt_count == 0 or self.peer_count > 0,
+            b"an attempt is on a connection to a peer",
+        )
 
     cdef void note_broken(self, Connection* connection, const char* invariant) noexcept nogil:
         """Keep it for `take_broken`, and end the connection."""

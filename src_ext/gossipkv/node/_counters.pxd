@@ -42,6 +42,24 @@ cdef enum:
     CLOSED_MEMORY
     CLOSED_DRAINED
     CLOSED_CUT
+    CLOSED_BAD_ANSWER
+    CLOSED_ABANDONED
+    CLOSED_UNAUTHORIZED
+    FORWARDED
+    FORWARD_ATTEMPTS
+    FORWARD_ANSWERS
+    FORWARD_ANSWERS_LATE
+    FORWARD_SILENCES
+    FORWARD_ROUNDS
+    FORWARD_UNCONNECTED
+    FORWARD_QUEUE_FULL
+    FORWARD_NOT_SERVED
+    FORWARD_NOT_READY
+    FORWARD_UNKNOWN_VERSION
+    FORWARD_CORRUPT
+    FORWARD_OVERLOADED
+    FORWARD_REFUSED
+    FORWARD_FAILED
     COUNTERS
 
 
@@ -54,9 +72,9 @@ cdef inline int frame_fault(int result) noexcept nogil:
     return FRAMES_TOO_MANY_ELEMENTS if result == FRAME_TOO_MANY else FRAMES_MALFORMED
 
 
-cdef inline dict counters_by_name(const uint64_t* counts):
-    """Counters, in the order of the list above."""
-    names = """
+cdef inline list counter_names():
+    """Names of the counters, in the order of the list above."""
+    return """
         connections_accepted connections_refused connections_refused_by_address accept_pauses
         busy_polls busy_poll_hits bytes_received bytes_sent pings gets get_manys keys_read handed_off
         replies replies_dropped replies_too_large notifications_ignored duplicate_ids bad_requests
@@ -64,5 +82,17 @@ cdef inline dict counters_by_name(const uint64_t* counts):
         frames_too_large frames_too_deep frames_too_many_elements frames_malformed
         closed_by_peer closed_reset closed_bad_frame closed_bad_message closed_unasked_response
         closed_frame_timeout closed_output_timeout closed_idle closed_memory closed_drained closed_cut
+        closed_bad_answer closed_abandoned closed_unauthorized
+        forwarded forward_attempts forward_answers forward_answers_late forward_silences forward_rounds
+        forward_unconnected forward_queue_full forward_not_served forward_not_ready forward_unknown_version
+        forward_corrupt forward_overloaded forward_refused forward_failed
     """.split()
-    return {name: counts[i] for i, name in enumerate(names)}
+
+
+cdef inline str counter_name(int counter):
+    return counter_names()[counter]
+
+
+cdef inline dict counters_by_name(const uint64_t* counts):
+    """Counters, by name."""
+    return {name: counts[i] for i, name in enumerate(counter_names())}

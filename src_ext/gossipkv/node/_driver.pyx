@@ -1,7 +1,8 @@
-"""The connection core driven by hand: a transport without sockets, for tests and simulations.
+"""The connection core step by step, for tests: without a transport, and without the order of a round.
 
-Every byte goes through the same C functions as under epoll; only `recv`, `send` and the clock are the caller's.
-`take_output` with a limit is a peer that reads slowly, and one that is never called is a peer that does not read.
+What the loop does in one turn of a connection is here a call each, so that a test may do them in any order; the core's
+C functions are the same.  `take_output` with a limit is a peer that reads slowly, and one that is never called is a
+peer that does not read.  Nodes, simulated ones too, have the loop (`_serving.pyx`).
 """
 
 cimport cython
@@ -10,8 +11,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from gossipkv.node._addresses cimport address_number
-from gossipkv.node._backlog cimport Request, method_of, params_of
-from gossipkv.node._connections cimport CHECKED, Connection, Connections
+from gossipkv.node._backlog cimport UNANSWERED, Request, method_of, params_of
+from gossipkv.node._connections cimport CHECKED, NO_COLUMN, Connection, Connections, pop_handle
 from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._requests cimport Core
@@ -33,13 +34,23 @@ cdef class Driver:
         self.counts = self.connections.counts
 
     cdef list collect(self):
-        """All that was handed off: `(handle, message id, method, parameters)`, the connections in turn."""
+        """All that was handed off: `(handle, message id, method, parameters)`, the connections in turn.
+
+        Of a read that no other node has answered the method is None, and the report stands for the parameters.
+        """
         cdef list result = []
+        cdef Connection* connection
         cdef Request* request
+        self.core.forwarding.go_on()
         while not self.connections.backlog.is_empty():
             request = self.connections.backlog.pop()
-            result.append((request.handle, request.msgid, method_of(request), params_of(request)))
+            method = None if request.kind == UNANSWERED else method_of(request)
+            result.append((request.handle, request.msgid, method, params_of(request)))
             free(request)
+        while buffer_size(&self.connections.dirty) > 0:  # Whoever drives takes the output of all.
+            connection = self.connections.find(pop_handle(&self.connections.dirty))
+            if connection != NULL:
+                connection.dirty = False
         self.core.begin_step()
         self.core.release_retired()
         self.raise_broken()
@@ -69,6 +80,20 @@ cdef class Driver:
             return None
         return connection.handle
 
+    def adopt(self, int column, int64_t now_ms):
+        """A connection to that peer, on which it is asked from now on; its handle."""
+        self.connections.set_time(now_ms * 1000000)
+        cdef Connection* connection = self.connections.begin_peer(-1, column)
+        if connection == NULL:
+            raise MemoryError
+        try:
+            self.core.forwarding.peers.adopt(connection)
+        except BaseException:
+            connection.column = NO_COLUMN
+            self.connections.release(connection)
+            raise
+        return connection.handle
+
     def feed(self, uint64_t handle, bytes data not None, int64_t now_ms):
         """Bytes arrived; the hand-offs they led to.  Answers wait for `take_output`.
 
@@ -78,7 +103,9 @@ cdef class Driver:
         if not self.connections.wants_read(connection):
             raise ValueError("the connection does not read now")
         self.connections.set_time(now_ms * 1000000)
-        if data:
+        if data and connection.peer:
+            self.core.forwarding.receive(connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        elif data:
             self.core.receive(connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             self.connections.hold_output(connection, 0)
             self.connections.sent(connection, 0)
@@ -109,7 +136,12 @@ cdef class Driver:
     @property
     def has_work(self):
         """Whether `run` has something to do."""
-        return buffer_size(&self.connections.runnable) > 0 or scans_have_turn(&self.connections.scans)
+        return (
+            not self.connections.backlog.is_empty()
+            or buffer_size(&self.connections.dirty) > 0
+            or buffer_size(&self.connections.runnable) > 0
+            or scans_have_turn(&self.connections.scans)
+        )
 
     def take_output(self, uint64_t handle, Py_ssize_t limit, int64_t now_ms):
         """What the peer reads now, at most `limit` bytes."""
@@ -163,6 +195,7 @@ cdef class Driver:
     def close(self, uint64_t handle):
         """The connection is gone."""
         self.connections.release(self.live(handle))
+        self.core.forwarding.go_on()
         self.raise_broken()
 
     def wants_input(self, uint64_t handle):
@@ -180,6 +213,8 @@ cdef class Driver:
         self.connections.set_time(now_ms * 1000000)
         for i in range(self.connections.slot_count):
             self.connections.expire_one(self.connections.slots[i])
+        self.core.forwarding.expire()
+        self.core.forwarding.go_on()
         self.raise_broken()
 
     @property
@@ -208,6 +243,18 @@ cdef class Driver:
             self.core.receive(connection, <const uint8_t*>b"\xc0", 1)
         elif which == "state":
             self.connections.linger(connection)
+        elif which == "attempts":
+            connection.attempts.count += 1
+        elif which == "relay bytes":
+            connection.relays.held_bytes += 1
+        elif which == "bytes of all relays":
+            self.connections.relays.held_bytes += 1
+        elif which == "attempt without a peer":
+            self.connections.relays.attempt_count += 1
+        elif which == "relay without an id":
+            self.connections.remove_in_flight(connection, 1)
+        elif which == "another peer":
+            connection.column += 1
         elif which == "slots":
             self.connections.connection_count += 1
         else:

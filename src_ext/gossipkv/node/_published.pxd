@@ -7,11 +7,16 @@ from libc.string cimport memcmp
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Blob, Cursor, take_unsigned
 
+cdef enum:
+    IDENTITY_BYTES = 16  # what names the identity of a version between nodes
+
 cdef enum Outcome:
     OUT_OF_MEMORY = -1
     HAND_OFF = 0  # Python must see it: nothing was written
     ANSWERED = 1
     REFUSED_SIZE = 2  # answered with TOO_LARGE
+    ELSEWHERE = 4  # other nodes have the partition: nothing was written (3 is `UNDER_WAY` of `_scans.pxd`)
+    DAMAGED = 5  # what is here of it cannot be read: nothing was written
 
 cdef struct ReadLimits:
     Py_ssize_t max_frame
@@ -25,6 +30,10 @@ cdef struct VersionRow:
     Py_ssize_t partitions
     bint long_values  # worth a prefetch of their own
     bint complete  # every partition is here
+    bint passed  # clients may have it
+    bint for_sessions  # those may who ask for one at least as new
+    bint shared  # it has an identity, by which other nodes may be asked for it
+    uint8_t identity[IDENTITY_BYTES]
     PyObject** files  # borrowed from `PublishedTable.owned`; NULL where the partition is not here
     uint64_t requests
     uint64_t requests_by_name
@@ -40,15 +49,25 @@ cdef struct DatabaseRow:
 cdef struct ReadOptions:
     Blob version
     Blob min_version
+    Blob identity
+    uint64_t timeout_ms
+    uint64_t max_frame  # of the node that asks; else no limit
+    bint choosing  # it is not just the active version that is wanted
     bint has_version
     bint has_min_version
+    bint has_identity
+    bint has_timeout
+    bint forwarded  # a node asks
+    bint local  # never to be forwarded
 
 cdef struct Lookup:
     Blob key
     VersionRow* version
+    Py_ssize_t partition
     PyObject* file
     uint64_t hash
     uint32_t place
+    Py_ssize_t max_frame  # of the answer
     bint by_name
 
 
@@ -61,27 +80,62 @@ cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
     return (one.size > other.size) - (one.size < other.size)
 
 
+cdef inline VersionRow* version_named(DatabaseRow* database, const Blob* name) noexcept nogil:
+    """The version of that name, which clients may not have yet; NULL when it is not here."""
+    cdef Py_ssize_t i
+    for i in range(database.version_count):
+        if compare(&database.versions[i].name, name) == 0:
+            return &database.versions[i]
+    return NULL
+
+
+cdef inline VersionRow* version_of(DatabaseRow* database, const uint8_t* identity) noexcept nogil:
+    """The version of that identity, which clients may not have yet; NULL when it is not here."""
+    cdef VersionRow* version
+    cdef Py_ssize_t i
+    for i in range(database.version_count):
+        version = &database.versions[i]
+        if version.shared and memcmp(version.identity, identity, IDENTITY_BYTES) == 0:
+            return version
+    return NULL
+
+
 cdef inline VersionRow* choose_version(DatabaseRow* database, const ReadOptions* options) noexcept nogil:
     """The version that answers; NULL when Python must say why there is none."""
     cdef VersionRow* version
     cdef Py_ssize_t i
-    if options.has_version:
-        for i in range(database.version_count):
-            version = &database.versions[i]
-            if compare(&version.name, &options.version) == 0:
-                if options.has_min_version and compare(&version.name, &options.min_version) < 0:
-                    return NULL
-                return version
-        return NULL
-    if not options.has_min_version:
+    if not options.choosing:
         return database.active
+    if options.forwarded:
+        return version_of(database, options.identity.data)
+    if options.has_version:
+        version = version_named(database, &options.version)
+        if version == NULL or not version.passed:
+            return NULL
+        return NULL if options.has_min_version and compare(&version.name, &options.min_version) < 0 else version
     if database.active != NULL and compare(&database.active.name, &options.min_version) >= 0:
         return database.active
     for i in range(database.version_count):
         version = &database.versions[i]
-        if compare(&version.name, &options.min_version) >= 0:
+        if (version.passed or version.for_sessions) and compare(&version.name, &options.min_version) >= 0:
             return version
     return NULL
+
+
+cdef inline Py_ssize_t answer_limit(const ReadLimits* limits, const ReadOptions* options) noexcept nogil:
+    """The longest answer that both this node and the one that asks have room for."""
+    return <Py_ssize_t>min(options.max_frame, <uint64_t>limits.max_frame)
+
+
+cdef inline bint may_go_elsewhere(const VersionRow* version, const ReadOptions* options) noexcept nogil:
+    """Whether others may be asked: what was forwarded once stays where it is."""
+    return version.shared and not options.forwarded and not options.local
+
+
+cdef inline void count_request(VersionRow* version, bint by_name) noexcept nogil:
+    version.requests += 1
+    if by_name:
+        version.requests_by_name += 1
 
 
 cdef class PublishedTable:
@@ -95,20 +149,31 @@ cdef class PublishedTable:
 
     cdef int hold(self, bytes text, Blob* blob) except -1
     cdef int add_database(self, str name, object active, object versions) except -1
-    cdef int add_version(self, DatabaseRow* database, str name, int function, list files) except -1
+    cdef int add_version(
+        self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing
+    ) except -1
     cdef VersionRow* find_version(self, bytes database, bytes version) noexcept
     cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil
     cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
-    cdef bint begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
+    cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
     cdef void fetch_record(self, Lookup* lookup) noexcept nogil
     cdef void fetch_value(self, Lookup* lookup) noexcept nogil
     cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil
+    cdef int read_one(
+        self, const VersionRow* version, Py_ssize_t partition, const Blob* key, const ReadLimits* limits, Buffer* out,
+        Py_ssize_t* size
+    ) noexcept nogil
     cdef int get_many(
         self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out, uint64_t* keys_read
     ) noexcept nogil
 
 
-cdef inline bint take_timeout(Cursor* cursor) noexcept nogil:
+cdef inline bint take_timeout(Cursor* cursor, uint64_t* timeout_ms) noexcept nogil:
     """A `timeout_ms` that Python would not refuse (`gossipkv.node.arguments`)."""
-    cdef uint64_t timeout_ms
-    return take_unsigned(cursor, &timeout_ms) and timeout_ms <= <uint64_t>1 << 40
+    return take_unsigned(cursor, timeout_ms) and timeout_ms[0] <= <uint64_t>1 << 40
+
+
+cdef int refuse_too_large(
+    Buffer* out, uint32_t msgid, const char* message, Py_ssize_t limit, Py_ssize_t size
+) noexcept nogil
+cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) noexcept nogil

@@ -5,9 +5,10 @@ between two steps, so a request sees all of the old or all of the new.  It pins 
 a pointer into it may be followed.
 
 A read is answered here when everything about it is plain: the parameters are what `docs/users/wire.md` says, the
-database and the version are known, the partition is here, and record and file are whole.  Whatever is not, is handed
-off as it came: the Python method (`gossipkv.node.reads`) is the one place that knows the errors, and it decides anew
-from the bytes.  So nothing stays in `out` unless the answer is complete.
+database and the version are known, the partition is here, and record and file are whole.  What is not here, or cannot
+be read, other nodes may have (`_forwarding.pyx`).  Everything else is handed off as it came: the Python method
+(`gossipkv.node.reads`) is the one place that knows the errors, and it decides anew from the bytes.  So nothing stays
+in `out` unless the answer is complete.
 
 Rejected: values kept as they are sent, head and value in one piece.  All that a `get` costs beside its lookup and the
 copy of the value was 16 ns of 1,090 (perf, 64 connections with 16 requests each), the head a part of that; every record
@@ -21,6 +22,7 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from gossipkv.keyspace._hashing cimport partition_of
 from gossipkv.node._refusals cimport write_error
@@ -38,9 +40,15 @@ from gossipkv.wire._message cimport (
     put_array,
     put_bin,
     put_bytes,
+    put_nil,
     take_array,
+    take_bin,
     take_blob,
+    take_blob_or_nil,
+    take_flag_or_nil,
     take_map,
+    take_nil,
+    take_unsigned,
 )
 
 from msgpack import packb
@@ -54,7 +62,14 @@ cdef enum:
     # A record's first lines come with the record; values that are longer on average are asked for on their own.
     LONG_VALUE_BYTES = 128
 
+cdef extern from "<stdint.h>" nogil:
+    const uint64_t ANY_FRAME "UINT64_MAX"
+
 cdef const char* VALUE_TOO_LONG = b"the value is longer than the node sends"
+cdef const char* VALUE_OVER_FRAME = b"the value does not fit into an answer"
+cdef const char* VALUE_OVER_ASKER = (
+    b"another node has the value, which is longer than this one reads: give all nodes the same max_frame"
+)
 
 cdef struct Target:
     Blob key
@@ -76,12 +91,40 @@ cdef inline size_t hash_name(const Blob* name) noexcept nogil:
     return state
 
 
-cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) noexcept nogil:
-    """The last parameter, if there is one, when it holds nothing but options that a local read understands."""
-    cdef Py_ssize_t entries
+cdef bint take_option(Cursor* params, ReadOptions* options) noexcept nogil:
+    """One option and its value, if the loop understands them."""
     cdef Blob name
-    options.has_version = False
-    options.has_min_version = False
+    if not take_blob(params, &name):
+        return False
+    if blob_is(&name, b"version", 7):
+        return take_blob_or_nil(params, &options.version, &options.has_version)
+    if blob_is(&name, b"min_version", 11):
+        return take_blob_or_nil(params, &options.min_version, &options.has_min_version)
+    if blob_is(&name, b"timeout_ms", 10):
+        options.has_timeout = not take_nil(params)
+        return not options.has_timeout or take_timeout(params, &options.timeout_ms)
+    if blob_is(&name, b"identity", 8):
+        options.has_identity = not take_nil(params)
+        return not options.has_identity or (
+            take_bin(params, &options.identity) and options.identity.size == IDENTITY_BYTES
+        )
+    if blob_is(&name, b"forwarded", 9):
+        return take_flag_or_nil(params, &options.forwarded)
+    if blob_is(&name, b"max_frame", 9):
+        return take_nil(params) or (take_unsigned(params, &options.max_frame) and options.max_frame > 0)
+    return blob_is(&name, b"local", 5) and take_flag_or_nil(params, &options.local)
+
+
+cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) noexcept nogil:
+    """The last parameter, if there is one, when it holds nothing but options that are understood here.
+
+    A node that forwards names the identity that it wants and nothing else that chooses, and may say how long a frame it
+    takes; nobody else does.
+    """
+    cdef Py_ssize_t entries
+    options.choosing = options.has_version = options.has_min_version = options.has_identity = False
+    options.has_timeout = options.forwarded = options.local = False
+    options.max_frame = ANY_FRAME
     if count == 2:
         return True
     entries = take_map(params)
@@ -89,39 +132,23 @@ cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) n
         return False
     while entries > 0:
         entries -= 1
-        if not take_blob(params, &name):
+        if not take_option(params, options):
             return False
-        if blob_is(&name, b"version", 7):
-            if not take_blob(params, &options.version):
-                return False
-            options.has_version = True
-        elif blob_is(&name, b"min_version", 11):
-            if not take_blob(params, &options.min_version):
-                return False
-            options.has_min_version = True
-        elif not (blob_is(&name, b"timeout_ms", 10) and take_timeout(params)):
-            return False  # A local read takes no time worth the name, so any timeout is kept.
-    return True
-
-
-cdef inline PyObject* file_of(const VersionRow* version, const Blob* key) noexcept nogil:
-    """The file that may hold the key; NULL when that is not known or not here."""
-    cdef Py_ssize_t partition = partition_of(version.function, key.data, key.size, version.partitions)
-    return version.files[partition] if partition >= 0 else NULL
-
-
-cdef inline void count_request(VersionRow* version, bint by_name) noexcept nogil:
-    version.requests += 1
-    if by_name:
-        version.requests_by_name += 1
+    options.choosing = options.has_version or options.has_min_version or options.forwarded
+    if options.forwarded:
+        return options.has_identity and not options.has_version and not options.has_min_version
+    return not options.has_identity and options.max_frame == ANY_FRAME
 
 
 @cython.final
 cdef class PublishedTable:
-    """What is served now: `(database, active version or None, [(version, function code, files), ...])` for each.
+    """What is served now: `(database, active version or None, versions)` for each.
 
-    `files[p]` holds partition p, or is None when the partition is not on this node.  Files given to a table are
-    read by the serving loop's thread only, and are pinned until `release`.
+    A version is `(version, function code, files, identity, standing)`.  `files[p]` holds partition p, or is None when
+    the partition is not on this node; all may be None.  `identity` names it between nodes, in 16 bytes; None: no other
+    node is asked for it.  `standing` says who may have it: 0 nodes that forward, which may have any; 1 all clients; 2
+    those clients that ask for one at least as new.  Files given to a table are read by the serving loop's thread only,
+    and are pinned until `release`.
     """
 
     def __cinit__(self, databases):
@@ -168,19 +195,21 @@ cdef class PublishedTable:
         if database.versions == NULL:
             raise MemoryError
         self.database_count += 1
-        for version, function, files in ordered:
-            self.add_version(database, version, function, list(files))
-            if version == active:
+        for version, function, files, identity, standing in ordered:
+            self.add_version(database, version, function, list(files), identity, standing)
+            if version == active and standing == 1:
                 database.active = &database.versions[database.version_count - 1]
         if active is not None and database.active == NULL:
-            raise ValueError(f"active version {active!r} of {name!r} is not among its versions")
+            raise ValueError(f"active version {active!r} of {name!r} is not among those that clients may have")
         slot = hash_name(&database.name) & self.slot_mask
         while self.slots[slot] != 0:
             slot = (slot + 1) & self.slot_mask
         self.slots[slot] = self.database_count
         return 0
 
-    cdef int add_version(self, DatabaseRow* database, str name, int function, list files) except -1:
+    cdef int add_version(
+        self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing
+    ) except -1:
         cdef VersionRow* version = &database.versions[database.version_count]
         cdef SortedFile file
         cdef uint64_t records = 0
@@ -188,9 +217,16 @@ cdef class PublishedTable:
         cdef Py_ssize_t i
         if not files:
             raise ValueError(f"version {name!r} has no partitions")
+        if identity is not None and len(identity) != IDENTITY_BYTES:
+            raise ValueError(f"the identity of version {name!r} has {len(identity)} bytes, not {IDENTITY_BYTES}")
         self.hold(name.encode(), &version.name)
         self.hold(packb(name), &version.packed_name)
         version.function = function
+        version.passed = standing == 1
+        version.for_sessions = standing == 2
+        if identity is not None:
+            version.shared = True
+            memcpy(version.identity, <const char*>identity, IDENTITY_BYTES)
         version.files = <PyObject**>calloc(len(files), sizeof(PyObject*))
         if version.files == NULL:
             raise MemoryError
@@ -254,14 +290,9 @@ cdef class PublishedTable:
 
     cdef VersionRow* find_version(self, bytes database, bytes version) noexcept:
         cdef Blob name = Blob(<const uint8_t*><const char*>database, len(database))
+        cdef Blob wanted = Blob(<const uint8_t*><const char*>version, len(version))
         cdef DatabaseRow* found = self.find_database(&name)
-        cdef ReadOptions options
-        if found == NULL:
-            return NULL
-        options.has_version = True
-        options.has_min_version = False
-        options.version = Blob(<const uint8_t*><const char*>version, len(version))
-        return choose_version(found, &options)
+        return version_named(found, &wanted) if found != NULL else NULL
 
     cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil:
         cdef size_t slot
@@ -295,18 +326,26 @@ cdef class PublishedTable:
         params[0] = keys
         return choose_version(database, options)
 
-    cdef bint begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil:
-        """Read the parameters of a plain `get`, and have its bucket fetched; False when it must be handed off."""
+    cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil:
+        """Read the parameters of a plain `get`.
+
+        `ANSWERED`: it can be, and its bucket is on its way; `ELSEWHERE`: other nodes have its partition; `HAND_OFF`.
+        """
         cdef ReadOptions options
-        lookup.version = self.plan(&params, &lookup.key, &options, False)
-        if lookup.version == NULL or lookup.key.size > limits.max_key:
-            return False
-        lookup.file = file_of(lookup.version, &lookup.key)
-        if lookup.file == NULL:
-            return False
+        cdef VersionRow* version = self.plan(&params, &lookup.key, &options, False)
+        if version == NULL or lookup.key.size > limits.max_key:
+            return HAND_OFF
+        lookup.partition = partition_of(version.function, lookup.key.data, lookup.key.size, version.partitions)
+        if lookup.partition < 0:
+            return HAND_OFF
+        lookup.version = version
+        lookup.max_frame = answer_limit(limits, &options)
         lookup.by_name = options.has_version
+        lookup.file = version.files[lookup.partition]
+        if lookup.file == NULL:
+            return ELSEWHERE if may_go_elsewhere(version, &options) else HAND_OFF
         lookup.hash = (<SortedFile>lookup.file).prefetch_bucket(lookup.key.data, lookup.key.size)
-        return True
+        return ANSWERED
 
     cdef void fetch_record(self, Lookup* lookup) noexcept nogil:
         """Have the record fetched, a while after."""
@@ -318,7 +357,7 @@ cdef class PublishedTable:
             (<SortedFile>lookup.file).prefetch_value(lookup.place)
 
     cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
-        """Answer `get`: `[value or nil, version]`."""
+        """Answer `get`: `[value or nil, version]`; an `Outcome`."""
         cdef VersionRow* version = lookup.version
         cdef Slice value
         cdef Py_ssize_t before = buffer_offset(out)
@@ -329,14 +368,17 @@ cdef class PublishedTable:
             lookup.key.data, lookup.key.size, lookup.hash, lookup.place, &value
         )
         if found < 0:
-            return HAND_OFF
+            return DAMAGED
         size = value.size + version.packed_name.size + 3 * HEAD_BYTES
         if value.size > limits.max_value:
             count_request(version, lookup.by_name)
             return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
-        if size > limits.max_frame:
+        if size > lookup.max_frame:
             count_request(version, lookup.by_name)
-            return refuse_too_large(out, msgid, b"the value does not fit into an answer", limits.max_frame, size)
+            return refuse_too_large(
+                out, msgid, VALUE_OVER_FRAME if lookup.max_frame == limits.max_frame else VALUE_OVER_ASKER,
+                lookup.max_frame, size
+            )
         if buffer_reserve(out, size) < 0:
             return OUT_OF_MEMORY
         put_answer(out, msgid)
@@ -348,7 +390,7 @@ cdef class PublishedTable:
         put_bytes(out, version.packed_name.data, version.packed_name.size)
         if not is_whole(<SortedFile>lookup.file):
             out.end = out.start + before
-            return HAND_OFF
+            return DAMAGED
         count_request(version, lookup.by_name)
         if found:
             version.hits += 1
@@ -372,7 +414,7 @@ cdef class PublishedTable:
         if version == NULL:
             return HAND_OFF
         count = take_array(&params)
-        room = before + limits.max_frame - version.packed_name.size
+        room = before + answer_limit(limits, &options) - version.packed_name.size
         if buffer_reserve(out, 4 * HEAD_BYTES) < 0:
             return OUT_OF_MEMORY
         put_answer(out, msgid)
@@ -398,9 +440,41 @@ cdef class PublishedTable:
             return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
         if outcome == REFUSED_SIZE:
             return refuse_too_large(
-                out, msgid, b"the values do not fit into one answer: ask for fewer", limits.max_frame, -1
+                out, msgid, b"the values do not fit into one answer: ask for fewer", answer_limit(limits, &options), -1
             )
+        if outcome == ELSEWHERE or outcome == DAMAGED:
+            return outcome if may_go_elsewhere(version, &options) else HAND_OFF
         return outcome
+
+    cdef int read_one(
+        self, const VersionRow* version, Py_ssize_t partition, const Blob* key, const ReadLimits* limits, Buffer* out,
+        Py_ssize_t* size
+    ) noexcept nogil:
+        """Append the value of one key whose partition is here to `out`, or nil, and say its length: an `Outcome`."""
+        cdef PyObject* file = version.files[partition]
+        cdef uint64_t hash = (<SortedFile>file).prefetch_bucket(key.data, key.size)
+        cdef uint32_t place = (<SortedFile>file).prefetch_record(hash)
+        cdef Slice value
+        cdef Py_ssize_t before
+        cdef int found
+        value.size = 0
+        found = (<SortedFile>file).find_at(key.data, key.size, hash, place, &value)
+        if found < 0:
+            return DAMAGED
+        if value.size > limits.max_value:
+            return HAND_OFF
+        if buffer_reserve(out, value.size + HEAD_BYTES) < 0:
+            return OUT_OF_MEMORY
+        before = out.end
+        if found:
+            put_bin(out, value.data, value.size)
+        else:
+            put_nil(out)
+        if not is_whole(<SortedFile>file):
+            out.end = before
+            return DAMAGED
+        size[0] = out.end - before
+        return ANSWERED
 
 
 cdef int refuse_too_large(
@@ -445,15 +519,19 @@ cdef int read_window(
     cdef Target targets[WINDOW]
     cdef Target* target
     cdef Slice value
+    cdef Py_ssize_t partition
     cdef Py_ssize_t i
     cdef int outcome
     for i in range(count):
         target = &targets[i]
         if not take_blob(keys, &target.key) or target.key.size > limits.max_key:
             return HAND_OFF
-        target.file = file_of(version, &target.key)
-        if target.file == NULL:
+        partition = partition_of(version.function, target.key.data, target.key.size, version.partitions)
+        if partition < 0:
             return HAND_OFF
+        target.file = version.files[partition]
+        if target.file == NULL:
+            return ELSEWHERE
         target.hash = (<SortedFile>target.file).prefetch_bucket(target.key.data, target.key.size)
     for i in range(count):
         targets[i].place = (<SortedFile>targets[i].file).prefetch_record(targets[i].hash)
@@ -467,7 +545,7 @@ cdef int read_window(
             target.key.data, target.key.size, target.hash, target.place, &value
         )
         if outcome < 0:
-            return HAND_OFF
+            return DAMAGED
         if value.size > limits.max_value:
             found.too_long = value.size
             return REFUSED_SIZE
@@ -481,7 +559,7 @@ cdef int read_window(
         else:
             put(out, 0xC0)
         if not is_whole(<SortedFile>target.file):
-            return HAND_OFF
+            return DAMAGED
     return ANSWERED
 
 

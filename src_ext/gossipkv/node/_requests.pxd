@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from gossipkv.latency._histogram cimport LatencyHistogram
 from gossipkv.node._backlog cimport Request
 from gossipkv.node._connections cimport Connection, Connections
+from gossipkv.node._forwarding cimport Forwarding
 from gossipkv.node._published cimport Lookup, PublishedTable, ReadLimits
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits
@@ -39,6 +40,7 @@ cdef class Core:
     cdef Connections connections
     cdef Buffer* out  # that of `connections`
     cdef uint64_t* counts  # those of `connections`
+    cdef Forwarding forwarding
     cdef PublishedTable published
     cdef list retired  # tables that are served no longer, but read by scans
     cdef FrameLimits frame_limits
@@ -75,6 +77,7 @@ cdef class Core:
     ) noexcept nogil
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil
     cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil
+    cdef void forward(self, Connection* connection, const Envelope* request, const Lookup* lookup) noexcept nogil
     cdef void count_answered(self, const Connection* connection) noexcept nogil
 
     # What Python answers.

@@ -17,8 +17,8 @@ The invariants:
 * Each request is answered once, or its connection ends; one that is not answered at once has its id in flight.
 * What Python may be asked in one step is bounded in number and bytes, and so is what one connection reads in its turn.
 
-Two drive it, through the same C functions: `_serving.pyx` from epoll, `_driver.pyx` from Python by hand, for tests
-and simulations.
+The rounds of `_serving.pyx` drive it, over sockets or a simulation's streams; `_driver.pyx` takes it step by step, for
+tests.
 
 Thread rule: one thread owns a core.  The loop drops the GIL while it is inside, so nothing here touches a Python
 object in a `nogil` function but the published table, which only that thread replaces, between steps.
@@ -34,11 +34,14 @@ from gossipkv.node._backlog cimport ASKED, Request, request_bytes
 from gossipkv.node._connections cimport OPEN, Connection, Connections, check, has_room
 from gossipkv.node._counters cimport (
     BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE,
-    DUPLICATE_IDS, GET_MANYS, GETS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED, PAUSED_FOR_HAND_OFFS,
-    PAUSED_FOR_OUTPUT, PINGS, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE, counters_by_name, frame_fault,
+    CLOSED_UNAUTHORIZED, DUPLICATE_IDS, GET_MANYS, GETS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED,
+    PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE, counters_by_name,
+    frame_fault,
 )
 from gossipkv.node._id_set cimport ids_contain
-from gossipkv.node._published cimport ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable
+from gossipkv.node._published cimport (
+    ANSWERED, DAMAGED, ELSEWHERE, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Lookup, PublishedTable,
+)
 from gossipkv.node._refusals cimport (
     refuse_answer, refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_protocol, refuse_size,
 )
@@ -52,7 +55,8 @@ from gossipkv.wire._frames cimport (
 )
 from gossipkv.wire._message cimport (
     BAD_REQUEST, ENVELOPE_BYTES, HEAD_BYTES, IS_NOTIFICATION, IS_REQUEST, IS_RESPONSE, Blob, Cursor, Envelope, blob_is,
-    put, put_answer, put_bytes, put_response, put_text, read_envelope, unsigned_size,
+    put, put_answer, put_bytes, put_response, put_text, read_envelope, take_array, take_response, take_str,
+    unsigned_size,
 )
 
 cdef enum:
@@ -86,17 +90,18 @@ cdef inline bint may_process(Core core, const Connection* connection) noexcept n
     )
 
 
-cdef inline bint gather(Core core, const uint8_t* message, const Envelope* request) noexcept nogil:
-    """Whether this is a plain get, to be answered with others; its bucket is on its way then."""
+cdef inline int gather(Core core, const uint8_t* message, const Envelope* request) noexcept nogil:
+    """`ANSWERED`: this is a plain get, to be answered with others, and its bucket is on its way; or `begin_get`'s."""
     cdef Gathered* entry = &core.gathered.entries[core.gathered.count]
-    if not blob_is(&request.method, b"get", 3) or not core.published.begin_get(
-        request.params, &core.read_limits, &entry.lookup
-    ):
-        return False
-    entry.message = message
-    entry.request = request[0]
-    core.gathered.count += 1
-    return True
+    cdef int outcome
+    if not blob_is(&request.method, b"get", 3):
+        return HAND_OFF
+    outcome = core.published.begin_get(request.params, &core.read_limits, &entry.lookup)
+    if outcome == ANSWERED:
+        entry.message = message
+        entry.request = request[0]
+        core.gathered.count += 1
+    return outcome
 
 
 cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
@@ -109,6 +114,18 @@ cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
     put_text(core.out, b"pong")
     core.counts[PINGS] += 1
     return ANSWERED
+
+
+cdef inline bint is_unauthorized(Cursor answer) noexcept nogil:
+    """Whether that is the error of this code."""
+    cdef uint32_t msgid
+    cdef Blob code
+    return (
+        take_response(&answer, &msgid)
+        and take_array(&answer) == 3
+        and take_str(&answer, &code)
+        and blob_is(&code, b"UNAUTHORIZED", 12)
+    )
 
 
 @cython.final
@@ -154,6 +171,9 @@ cdef class Core:
         int64_t output_timeout_ms,
         int64_t idle_timeout_ms,
         Py_ssize_t scan_limit,
+        int64_t proxy_timeout_ms=100,
+        int64_t proxy_stage_timeout_ms=25,
+        uint64_t seed=0,
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
             max_in_flight, max_in_flight_total, max_connections, scan_limit
@@ -185,6 +205,9 @@ cdef class Core:
         self.connections.scans.limits = self.read_limits
         self.connections.scans.scan_limit = scan_limit
         self.max_in_flight_total = max_in_flight_total
+        self.forwarding = Forwarding(self.connections, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
+        self.forwarding.frame_limits = self.frame_limits
+        self.forwarding.read_limits = self.read_limits
         self.answered = LatencyHistogram()
         self.handed_off = LatencyHistogram()
         self.begin_step()
@@ -249,6 +272,7 @@ cdef class Core:
         """
         cdef Py_ssize_t at = 0
         cdef Py_ssize_t length
+        cdef int outcome
         cdef int result
         cdef int kind
         cdef Envelope envelope
@@ -266,11 +290,13 @@ cdef class Core:
                 length = connection.scan.position
                 self.elements = connection.scan.elements
                 kind = read_envelope(data + at, length, &envelope)
-                if (
-                    kind == IS_REQUEST
-                    and not ids_contain(&connection.in_flight, envelope.msgid)
-                    and gather(self, data + at, &envelope)
-                ):
+                outcome = HAND_OFF
+                if kind == IS_REQUEST and not ids_contain(&connection.in_flight, envelope.msgid):
+                    outcome = gather(self, data + at, &envelope)
+                if outcome == ELSEWHERE:
+                    self.forward(connection, &envelope, &self.gathered.entries[self.gathered.count].lookup)
+                    connection.spoken = True
+                if outcome != HAND_OFF:
                     frame_begin(&connection.scan)
                     at += length
                     if self.gathered.count == GATHERED_MOST and not self.answer_gathered(connection, data, &at):
@@ -347,6 +373,9 @@ cdef class Core:
             outcome = self.published.end_get(
                 &entry.lookup, entry.request.msgid, &self.read_limits, self.out
             )
+            if outcome == DAMAGED:
+                self.forward(connection, &entry.request, &entry.lookup)
+                continue
             if outcome > 0:
                 self.counts[GETS] += 1
                 self.counts[KEYS_READ] += 1
@@ -384,7 +413,7 @@ cdef class Core:
                 request.msgid, request.params, &self.read_limits, self.out,
                 &self.counts[KEYS_READ],
             )
-            self.counts[GET_MANYS] += outcome > 0
+            self.counts[GET_MANYS] += outcome == ANSWERED or outcome == REFUSED_SIZE
         elif blob_is(&request.method, b"scan", 4):
             outcome = scans_ask(
                 &self.connections.scans, &connection.scanner, self.published, request, connection.received_ns,
@@ -392,7 +421,10 @@ cdef class Core:
             )
         elif blob_is(&request.method, b"ping", 4):
             outcome = answer_ping(self, request)
-        self.conclude(connection, request, outcome)
+        if outcome == ELSEWHERE or outcome == DAMAGED:
+            self.forward(connection, request, NULL)
+        else:
+            self.conclude(connection, request, outcome)
         check(
             self.connections, connection,
             connection.doomed or (buffer_size(self.out) > written) != (connection.in_flight.count > in_flight),
@@ -411,6 +443,24 @@ cdef class Core:
         elif outcome == UNDER_WAY and self.connections.make_room(connection, 0):
             self.connections.add_in_flight(connection, request.msgid)
         elif outcome == OUT_OF_MEMORY or outcome == UNDER_WAY:
+            self.connections.doom(connection, CLOSED_MEMORY)
+
+    cdef void forward(self, Connection* connection, const Envelope* request, const Lookup* lookup) noexcept nogil:
+        """Have other nodes answer a get, or (NULL) a batch; what is damaged here, if any is known to hold it."""
+        cdef int outcome = self.may_hand_off(connection, request)
+        if outcome != HAND_OFF:
+            self.fresh_answers += outcome == ANSWERED
+        elif self.connections.add_in_flight(connection, request.msgid):
+            if lookup != NULL:
+                outcome = self.forwarding.begin(connection, request, lookup)
+            else:
+                outcome = self.forwarding.begin_batch(connection, request)
+            if outcome == HAND_OFF:
+                self.connections.remove_in_flight(connection, request.msgid)
+                self.hand_off(connection, request)
+            elif outcome == UNDER_WAY and not self.connections.make_room(connection, 0):
+                outcome = OUT_OF_MEMORY
+        if outcome == OUT_OF_MEMORY:
             self.connections.doom(connection, CLOSED_MEMORY)
 
     cdef void count_answered(self, const Connection* connection) noexcept nogil:
@@ -503,7 +553,12 @@ cdef class Core:
         return connection
 
     cdef void deliver(self, Connection* connection) noexcept nogil:
-        """Put the answer in `out` behind what waits; it is sent with all others of its connection."""
+        """Put the answer in `out` behind what waits; it is sent with all others of its connection.
+
+        Whoever is told UNAUTHORIZED is told nothing more: it is a node of another cluster, and meant somebody else.
+        """
+        if is_unauthorized(Cursor(self.out.data + self.out.start, self.out.data + self.out.end)):
+            self.connections.finish(connection, CLOSED_UNAUTHORIZED)
         self.connections.hold_output(connection, 0)
         self.connections.flush_later(connection)
         self.connections.sent(connection, 0)
@@ -600,7 +655,41 @@ cdef class Core:
         if published is not older:
             published.inherit(older)
             self.published = published
+            self.forwarding.published = published
             self.retired = release_unread([*self.retired, older])
+
+    def set_peer(self, int column, str name not None, int state):
+        """Know a member under that column, a small number, in that state: 0 ALIVE, 1 SUSPECT, 2 DEAD."""
+        self.check_thread()
+        self.forwarding.peers.routes.set_peer(column, name, state)
+
+    def forget_peer(self, int column):
+        """Know nothing of it, and end its connection: the column may be another's."""
+        self.check_thread()
+        self.forwarding.peers.forget_peer(column)
+
+    def set_holder(self, bytes identity not None, Py_ssize_t partitions, int column, bytes bitmap not None):
+        """Say which of so many partitions of that identity a peer holds: bit p of the bytes, the lowest first."""
+        self.check_thread()
+        self.forwarding.peers.routes.set_holder(identity, partitions, column, bitmap)
+
+    def forget_route(self, bytes identity not None):
+        """Know nobody who holds any of that identity: reads of it are handed off from now on."""
+        self.check_thread()
+        self.forwarding.peers.routes.forget_route(identity)
+
+    def ask(self, int column, bytes method not None, bytes params not None, int64_t timeout_ms):
+        """Ask a peer something, with the next round: the token of its answer, or 0 when it cannot be asked now."""
+        self.check_thread()
+        return self.forwarding.peers.ask(column, method, params, timeout_ms)
+
+    def take_replies(self):
+        """What was answered since the last time, or will not be: `(token, result or None, error or None)`."""
+        return self.forwarding.peers.take_replies() if self.connections.relays.first_reply != NULL else []
+
+    def take_peer_events(self):
+        """What became of peers, and of reads that they take over, since the last time: `(column, event, what)`."""
+        return self.forwarding.peers.take_peer_events() if self.forwarding.peers.has_events() else []
 
     def broken_invariants(self):
         """What did not hold since the last time, in words, with the connection; the debug build alone looks."""
@@ -608,14 +697,21 @@ cdef class Core:
 
     def latency(self):
         """How long answers took, from the receive that brought the request until the answer was given to the socket."""
-        return {"answered": self.answered.to_map(), "handed_off": self.handed_off.to_map()}
+        return {
+            "answered": self.answered.to_map(),
+            "forwarded": self.forwarding.answered.to_map(),
+            "handed_off": self.handed_off.to_map(),
+        }
 
     def counters(self):
         """Every counter, by name, and how much there is of what comes and goes."""
         result = counters_by_name(self.counts)
-        result["connections"] = self.connections.connection_count
+        result["connections"] = self.connections.connection_count - self.connections.peer_count
+        result["peers"] = self.connections.peer_count
         result["in_flight"] = self.connections.in_flight_count
-        result["held_bytes"] = self.connections.held_bytes + self.connections.scans.held_bytes
+        result["held_bytes"] = (
+            self.connections.held_bytes + self.connections.scans.held_bytes + self.connections.relays.held_bytes
+        )
         result |= scans_counters(&self.connections.scans)
         result["waiting_bytes"] = self.connections.backlog.size_bytes + self.connections.backlog.parked_bytes
         return result

@@ -17,9 +17,10 @@ from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys
 from gossipkv.storage._scan cimport write_prefix_end
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
-from gossipkv.wire._frames cimport FALSE, NIL, TRUE, big_endian
+from gossipkv.wire._frames cimport big_endian
 from gossipkv.wire._message cimport (
-    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_map, take_nil, take_str, take_unsigned,
+    Blob, Cursor, blob_is, put, put_bytes, take_array, take_bin, take_blob, take_blob_or_nil, take_flag_or_nil,
+    take_map, take_nil, take_str, take_unsigned,
 )
 
 cdef enum:
@@ -40,21 +41,8 @@ cdef struct Asked:
     bint has_version
     bint has_min_version
     bint reverse
+    bint local
     uint64_t limit
-
-
-cdef inline bint take_blob_or_nil(Cursor* params, Blob* blob, bint* given) noexcept nogil:
-    """An option that is nil counts as not given; of a name that stands there twice the later one counts."""
-    given[0] = not take_nil(params)
-    return not given[0] or take_blob(params, blob)
-
-
-cdef inline bint take_flag_or_nil(Cursor* params, bint* flag) noexcept nogil:
-    if params.at >= params.end or params.at[0] not in (NIL, FALSE, TRUE):
-        return False
-    flag[0] = params.at[0] == TRUE
-    params.at += 1
-    return True
 
 
 cdef inline bint take_limit_or_nil(Cursor* params, uint64_t* limit) noexcept nogil:
@@ -64,6 +52,7 @@ cdef inline bint take_limit_or_nil(Cursor* params, uint64_t* limit) noexcept nog
 
 cdef bint take_option(Cursor* params, Asked* asked) noexcept nogil:
     """One option and its value, if they are plain."""
+    cdef uint64_t timeout_ms
     cdef Blob name
     if not take_blob(params, &name):
         return False
@@ -83,8 +72,10 @@ cdef bint take_option(Cursor* params, Asked* asked) noexcept nogil:
         return take_flag_or_nil(params, &asked.reverse)
     if blob_is(&name, b"limit", 5):
         return take_limit_or_nil(params, &asked.limit)
+    if blob_is(&name, b"local", 5):  # What is not here is handed off anyway.
+        return take_flag_or_nil(params, &asked.local)
     # A local read takes no time worth the name, so any timeout is kept.
-    return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_timeout(params))
+    return blob_is(&name, b"timeout_ms", 10) and (take_nil(params) or take_timeout(params, &timeout_ms))
 
 
 cdef bint may_be_name(const Blob* text) noexcept nogil:
@@ -180,6 +171,8 @@ cdef int make_plan(
         return HAND_OFF
     if asked.has_min_version and not may_be_name(&asked.min_version):
         return HAND_OFF
+    memset(&options, 0, sizeof(ReadOptions))
+    options.choosing = asked.has_version or asked.has_min_version or asked.has_cursor
     options.has_version = asked.has_version
     options.version = asked.version
     options.has_min_version = asked.has_min_version

@@ -23,8 +23,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable, DatabaseRow, VersionRow, ReadOptions,
-    choose_version,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable, DatabaseRow, VersionRow, version_named,
 )
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._scan_page cimport (
@@ -210,13 +209,9 @@ cdef void count_answered(PublishedTable table, const Job* job) noexcept nogil:
     """Count it where requests are counted now; the table that it read from may be served no longer."""
     cdef VersionRow* version = job.plan.version
     cdef DatabaseRow* database
-    cdef ReadOptions options
     if job.table != <PyObject*>table:
         database = table.find_database(&job.plan.database)
-        options.has_version = True
-        options.has_min_version = False
-        options.version = version.name
-        version = choose_version(database, &options) if database != NULL else NULL
+        version = version_named(database, &version.name) if database != NULL else NULL
     if version != NULL:
         version.requests += 1
         version.requests_by_name += job.plan.by_name

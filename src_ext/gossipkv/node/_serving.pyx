@@ -1,14 +1,12 @@
-"""The epoll loop around the connection core: accept, receive, send, close.
+"""The rounds around the connection core: accept, receive, answer, hand off, send, close, and in which order.
 
-One Trio task waits until this loop's epoll descriptor is readable and calls `round`.  A round drops the GIL and serves
-what is ready; takes it again and has Python answer what was handed off, the connections in turn; sends those answers,
-once for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs many
-times what a look at epoll does, so a round ends with one that finds nothing, or with a look-out (`_busy_poll.pyx`).
+One Trio task waits until this loop's descriptor is readable and calls `round`.  A round drops the GIL and serves what
+is ready; takes it again and has Python answer what was handed off, the connections in turn; sends those answers, once
+for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs many times
+what a look at epoll does, so a round ends with one that finds nothing, or with a look-out (`_busy_poll.pyx`).
 
-Level-triggered on purpose: one `recv` and one `send` for each readable connection and step, no second `recv` that
-only finds the queue empty, and a connection whose bytes did not fit into the shared buffer simply shows up again,
-behind the others.  (Edge-triggered needs that second call or a list of one's own.)  The price, one `epoll_ctl` when
-reading is turned off or on, is paid only by a connection that is held back.
+Sockets and clock are a transport's (`_transport.pyx`): this is the one order for a node in the world and for a
+simulated one.  Where time stands still the budgets in time mean nothing, and those in numbers hold.
 
 Fairness: what a round had no time for stays in `events` and is not fetched again; held input gets one turn for each
 connection and pass, in half of the time; a connection's answers and keys in one turn are bounded by the core.
@@ -24,21 +22,9 @@ bytes in the queue would send a reset, and that may destroy the last answer on i
 """
 
 cimport cython
-from libc.errno cimport (
-    EAGAIN,
-    ECONNABORTED,
-    EINTR,
-    EMFILE,
-    ENFILE,
-    ENOBUFS,
-    ENOMEM,
-    EPROTO,
-    errno,
-)
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
-from posix.unistd cimport close
 
 from gossipkv.latency._histogram cimport histogram_record
 from gossipkv.node._backlog cimport (
@@ -46,19 +32,17 @@ from gossipkv.node._backlog cimport (
 )
 from gossipkv.node._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
 from gossipkv.node._connections cimport (
-    FREE, LINGERING, OPEN, Connection, Connections, check, fetch_connection, pop_handle,
+    FREE, LINGERING, NO_COLUMN, OPEN, Connection, Connections, check, fetch_connection, pop_handle,
 )
 from gossipkv.node._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
     CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
 )
+from gossipkv.node._relays cimport NEVER, next_due
 from gossipkv.node._requests cimport Core, Pending, Refused
 from gossipkv.node._scans cimport SLICE_WORK, scans_have_turn
-from gossipkv.node._sockets cimport (
-    EFD_CLOEXEC, EFD_NONBLOCK, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
-    EPOLLOUT, IPPROTO_TCP, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY,
-    accept4, epoll_create1, epoll_ctl, epoll_event, epoll_wait, eventfd, eventfd_read, eventfd_write, now_ns, number_of,
-    recv, send, setsockopt, shutdown, sockaddr, sockaddr_storage, socklen_t,
+from gossipkv.node._transport cimport (
+    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, READABLE, TIMER, WRITABLE, Event, Transport,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 
@@ -72,63 +56,53 @@ cdef enum:
     QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
     BUSY = 0  # There have been events since the last time that there were none.
     LOOKED_OUT = -1  # There is none, and a look-out has counted that; so it is at the start.
-    LISTENER = 0  # No connection has these handles: generations start at 1.
-    WAKER = 1
+    # How exact the time-outs of connections are.  A look at 10,000 connections takes about 1 ms.
+    SWEEP_NS = 500000000
+    # Deadlines within so much are done at once.
+    LEAST_WAIT_NS = 1000000
 
 
 @cython.final
 cdef class Loop:
-    """The sockets of a core."""
+    """The connections of a core and of a transport."""
 
     cdef readonly Core core
     cdef Connections connections
     cdef uint64_t* counts  # those of `connections`
-    cdef object listener
-    cdef int epoll
-    cdef int waker
-    cdef int listener_fd  # -1 once draining has begun
-    cdef bint accepting
+    cdef Transport transport
+    cdef int64_t armed_ns  # when the timer goes off; NEVER: it does not
+    cdef int64_t sweep_ns  # when connections are looked at for the next time
+    cdef bint draining
+    cdef bint accepting  # not while there are no descriptors
+    cdef bint closed
     cdef uint8_t* inbox
-    cdef epoll_event events[EVENTS]
+    cdef Event events[EVENTS]
     cdef int event_count
     cdef int event_at
     cdef int64_t deadline_ns  # of this round
-    cdef bint polls  # whether it may look out for events
+    cdef bint is_due  # something is: the timer has gone off
     cdef PollCredit poll
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
     cdef bytes method  # of the latest request that was answered by Python
     cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
 
-    def __cinit__(self, Core core not None, listener, *, bint polls):
-        self.epoll = -1
-        self.waker = -1
+    def __cinit__(self, Core core not None, Transport transport not None):
         self.core = core
         self.connections = core.connections
         self.counts = self.connections.counts
-        self.listener = listener
-        self.listener_fd = listener.fileno()
+        self.transport = transport
         self.inbox = <uint8_t*>malloc(INBOX_BYTES)
         if self.inbox == NULL:
             raise MemoryError
-        self.epoll = epoll_create1(EPOLL_CLOEXEC)
-        if self.epoll < 0:
-            raise OSError(errno, "epoll_create1 failed")
-        if self.watch(EPOLL_CTL_ADD, self.listener_fd, LISTENER, EPOLLIN) < 0:
-            raise OSError(errno, "the listening socket cannot be watched")
-        self.waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
-        if self.waker < 0 or self.watch(EPOLL_CTL_ADD, self.waker, WAKER, EPOLLIN) < 0:
-            raise OSError(errno, "eventfd failed")
         self.accepting = True
-        self.connections.set_time(now_ns())
-        self.polls = polls
+        self.tell_time()
+        self.armed_ns = NEVER
+        self.sweep_ns = self.connections.now_ns + SWEEP_NS
+        self.arm()
         self.idle_ns = LOOKED_OUT
 
     def __dealloc__(self):
         # The connections are closed with the loop, not here: the core may be gone already.
-        if self.epoll >= 0:
-            close(self.epoll)
-        if self.waker >= 0:
-            close(self.waker)
         free(self.inbox)
         buffer_release(&self.given)
 
@@ -136,29 +110,61 @@ cdef class Loop:
 
     def fileno(self):
         """The descriptor that is readable when a step has something to do."""
-        return self.epoll
+        return self.transport.fileno()
 
     @property
     def has_work(self):
         """Whether a step has something to do although the descriptor may not be readable."""
         return (
             self.event_at < self.event_count
-            or buffer_size(&self.connections.runnable) > 0
-            or scans_have_turn(&self.connections.scans)
-            or not self.connections.backlog.is_empty()
+            or buffer_size(&self.connections.dirty) > 0
+            or self.connections.relays.first_restless != NULL
+            or self.has_held_work()
+            or self.transport.has_events()
         )
 
     @property
+    def due_s(self):
+        """How long until a round has something to do although nothing arrives; None: the descriptor tells of it."""
+        return self.transport.due_s()
+
+    @property
     def connection_count(self):
-        """How many connections there are."""
-        return self.connections.connection_count
+        """How many connections there are, those to other nodes not counted."""
+        return self.connections.connection_count - self.connections.peer_count
+
+    def adopt(self, int column, connection):
+        """Ask that peer on this connection from now on, which is the loop's: nothing was read beyond `hello`.
+
+        It is what the environment's streams are detached to.  A loop that is closed closes it.  Raises KeyError when
+        there is no such peer: the connection is the caller's then.
+        """
+        cdef Connection* adopted
+        cdef int fd
+        self.core.check_thread()
+        self.core.forwarding.peers.routes.peer(column)
+        fd = self.transport.admit(connection)
+        if self.closed:
+            self.transport.close(fd, True)
+            return
+        self.tell_time()
+        adopted = self.connections.begin_peer(fd, column)
+        if adopted == NULL:
+            raise MemoryError
+        adopted.interest = READABLE
+        if self.transport.begin(fd, adopted.handle) < 0:
+            adopted.column = NO_COLUMN
+            self.connections.release(adopted)
+            raise OSError("the connection to a peer cannot be watched")
+        self.core.forwarding.peers.adopt(adopted)
 
     def round(self, answer, int64_t serve_us, int64_t answer_us):
         """Serve what is ready; answer what was handed off; send those answers; again, until nothing is ready.
 
         `answer(method, parameters)` gives the result as MessagePack, or a `Refused`.  Whatever else it gives is
-        returned here as a `Pending`, to be answered by `complete`.  Takes at most `serve_us`, `answer_us` and what one
-        request takes.
+        returned here as a `Pending`, to be answered by `complete`.  Of a read that no other node has answered the
+        method is None, and the report stands for the parameters (`Forwarding.write_report`).  Takes at most `serve_us`,
+        `answer_us` and what one request takes.
         """
         cdef list pending = []
         self.core.check_thread()
@@ -168,11 +174,14 @@ cdef class Loop:
             with nogil:
                 self.serve_ready()
                 self.serve_scans()
+                self.core.forwarding.go_on()
             if not self.connections.backlog.is_empty():
                 self.answer_some(answer, 1000 * answer_us, pending)
             with nogil:
                 self.flush_dirty()
+                self.arm()
             self.core.release_retired()
+            self.transport.raise_failure()
             if (
                 self.core.hand_off_count == 0 and not scans_have_turn(&self.connections.scans)
             ) or self.connections.now_ns >= self.deadline_ns:
@@ -208,37 +217,37 @@ cdef class Loop:
 
     def wake(self):
         """Make the descriptor readable: there is `has_work` although nobody may send anything."""
-        eventfd_write(self.waker, 1)
+        self.transport.wake()
 
     def expire(self):
-        """Close what is overdue, and accept again if that had paused.  To be called now and then."""
+        """Close what is overdue, and accept again if that had paused, as the timer does each half second."""
         with nogil:
             self.expire_all()
         self.core.release_retired()
+        self.transport.raise_failure()
 
     def drain(self):
         """Take no more connections, and no more requests than have arrived; a connection ends once it is answered."""
-        if self.listener_fd >= 0:
-            self.watch(EPOLL_CTL_DEL, self.listener_fd, LISTENER, 0)
-            self.listener_fd = -1
-            self.listener.close()
+        if not self.draining:
+            self.draining = True
+            self.transport.stop_listening()
             with nogil:
                 self.drain_all()
+            self.transport.raise_failure()
 
     def close(self):
         """Close everything at once."""
-        if self.epoll >= 0:
+        if not self.closed:
+            self.closed = self.draining = True
             self.close_all(CLOSED_CUT)
-            close(self.epoll)
-            self.epoll = -1
-            self.listener_fd = -1
-            self.listener.close()
+            self.transport.shut()
             self.core.release_retired()
+            self.transport.raise_failure()
 
     # Rounds -----------------------------------------------------------------------------------------------------
 
     cdef void tell_time(self) noexcept nogil:
-        self.connections.set_time(now_ns())
+        self.connections.set_time(self.transport.now_ns())
 
     cdef void serve_ready(self) noexcept nogil:
         """Held input in half of the time, each connection once; then what is ready, in what is left and a little more.
@@ -258,12 +267,15 @@ cdef class Loop:
         while True:
             while self.event_at < self.event_count:
                 if self.event_at + 1 < self.event_count:
-                    fetch_connection(self.connections, self.events[self.event_at + 1].data.u64)
+                    fetch_connection(self.connections, self.events[self.event_at + 1].handle)
                 self.serve_event(&self.events[self.event_at])
                 self.event_at += 1
                 if self.connections.now_ns >= until_ns:
                     return
-            if self.core.hand_off_count > 0 or not self.fetch():
+            if self.core.hand_off_count > 0:
+                return
+            self.flush_dirty()  # Whoever is waited for next may wait for it.
+            if not self.fetch():
                 return
 
     cdef void serve_held(self, Connection* connection) noexcept nogil:
@@ -295,11 +307,14 @@ cdef class Loop:
 
     cdef bint fetch(self) noexcept nogil:
         """Ask for events, and look out for them if that pays; whether there are any."""
+        if self.is_due:  # Not before: what came beside the timer may be what is waited for.
+            self.is_due = False
+            self.expire_due()
         self.event_at = 0
-        self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
+        self.event_count = self.transport.fetch(self.events, EVENTS)
         if self.event_count == 0 and self.idle_ns == BUSY and not self.has_held_work():
             self.idle_ns = self.connections.now_ns
-            if self.polls and poll_pays(&self.poll) and self.connections.now_ns < self.deadline_ns:
+            if self.transport.polls and poll_pays(&self.poll) and self.connections.now_ns < self.deadline_ns:
                 self.look_out()
         self.tell_time()
         if self.event_count == 0:
@@ -314,7 +329,7 @@ cdef class Loop:
         cdef int64_t until_ns = min(self.connections.now_ns + POLL_NS, self.deadline_ns)
         self.counts[BUSY_POLLS] += 1
         while self.event_count == 0 and self.connections.now_ns < until_ns:
-            self.event_count = max(0, epoll_wait(self.epoll, self.events, EVENTS, 0))
+            self.event_count = self.transport.fetch(self.events, EVENTS)
             self.tell_time()
         self.idle_ns = LOOKED_OUT
         if self.event_count > 0:
@@ -325,24 +340,25 @@ cdef class Loop:
 
     cdef void answer_some(self, answer, int64_t budget_ns, list pending):
         """The connections in turn, one request each, until the time is over."""
-        cdef int64_t deadline_ns = now_ns() + budget_ns
+        cdef int64_t deadline_ns = self.transport.now_ns() + budget_ns
         cdef Request* request = self.core.next_request()
         while request != NULL:
             try:
                 self.answer_one(answer, request, pending)
             finally:
                 free(request)
-            request = self.core.next_request() if now_ns() < deadline_ns else NULL
+            request = self.core.next_request() if self.transport.now_ns() < deadline_ns else NULL
 
     cdef int answer_one(self, answer, Request* request, list pending) except -1:
-        cdef bytes method
+        cdef bytes method = None
         cdef bytes body
-        if request.kind != ASKED:
+        if request.kind == RESULT or request.kind == REFUSAL:
             self.give_answer(request, request_bytes(request), request.size, request.kind == REFUSAL)
             return 0
-        if self.method is None or not is_method(request, self.method):
-            self.method = method_of(request)  # Kept: most requests ask the same, and its hash is known by then.
-        method = self.method
+        if request.kind == ASKED:
+            if self.method is None or not is_method(request, self.method):
+                self.method = method_of(request)  # Kept: most requests ask the same, and its hash is known by then.
+            method = self.method
         reply = answer(method, params_of(request))
         if isinstance(reply, bytes):
             body = <bytes>reply
@@ -351,6 +367,7 @@ cdef class Loop:
             body = (<Refused>reply).error
             self.give_answer(request, <const uint8_t*><const char*>body, len(body), True)
         else:
+            assert method is not None, "a report is answered at once"
             pending.append(Pending(request.handle, request.msgid, request.received_ns, method, reply))
         return 0
 
@@ -358,27 +375,27 @@ cdef class Loop:
         if self.core.respond(request.handle, request.msgid, body, size, refused):
             buffer_append(&self.given, <const uint8_t*>&request.received_ns, sizeof(int64_t))
 
-    cdef void serve_event(self, const epoll_event* event) noexcept nogil:
+    cdef void serve_event(self, const Event* event) noexcept nogil:
         cdef Connection* connection
-        cdef uint64_t ignored
-        if event.data.u64 == LISTENER:
+        if event.handle == LISTENER:
             self.accept_some()
             self.tell_time()
             return
-        if event.data.u64 == WAKER:
-            eventfd_read(self.waker, &ignored)
+        if event.handle == TIMER:
+            self.armed_ns = NEVER
+            self.is_due = True
             return
-        connection = self.connections.find(event.data.u64)
-        if connection == NULL:
+        connection = self.connections.find(event.handle)
+        if connection == NULL:  # It is gone, or somebody has called `wake`.
             return
-        if event.events & EPOLLOUT:
+        if event.what & WRITABLE:
             self.transmit_held(connection)
-        if event.events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+        if event.what & (READABLE | ENDED):
             if connection.state == LINGERING:
                 self.discard(connection)
             elif self.connections.wants_read(connection):
                 self.read(connection)
-            elif event.events & (EPOLLHUP | EPOLLERR):
+            elif event.what & ENDED:
                 self.connections.doom(connection, CLOSED_RESET)
         self.settle(connection)
 
@@ -386,12 +403,14 @@ cdef class Loop:
         """Send the answers of this round, one send for each connection."""
         cdef Connection* connection
         cdef int64_t received_ns
+        self.core.forwarding.go_on()
         while buffer_size(&self.connections.dirty) > 0:
             connection = self.connections.find(pop_handle(&self.connections.dirty))
             if connection != NULL:
                 connection.dirty = False
                 self.transmit_held(connection)
                 self.settle(connection)
+            self.core.forwarding.go_on()  # A peer may have gone.
         check(
             self.connections, NULL, buffer_size(&self.connections.out) == 0,
             b"no answer is left in `out` when the round's answers are sent",
@@ -401,15 +420,31 @@ cdef class Loop:
             received_ns = <int64_t>pop_handle(&self.given)
             histogram_record(&self.core.handed_off.histogram, <uint64_t>(self.connections.now_ns - received_ns), 1)
 
+    cdef void arm(self) noexcept nogil:
+        """Have the timer go off when something is due: a little later, so that what is due nearly together is one."""
+        cdef int64_t due_ns = min(
+            self.sweep_ns, max(next_due(&self.connections.relays), self.connections.now_ns + LEAST_WAIT_NS)
+        )
+        if due_ns < self.armed_ns:
+            self.armed_ns = due_ns
+            self.transport.set_timer(due_ns)
+
+    cdef void expire_due(self) noexcept nogil:
+        self.tell_time()
+        self.core.forwarding.expire()
+        if self.connections.now_ns >= self.sweep_ns:
+            self.expire_all()
+
     cdef void expire_all(self) noexcept nogil:
         cdef uint32_t i
         self.tell_time()
+        self.sweep_ns = self.connections.now_ns + SWEEP_NS
         for i in range(self.connections.slot_count):
             self.connections.expire_one(self.connections.slots[i])
             if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
                 self.settle(self.connections.slots[i])
-        if self.listener_fd >= 0 and not self.accepting:
-            self.accepting = self.watch(EPOLL_CTL_MOD, self.listener_fd, LISTENER, EPOLLIN) == 0
+        if not self.draining and not self.accepting:
+            self.accepting = self.transport.listen(True)
 
     cdef void drain_all(self) noexcept nogil:
         cdef Connection* connection
@@ -420,7 +455,7 @@ cdef class Loop:
         until_ns = self.connections.now_ns + DRAIN_NS
         for i in range(self.connections.slot_count):
             connection = self.connections.slots[i]
-            if connection.state != OPEN:
+            if connection.state != OPEN or connection.peer:
                 continue
             reads = DRAIN_READS if self.connections.now_ns < until_ns else 0
             while reads > 0 and self.connections.wants_read(connection) and self.read(connection):
@@ -441,36 +476,36 @@ cdef class Loop:
 
     cdef void accept_some(self) noexcept nogil:
         cdef int left = ACCEPTS_PER_STEP
-        cdef int one = 1
         cdef int fd
-        cdef sockaddr_storage peer
-        cdef socklen_t size
+        cdef uint64_t address
         cdef Connection* connection
-        while left > 0 and self.listener_fd >= 0:
+        while left > 0 and not self.draining:
             left -= 1
-            size = sizeof(peer)
-            fd = accept4(self.listener_fd, <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
-            if fd < 0:
-                if errno == ECONNABORTED or errno == EINTR or errno == EPROTO:
-                    continue
-                if errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
-                    self.counts[ACCEPT_PAUSES] += 1
-                    self.accepting = self.watch(EPOLL_CTL_MOD, self.listener_fd, LISTENER, 0) < 0
-                return
-            connection = self.connections.begin(fd, number_of(&peer))
-            if connection == NULL:
-                close(fd)
+            fd = self.transport.accept(&address)
+            if fd == GONE:
                 continue
-            check(self.connections, connection, connection.handle > WAKER, b"the listener's handle is the listener's")
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
-            connection.interest = EPOLLIN
-            if self.watch(EPOLL_CTL_ADD, fd, connection.handle, EPOLLIN) < 0:
+            if fd == EXHAUSTED:
+                self.counts[ACCEPT_PAUSES] += 1
+                self.accepting = self.transport.listen(False)
+            if fd < 0:
+                return
+            connection = self.connections.begin(fd, address)
+            if connection == NULL:
+                self.transport.close(fd, True)
+                continue
+            check(self.connections, connection, connection.handle > TIMER, b"the listener's handle is the listener's")
+            connection.interest = READABLE
+            if self.transport.begin(fd, connection.handle) < 0:
                 self.connections.doom(connection, CLOSED_MEMORY)
                 self.settle(connection)
 
     cdef bint read(self, Connection* connection) noexcept nogil:
         """Receive once, and answer; whether bytes came."""
-        cdef ssize_t size = recv(connection.fd, self.inbox, INBOX_BYTES, 0)
+        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, INBOX_BYTES)
+        if size > 0 and connection.peer:
+            self.core.forwarding.receive(connection, self.inbox, size)
+            self.tell_time()
+            return True
         if size > 0:
             self.core.receive(connection, self.inbox, size)
             self.transmit(connection)
@@ -479,15 +514,15 @@ cdef class Loop:
             return True
         if size == 0:
             self.connections.finish(connection, CLOSED_BY_PEER)
-        elif errno != EAGAIN and errno != EINTR:
+        elif size == BROKEN:
             self.connections.doom(connection, CLOSED_RESET)
         return False
 
     cdef ssize_t give(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        """How much of it the kernel took."""
-        cdef ssize_t taken = send(connection.fd, data, size, MSG_NOSIGNAL)
+        """How much of it the transport took."""
+        cdef ssize_t taken = self.transport.send(connection.fd, data, size)
         if taken < 0:
-            if errno != EAGAIN and errno != EINTR:
+            if taken == BROKEN:
                 self.connections.doom(connection, CLOSED_RESET)
             return 0
         self.counts[BYTES_SENT] += <uint64_t>taken
@@ -512,8 +547,8 @@ cdef class Loop:
 
     cdef void discard(self, Connection* connection) noexcept nogil:
         """Hear, after our end, that whatever comes is too late, and the peer's end closes."""
-        cdef ssize_t size = recv(connection.fd, self.inbox, INBOX_BYTES, 0)
-        if size == 0 or (size < 0 and errno != EAGAIN and errno != EINTR):
+        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, INBOX_BYTES)
+        if size == 0 or size == BROKEN:
             self.connections.doom(connection, connection.reason)
 
     cdef void settle(self, Connection* connection) noexcept nogil:
@@ -523,23 +558,17 @@ cdef class Loop:
             if connection.reason == CLOSED_BY_PEER:
                 connection.doomed = True
             else:
-                shutdown(connection.fd, SHUT_WR)
+                self.transport.end(connection.fd)
                 self.connections.linger(connection)
         if connection.doomed:
-            close(connection.fd)
+            self.transport.close(connection.fd, connection.reason == CLOSED_CUT)
             self.connections.release(connection)
             return
         if connection.state == LINGERING or self.connections.wants_read(connection):
-            interest = EPOLLIN
+            interest = READABLE
         if buffer_size(&connection.output) > 0:
-            interest |= EPOLLOUT
+            interest |= WRITABLE
         if interest != connection.interest:
             connection.interest = interest
-            if self.watch(EPOLL_CTL_MOD, connection.fd, connection.handle, interest) < 0:
+            if self.transport.watch(connection.fd, connection.handle, interest) < 0:
                 self.connections.doom(connection, CLOSED_MEMORY)  # Closed by the next `expire`.
-
-    cdef int watch(self, int operation, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
-        cdef epoll_event event
-        event.events = interest
-        event.data.u64 = handle
-        return epoll_ctl(self.epoll, operation, fd, &event)

@@ -7,6 +7,7 @@ from gossipkv.storage._runs cimport OrderedRecords, Runs
 cdef struct Group:
     uint64_t records
     uint64_t size_bytes
+    uint64_t hash_sum       # Of the hashes of all keys, modulo 2^64.
     int prefix_size         # -1: no key yet.
     uint8_t prefix[64]
 
@@ -26,7 +27,6 @@ cdef class RecordSorter(OrderedRecords):
 
     cdef Runs runs
     cdef readonly uint64_t added
-    cdef readonly uint64_t hash_sum
     cdef bint finished
     cdef Group* groups
 

@@ -113,7 +113,7 @@ cdef class RecordSorter(OrderedRecords):
         self.count += 1
         self.used += size
         self.added += 1
-        self.hash_sum += hash64_of(key, key_size, 0)
+        self.groups[group].hash_sum += hash64_of(key, key_size, 0)
         self.groups[group].records += 1
         self.groups[group].size_bytes += size
         self.note_prefix(group, key, key_size)
@@ -330,11 +330,6 @@ cdef class RecordSorter(OrderedRecords):
         self.finished = True
         return 0
 
-    @property
-    def seed(self):
-        """A seed for the hash index: the content's own, so that a build repeats and a crowd cannot be planned."""
-        return seed_of(self.hash_sum, self.added)
-
     def common_prefix(self, uint32_t group):
         """What all keys of a group begin with, up to what a footer holds."""
         cdef Group* noted = &self.groups[group]
@@ -347,6 +342,10 @@ cdef class RecordSorter(OrderedRecords):
     def group_size_bytes(self, uint32_t group):
         """How much they take in memory or in a run."""
         return self.groups[group].size_bytes
+
+    def group_hash_sum(self, uint32_t group):
+        """The sum of the hashes of their keys, modulo 2^64: what the seed of their hash index comes from."""
+        return self.groups[group].hash_sum
 
     def close(self):
         """Give back scratch space and memory; nothing can be added any more."""
@@ -365,5 +364,8 @@ cdef class RecordSorter(OrderedRecords):
 
 
 def seed_of(uint64_t hash_sum, uint64_t added):
-    """The seed of a build whose keys' hashes have this sum, modulo 2^64."""
+    """The seed for the hash index of a file to which so many records were added, whose keys' hashes have this sum.
+
+    It is the content's own, so that a build repeats, whatever else is built with it, and a crowd cannot be planned.
+    """
     return mix(hash_sum, added)

@@ -21,6 +21,7 @@ from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport (
     ARRAY_16,
     BIN_8,
+    FALSE,
     FIX_ARRAY,
     FIX_MAP,
     FIX_STR,
@@ -28,6 +29,7 @@ from gossipkv.wire._frames cimport (
     MAP_16,
     NIL,
     STR_8,
+    TRUE,
     UINT_8,
     big_endian,
 )
@@ -139,6 +141,21 @@ cdef inline bint take_str(Cursor* cursor, Blob* blob) noexcept nogil:
 cdef inline bint take_blob(Cursor* cursor, Blob* blob) noexcept nogil:
     """A `str` or a `bin`: both mean their bytes."""
     return take_bin(cursor, blob) or take_str(cursor, blob)
+
+
+cdef inline bint take_blob_or_nil(Cursor* cursor, Blob* blob, bint* given) noexcept nogil:
+    """An option that is nil counts as not given; of a name that stands there twice the later one counts."""
+    given[0] = not take_nil(cursor)
+    return not given[0] or take_blob(cursor, blob)
+
+
+cdef inline bint take_flag_or_nil(Cursor* cursor, bint* flag) noexcept nogil:
+    """True or false; nil is false."""
+    if cursor.at >= cursor.end or cursor.at[0] not in (NIL, FALSE, TRUE):
+        return False
+    flag[0] = cursor.at[0] == TRUE
+    cursor.at += 1
+    return True
 
 
 cdef inline bint blob_is(const Blob* blob, const char* text, Py_ssize_t size) noexcept nogil:
@@ -253,6 +270,17 @@ cdef inline void put_text(Buffer* out, const char* text) noexcept nogil:
     else:
         put_head(out, STR_8, <uint64_t>size, 1)
     put_bytes(out, <const uint8_t*>text, size)
+
+
+cdef inline void put_str(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """A `str` of at most 65,535 bytes, as every library would write it."""
+    if size < 32:
+        put(out, <uint8_t>(FIX_STR | size))
+    elif size <= 0xFF:
+        put_head(out, STR_8, <uint64_t>size, 1)
+    else:
+        put_head(out, STR_8 + 1, <uint64_t>size, 2)
+    put_bytes(out, data, size)
 
 
 cdef inline void put_container(Buffer* out, uint8_t fix_head, uint8_t head_16, Py_ssize_t count) noexcept nogil:

@@ -1,7 +1,8 @@
-"""A process of clients in a closed loop: one connection to each database, one get in flight on each.
+"""A process of clients in a closed loop: one connection to each database at each node, one get in flight on each.
 
 The next get follows as soon as an answer has come and was found right.  Every value says which version it is of, and
-must be of the one that the node says it has answered from; on a connection versions may not go back.
+must be of the one that the node says it has answered from.  No answer may be of an older version than one that had come
+before the get was sent: on the same connection, or, where each get says what was seen (`min_version`), at any node.
 
 It takes its task as a line of JSON on standard input and stops at the end of that; then it writes when each answer came
 and how long it took, in nanoseconds of the system's monotonic clock, to a file, and what it has counted to standard
@@ -18,6 +19,7 @@ import socket
 import sys
 from array import array
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING
@@ -39,13 +41,13 @@ PATIENCE_S = 10.0
 class Task:
     """What a process is to ask."""
 
-    host: str
-    port: int
-    databases: list[str]
+    addresses: list[tuple[str, int]]
+    databases: list[str]  # One that is named twice has two connections to each node.
     keys: int
     value_bytes: int
     seed: int
     output: str
+    min_version: bool = False  # Each get asks for a version as new as the newest that any node has answered.
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Counts:
 
     reads: int = 0
     failed: int = 0  # Errors, wrong values, no answer.
+    not_ready: int = 0  # Told to ask again, for no such new version was known there; only with `min_version`.
     back: int = 0
     first_failure: str = ""
 
@@ -76,47 +79,64 @@ def contents(database: str, version: str, keys: int, value_bytes: int) -> Iterat
         yield key, value_of(database, version, key, value_bytes)
 
 
+@dataclass
+class Seen:
+    """The newest version of a database that somebody has been answered from."""
+
+    version: str = ""
+
+
 class Check:
     """What one connection is told must be right, and go forward."""
 
-    def __init__(self, database: str, value_bytes: int, counts: Counts) -> None:
+    def __init__(self, database: str, value_bytes: int, counts: Counts, seen: Seen, *, min_version: bool) -> None:
         self._database = database
         self._value_bytes = value_bytes
         self._counts = counts
-        self._version = ""
+        self._seen = seen
+        self._floor = ""  # What had been seen when the get was sent.
+        self._min_version = min_version
+
+    def request(self, key: bytes) -> bytes:
+        """A get, which is sent now."""
+        self._floor = self._seen.version
+        options = [{"min_version": self._floor}] if self._min_version and self._floor else []
+        return msgpack.packb([0, 1, "get", [self._database, key, *options]])
 
     def look(self, key: bytes, answer: list[object]) -> None:
         """Counts an answer to a get of this key."""
-        self._counts.reads += 1
         match answer:
             case [1, 1, None, [value, str(version)]]:
+                self._counts.reads += 1
                 if value != value_of(self._database, version, key, self._value_bytes):
                     self._counts.fail(f"{self._database}: {key!r} of {version}: {value!r}")
-                self._counts.back += version < self._version
-                self._version = version
+                self._counts.back += version < self._floor
+                self._seen.version = max(self._seen.version, version)
+            case [1, 1, ["NOT_READY", *_], None] if self._min_version and self._floor:
+                self._counts.not_ready += 1
             case _:
+                self._counts.reads += 1
                 self._counts.fail(f"{self._database}: {answer}")
 
 
 class Asker:
     """One connection."""
 
-    def __init__(self, database: str, task: Task, counts: Counts, samples: array[int]) -> None:
-        self.socket = socket.create_connection((task.host, task.port), timeout=PATIENCE_S)
+    def __init__(self, address: tuple[str, int], check: Check, keys: int, seed: str, samples: array[int]) -> None:
+        self.socket = socket.create_connection(address, timeout=PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._database = database
-        self._task = task
-        self._check = Check(database, task.value_bytes, counts)
+        self._check = check
+        self._keys = keys
         self._samples = samples
-        self._random = random.Random(f"{task.seed} {database}").random
+        self._random = random.Random(seed).random
         self._key = b""
         self._sent_ns = 0
         self._waiting = b""
 
     def ask(self) -> None:
         """One more get."""
-        self._key = key_of(int(self._random() * self._task.keys))
-        request = msgpack.packb([0, 1, "get", [self._database, self._key]])
+        self._key = key_of(int(self._random() * self._keys))
+        request = self._check.request(self._key)
         self._sent_ns = monotonic_ns()
         self.socket.sendall(request)
 
@@ -138,17 +158,26 @@ class Asker:
         return True
 
 
+def askers(task: Task, counts: Counts, samples: array[int]) -> Iterator[Asker]:
+    """All connections, which share what was seen of a database only where each get says it."""
+    shared: dict[str, Seen] = {}
+    for number, (address, database) in enumerate(product(task.addresses, task.databases)):
+        seen = shared.setdefault(database, Seen()) if task.min_version else Seen()
+        check = Check(database, task.value_bytes, counts, seen, min_version=task.min_version)
+        yield Asker(address, check, task.keys, f"{task.seed} {number}", samples)
+
+
 def run(task: Task) -> Counts:
     """Asks until standard input ends."""
     counts = Counts()
     samples = array("q")
     with selectors.DefaultSelector() as selector:
         selector.register(sys.stdin.buffer, selectors.EVENT_READ)
-        askers = [Asker(database, task, counts, samples) for database in task.databases]
-        for asker in askers:
+        connected = list(askers(task, counts, samples))
+        for asker in connected:
             selector.register(asker.socket, selectors.EVENT_READ, asker)
             asker.ask()
-        waiting = len(askers)
+        waiting = len(connected)
         going_on = True
         while waiting:
             ready = selector.select(PATIENCE_S)

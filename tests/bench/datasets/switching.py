@@ -16,6 +16,7 @@ from array import array
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import count
+from pathlib import Path
 from statistics import median
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING
@@ -30,7 +31,6 @@ from tests.bench.serving import BUILD_TIMEOUT_S, Client, node_get, percentile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 FILES = 4
 POLL_PERIOD_S = 0.05
@@ -67,17 +67,24 @@ class Span:
 class Scene:
     """A node that serves the databases, and the means to give them further versions."""
 
-    def __init__(self, directory: Path, load: Load) -> None:
+    def __init__(self, directory: Path, load: Load, files: int = FILES) -> None:
         self.load = load
+        self._files = files
         self.names = [f"database-{number}" for number in range(load.databases)]
         self.source = directory / "source"
         self._staging = directory / "staging"
+
+    def task(self, addresses: list[tuple[str, int]], seed: int, output: Path, *, min_version: bool = False) -> Task:
+        """What a process of clients is to ask: all databases."""
+        return Task(
+            addresses, self.names, self.load.keys, self.load.value_bytes, seed, str(output), min_version=min_version
+        )
 
     def stage(self, version: str) -> None:
         """Writes a version of every database where nobody looks."""
         for name in self.names:
             written = contents(name, version, self.load.keys, self.load.value_bytes)
-            records.write_tab_separated(self._staging / name, written, FILES, records.by_hash(FILES))
+            records.write_tab_separated(self._staging / name, written, self._files, records.by_hash(self._files))
         os.sync()
 
     def show(self, name: str, version: str) -> None:
@@ -115,14 +122,13 @@ def _version_of(reply: bytes) -> object:
 class Clients:
     """The processes that ask."""
 
-    def __init__(self, directory: Path, names: list[str], address: tuple[str, int], load: Load, count: int) -> None:
-        self._outputs = [directory / f"samples-{number}" for number in range(count)]
-        self._processes = []
-        for number, output in enumerate(self._outputs):
+    def __init__(self, tasks: list[Task]) -> None:
+        self._outputs = [Path(task.output) for task in tasks]
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for task in tasks:
             command = [sys.executable, "-m", "tests.bench.datasets.load_client"]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self._processes.append(process)
-            task = Task(*address, names, load.keys, load.value_bytes, number, str(output))
             assert process.stdin is not None
             process.stdin.write(json.dumps(asdict(task)).encode() + b"\n")
             process.stdin.flush()
@@ -184,7 +190,9 @@ def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measureme
             wait_for_version(control, name, first)
         for processes, rows in zip(load.processes, goals.SWITCH_ROWS, strict=True):
             with ExitStack() as clients_stack:
-                clients = Clients(directory, scene.names, address, load, processes)
+                clients = Clients(
+                    [scene.task([address], number, directory / f"samples-{number}") for number in range(processes)]
+                )
                 clients_stack.callback(clients.kill)
                 spans = [_round(scene, control, next(versions)) for _ in range(load.rounds)]
                 counts, samples = clients.stop()

@@ -13,6 +13,7 @@ import trio
 
 from gossipkv.environment.trio_world import RealSockets
 from gossipkv.node._serving import Loop
+from gossipkv.node._sockets import Sockets
 from gossipkv.node.pump import Pump
 from tests.unit.node.driven import make_core
 
@@ -45,7 +46,7 @@ async def main() -> None:
     sys.stdout.write(f"ready 127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     core = make_core(max_in_flight=MOST, max_connections=MOST, frame_timeout_ms=MOST, output_timeout_ms=MOST)
-    await Pump(core, Loop(core, listener, polls=False), RealSockets(), Inline()).run()
+    await Pump(core, Loop(core, Sockets(listener, polls=False)), RealSockets(), Inline()).run()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tests.bench import data, goals, machine
 from tests.bench.measurement import Measurement
 from tests.bench.network import compiled, inline_pump, rows, servers
 from tests.bench.network.rows import Shape
-from tests.bench.serving import Client, process
+from tests.bench.serving import Client, node_get, node_value, process, redis_get, redis_value
 from tests.bench.sources import VERSION
 
 if TYPE_CHECKING:
@@ -38,6 +38,11 @@ SETTLE_S = 0.2
 TASKS = 100
 BATCH = 100
 ID = 0xFFFF  # As long as those of most requests of a run.
+MILLISECOND_NS = 1e6
+LONG_KEY = b"long"
+LONG_SHARE = 10  # Chunks of a run of short requests to one pair: a long answer takes its time.
+LONG_VALUE_BYTES = 8 << 20
+LONG_TAILS = (VERSION.encode(), b"\r\n")  # Of a node's answer, and of redis'.
 KEY, VALUE = b"k" * 16, b"v" * data.SMALL_VALUE_BYTES
 GET_BYTES = len(msgpack.packb([0, ID, "get", [servers.DATABASE, KEY]]))
 ANSWER_BYTES = len(msgpack.packb([1, ID, None, [VALUE, VERSION]]))
@@ -102,6 +107,86 @@ def hot(stage: Stage) -> Iterator[Measurement]:
         yield stage.measure(stage.shape(goals.NETWORK_ONE, 64), [*peers, one])
         yield stage.measure(stage.shape(goals.NETWORK_PIPELINED, 64, 16), [*peers, one])
         yield stage.measure(stage.shape(goals.NETWORK_BATCHED, 16, 1, BATCH), [*peers, many])
+
+
+def forwarded(stage: Stage) -> Iterator[Measurement]:
+    """Records of which a node has none: what it uses to have others answer, beside answering and beside redis."""
+    records = _records(stage.load.keys)
+    with (
+        stage.floors() as (one, many),
+        stage.peers(records) as peers,
+        servers.asker(stage.directory / "asker", records, stage.cores, 1) as asker,
+        servers.asker(stage.directory / "asker-of-two", records, stage.cores, 2) as asker_of_two,
+    ):
+        yield stage.measure(stage.shape(goals.NETWORK_FORWARDED_ONE, 64), [asker, asker_of_two, *peers, one])
+        yield stage.measure(stage.shape(goals.NETWORK_FORWARDED_PIPELINED, 64, 16), [asker, asker_of_two, *peers, one])
+        shape = stage.shape(goals.NETWORK_FORWARDED_BATCHED, 16, 1, BATCH)
+        yield stage.measure(shape, [asker_of_two, asker, *peers, many])
+    stage.notes.append(
+        f"forwarded: {stage.load.keys:,} records, which another node has, or two others by halves, on the core of the "
+        "node that is asked, which has none; a get_many is of two; the figure is of the node that is asked alone"
+    )
+
+
+def behind(stage: Stage) -> Iterator[Measurement]:
+    """How long a get takes that is asked right after a long value, each by a client of its own.
+
+    Between two nodes they share a connection.  Beside it the same with nothing before it, and servers that have both.
+    """
+    machine.say(f"  {goals.NETWORK_BEHIND}")
+    records = [*_records(stage.load.keys), (LONG_KEY, b"v" * LONG_VALUE_BYTES)]
+    key, value = records[0]
+    samples: dict[str, list[float]] = {}
+    with (
+        stage.peers(records) as peers,
+        servers.asker(stage.directory / "asker", records, stage.cores, 1) as asker,
+    ):
+        for server in (asker, *peers):
+            pair = _Pair(server)
+            samples[server.name] = pair.times(stage.load, pair.request(LONG_KEY), pair.request(key), value)
+            if server is asker:
+                samples[goals.FIRST] = pair.times(stage.load, b"", pair.request(key), value)
+            pair.close()
+    for name, found in samples.items():
+        machine.say(f"    {name:14} {median(found):8.3f} ms")
+    yield Measurement(goals.NETWORK_BEHIND, "ms", servers.ASKERS[1], samples)
+
+
+class _Pair:
+    """Two clients of one server: one for what is long, one for what comes behind it."""
+
+    def __init__(self, server: Server) -> None:
+        self._long, self._short = (Client(server.address.host, server.address.port) for _ in range(2))
+        self._is_redis = server.name == servers.REDIS
+
+    def request(self, key: bytes) -> bytes:
+        """A get."""
+        return redis_get(key) if self._is_redis else node_get(servers.DATABASE, key)
+
+    def times(self, load: Load, long: bytes, short: bytes, value: bytes) -> list[float]:
+        """Milliseconds of the short one in each round."""
+        pairs = 1 + load.chunks // LONG_SHARE
+        return [median(self._time(long, short, value) for _ in range(pairs)) for _ in range(load.rounds)]
+
+    def _time(self, long: bytes, short: bytes, value: bytes) -> float:
+        if long:
+            self._long.send(long)
+        elapsed_ns = self._short.time(short, value, redis_value if self._is_redis else node_value)
+        if long:
+            self._long.receive(_long_answer)
+        return elapsed_ns / MILLISECOND_NS
+
+    def close(self) -> None:
+        """Hang up."""
+        self._long.close()
+        self._short.close()
+
+
+def _long_answer(reply: bytes) -> bytes:
+    """The answer with the long value, when all of it is there."""
+    if len(reply) < LONG_VALUE_BYTES or not reply.endswith(LONG_TAILS):
+        raise ValueError("half an answer")
+    return reply
 
 
 def cold(stage: Stage) -> Iterator[Measurement]:
@@ -248,8 +333,10 @@ def _records(count: int) -> list[Record]:
 
 
 PARTS = {
+    "network-behind": behind,
     "network-hot": hot,
     "network-cold": cold,
+    "network-forwarded": forwarded,
     "network-connections": connections,
     "network-round-trip": round_trip,
     "network-tasks": tasks,

@@ -12,7 +12,7 @@ import resource
 import shutil
 import socket
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 from gossipkv.address import Address
 from gossipkv.loadtest.load import RpcDialect
 from tests.bench import machine
+from tests.bench.cluster import nodes
 from tests.bench.network import compiled
 from tests.bench.serving import Client, node_get, node_value, process, redis_set, wait_for
-from tests.bench.sources import write_database
+from tests.bench.sources import VERSION, write_database
 
 if TYPE_CHECKING:
     import subprocess
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 DATABASE = "db"
 NODE, REDIS, FLOOR = "GossipKV", "redis-server", "constant in C"
+ASKERS = {1: "GossipKV, elsewhere", 2: "GossipKV, on two others"}  # By how many they ask.
 MOST_CONNECTIONS = 20_000
 CHUNK = 10_000  # Records given to redis at once.
 
@@ -41,6 +43,13 @@ def cpu_ns(process: int) -> int:
     """Processor time of a process since its start, of all threads there are."""
     tasks = Path(f"/proc/{process}/task")
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+
+
+def pin(process: int, core: int) -> None:
+    """All threads of a process on one core; what they start stays there."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), {core})
 
 
 @dataclass(frozen=True)
@@ -63,9 +72,7 @@ class Server:
 
     def pin(self, core: int) -> None:
         """All threads on one core; what they start stays there."""
-        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(int(task.name), {core})
+        pin(self.process.pid, core)
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,28 @@ def node(
         client.close()
         server = Server(NODE, running, Address(host, int(port)), RpcDialect(DATABASE, records))
         server.pin(cores.server)
+        yield server
+
+
+@contextmanager
+def asker(directory: Path, records: list[Record], cores: Cores, owners: int) -> Iterator[Server]:
+    """A node that holds nothing, and has so many others answer, which have as many of the records each."""
+    source = directory / "source"
+    source.mkdir(parents=True)
+    write_database(source, DATABASE, iter(records))
+    settings = {"busy_poll": "off", "proxy_timeout": "10s"}
+    with ExitStack() as stack:
+        cluster = stack.enter_context(
+            nodes.running(directory / "owners", source, nodes=owners, replication=1, settings=settings)
+        )
+        nodes.wait_for_copies(nodes.addresses(cluster), [DATABASE], VERSION)
+        settings["replication"] = "1"
+        running, address = stack.enter_context(nodes.bare(directory / "asker", cluster.addresses[0], settings))
+        nodes.wait_for_answers([address], [DATABASE], VERSION)
+        nodes.wait_for_copies([address], [DATABASE], VERSION)
+        server = Server(ASKERS[owners], running, Address(*address), RpcDialect(DATABASE, records))
+        for number in (running.pid, *nodes.processes(cluster)):
+            pin(number, cores.server)
         yield server
 
 

@@ -12,17 +12,21 @@ import random
 import threading
 from collections import Counter
 from contextlib import ExitStack, suppress
+from functools import partial
 from unittest.mock import patch
 
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gossipkv.dataset import lifecycle
 from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.library import Library
-from gossipkv.dataset.lifecycle import State, Trouble
+from gossipkv.dataset.lifecycle import copy_states
+from gossipkv.dataset.lifecycle.copy_states import Trouble
+from gossipkv.dataset.lifecycle.version_states import Word
+from gossipkv.dataset.local.active import FORMAT as ACTIVE_FORMAT
+from gossipkv.dataset.part_in_cluster import PartInCluster
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import SourceChanged, SourceError
 from gossipkv.node.directory import DataDirectory
@@ -45,10 +49,66 @@ async def at_once(function, *args, **_options):
     return function(*args)
 
 
+class ToldPart(PartInCluster):
+    """A part in the cluster whose verdicts are told, and of which nothing is published."""
+
+    def __init__(self, node, name, lives, copies, cluster):
+        super().__init__(name, lives, copies, cluster)
+        self._node, self._lives, self._copies = node, lives, copies
+
+    def step(self, active, hold, *, now_ms):
+        """Hear what others have; nothing is asked of them."""
+        self._hear(active, hold)
+        return True
+
+    def switched(self, version):
+        """It has been told."""
+
+    def is_mended(self, active):
+        """Nothing is refuted of what is active."""
+        return False
+
+    wakes_at_ms = None
+
+    def heard(self):
+        """As it was told."""
+        return self._node.heard
+
+    def identity(self, version):
+        """What is here, else what others have."""
+        return self._lives[version].identity
+
+    def active_elsewhere(self, version):
+        """Nobody says so."""
+
+    def share(self, version):
+        """As it was told."""
+        return self._node.verdicts.share(version)
+
+    def passed(self, version):
+        """As it was told."""
+        return self._node.verdicts.passed(version)
+
+    def may_switch(self, version):
+        """As it was told."""
+        return self._node.verdicts.may_switch(version)
+
+    def may_retire(self, version):
+        """As it was told."""
+        return self._node.verdicts.may_retire(version)
+
+    def refuted(self, digest):
+        """As it was told."""
+        return self._node.verdicts.refuted(digest)
+
+
 class SimulatedNode:
     """One node with one database."""
 
-    def __init__(self):
+    def __init__(self, verdicts=None):
+        """`verdicts`: what others decide; None: it is alone."""
+        self.heard = {}
+        self.verdicts = verdicts
         self.disk = SimulatedFiles()
         self.disk.make_directory("/source")
         self.disk.sync_directory("/")
@@ -65,7 +125,9 @@ class SimulatedNode:
         self._stack = ExitStack()
         self._lines = self._stack.enter_context(capture_logs())
         self._stack.enter_context(patch.object(trio.to_thread, "run_sync", at_once))
-        self._stack.enter_context(patch.multiple(lifecycle, FIRST_RETRY_MS=0, LAST_RETRY_MS=0, LAST_DAMAGE_PAUSE_MS=0))
+        self._stack.enter_context(
+            patch.multiple(copy_states, FIRST_RETRY_MS=0, LAST_RETRY_MS=0, LAST_DAMAGE_PAUSE_MS=0)
+        )
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -154,6 +216,32 @@ class SimulatedNode:
         self.disk.pwrite(descriptor, b"dust", 0)
         self.disk.close(descriptor)
 
+    def decide_again(self):
+        """A verdict has changed."""
+        self._call(self._do, lambda: self.library.wake(DATABASE))
+
+    def hear(self, **identities):
+        """Other nodes have these versions."""
+        self.heard = identities
+        self._call(self._do, lambda: (self.library.hear_of([DATABASE]), self.library.wake(DATABASE)))
+
+    def note_holders(self, name, *holders):
+        """These nodes hold a version."""
+        self._call(self._do, lambda: self.database.switching.note_holders(name, holders))
+
+    def refute(self, digest, *functions):
+        """Another node has found this."""
+        self._call(self._do, lambda: (self.database.refutations.add(digest, functions), self.database.wake()))
+
+    def drop(self, name, partitions):
+        """Partitions of a version are not to be here any more."""
+        self._call(self._do, lambda: self.database.copies.drop_partitions(name, partitions))
+
+    @property
+    def database(self):
+        """The library's."""
+        return self.library._databases[DATABASE]
+
     def finish(self):
         """Lets the build that runs do its work."""
         self._call(self._finish)
@@ -169,12 +257,12 @@ class SimulatedNode:
     @property
     def kept(self):
         """The versions that are served by name."""
-        return {version.name for version, _ in self.library.held()}
+        return {held.name for held in self.library.held() if held.here}
 
     @property
     def states(self):
         """By version."""
-        return {name: State(told["state"]) for name, told in self.status["versions"].items()}
+        return {name: Word(told["state"]) for name, told in self.status["versions"].items()}
 
     def value(self, key):
         """What the active version says."""
@@ -186,7 +274,7 @@ class SimulatedNode:
     def on_disk(self):
         """What a start would find: the active version, the newest that ever was, and those that are built."""
         try:
-            body = read_document(self.disk, f"/data/active/{DATABASE}", "ACTIVE")
+            body = read_document(self.disk, f"/data/active/{DATABASE}", "ACTIVE", newest_format=ACTIVE_FORMAT)
         except FileNotFoundError:
             body = {"version": None, "newest": None}
         try:
@@ -251,6 +339,7 @@ class SimulatedNode:
                         build=self._build,
                         on_change=self._note,
                         requests=lambda _, name: self.requests[name],
+                        **({} if self.verdicts is None else {"make_part": partial(ToldPart, self)}),
                     )
                     try:
                         async with trio.open_nursery() as nursery:
@@ -284,6 +373,9 @@ class SimulatedNode:
 
     async def _damaged(self, name, error):
         self.library.damaged(DATABASE, name, error)
+
+    async def _do(self, action):
+        action()
 
     async def _finish(self):
         self.gate.set()

@@ -8,8 +8,8 @@ import traceback
 import pytest
 from structlog.testing import capture_logs
 
-from gossipkv.dataset import lifecycle
 from gossipkv.dataset.database import Database
+from gossipkv.dataset.lifecycle import copy_states
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
 from gossipkv.errors import Corrupt
@@ -79,7 +79,7 @@ async def test_a_damaged_active_document_does_not_lead_back(world, damage):
             await library.rescan()
             await active(library, "v3")
     assert "active_damaged" in [line["event"] for line in logs]
-    assert read_document(RealFiles(), world.root / "data/active/db", "ACTIVE")["version"] == "v3"
+    assert read_document(RealFiles(), world.root / "data/active/db", "ACTIVE", newest_format=2)["version"] == "v3"
 
 
 async def test_damage_met_by_a_read_is_built_again_under_the_readers(world):
@@ -194,8 +194,8 @@ async def test_a_switch_that_cannot_be_made_durable_is_not_made(world):
 async def test_a_publication_that_fails_leaves_the_old_version(world, monkeypatch, error):
     """It is told in the status, nothing is left over, and a retry succeeds."""
     number = getattr(errno, error)
-    monkeypatch.setattr(lifecycle, "FIRST_RETRY_MS", 1_000_000)
-    monkeypatch.setattr(lifecycle, "LAST_RETRY_MS", 1_000_000)
+    monkeypatch.setattr(copy_states, "FIRST_RETRY_MS", 1_000_000)
+    monkeypatch.setattr(copy_states, "LAST_RETRY_MS", 1_000_000)
     world.put("v1")
     async with world.node() as library:
         await active(library, "v1")
@@ -208,7 +208,9 @@ async def test_a_publication_that_fails_leaves_the_old_version(world, monkeypatc
         assert os.strerror(number) in (told["waiting_for"] if error == "ENOSPC" else told["error"]["message"])
         assert get(library, b"a") == b"v1"
         assert os.listdir(world.root / "data/building/db") == []
-        library._databases["db"].lives["v2"].not_before_ms = 0  # The pause, which no busy machine may sleep through.
+        library._databases["db"].lives[
+            "v2"
+        ].copy.not_before_ms = 0  # The pause, which no busy machine may sleep through.
         library._databases["db"].wake()
         await active(library, "v2")
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import threading
+from itertools import groupby
 
 import trio
 from structlog.testing import capture_logs
@@ -112,7 +113,8 @@ async def test_a_newer_version_is_switched_to_and_the_old_one_goes(world):
         old.files[0].unpin()
         await until(lambda: not (world.root / "data/datasets/db/v1").exists())
         assert list(library.status()["db"]["versions"]) == ["v2"]
-    seen = [[(version.name, on) for version, on in change] for change in world.changes]
+    seen = [[(held.name, held.active) for held in change] for change in world.changes]
+    seen = [change for change, _ in groupby(seen)]
     assert seen == [
         [("v1", False)], [("v1", True)], [("v1", True), ("v2", False)], [("v1", False), ("v2", True)], [("v2", True)],
     ]  # fmt: skip
@@ -481,12 +483,12 @@ async def test_a_pin_alone_tries_nothing_again(world):
     world.put("v1", b"no tab\n")
     async with world.node(databases={"db": DatabaseSettings(format="tsv")}) as library:
         await until(lambda: state(library, "v1") == "ERROR")
-        life = library._databases["db"].lives["v1"]
-        assert life.tried is not None
+        copy = library._databases["db"].lives["v1"].copy
+        assert copy.tried is not None
         library.reconfigure({"db": DatabaseSettings(format="tsv", hold="v0")})
-        assert life.tried is not None
+        assert copy.tried is not None
         library.reconfigure({})
-        assert life.tried is None
+        assert copy.tried is None
 
 
 async def test_a_database_that_is_named_and_not_there(world):
@@ -536,3 +538,16 @@ async def test_it_is_told_since_when_a_version_waits(world):
         assert library.status()["db"]["versions"]["v1"]["waited_s"] >= 0.2
         await active(library, "v2")
         assert "waited_s" not in library.status()["db"]["versions"]["v2"]
+
+
+async def test_so_many_databases_of_others_and_no_more(world, monkeypatch):
+    """Each costs tasks, and anybody may name thousands: the first ones are taken, and that there are more is said."""
+    monkeypatch.setattr("gossipkv.dataset.library.MOST_HEARD", 3)
+    async with world.node() as library:
+        library.hear_of(["a", "b", "not a name"])
+        await until(lambda: len(library.cores()) == 2)
+        library.hear_of(["a", "b", "c", "d", "e"])
+        await until(lambda: len(library.cores()) == 3)
+        library.hear_of(["d"])
+        assert sorted(core.name for core in library.cores()) == ["a", "b", "c"]
+        assert not library.known("a")

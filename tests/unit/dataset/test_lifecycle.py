@@ -1,57 +1,59 @@
-"""The table of a version's life, and the decisions over a database."""
+"""The tables of a version's two lives, and the decisions over a database."""
 
 import itertools
-import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gossipkv.dataset import lifecycle
-from gossipkv.dataset.lifecycle import NEXT, Decision, Event, Life, Shortage, State, Trouble, check, decide
-from gossipkv.dataset.source.files import SourceFile
-from gossipkv.dataset.source.listing import SourceVersion
-
-RETIRE_MS = 1000
-
-
-def source(name, size=1, waiting_for=None):
-    """A listed version."""
-    return SourceVersion("db", name, (SourceFile("part-0", "/x", size, 1),), waiting_for)
-
-
-def life(name, state=State.SEEN, **fields):
-    """A life in a state; at the source unless told."""
-    return Life(name, state, **({"source": source(name)} | fields))
-
-
-def what(*lives, active=None, hold=None, now_ms=0):
-    """The decision."""
-    return decide(lives, active=active, hold=hold, now_ms=now_ms, retire_after_ms=RETIRE_MS)
+from gossipkv.dataset.lifecycle import copy_states, version_states
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, Shortage, Trouble
+from gossipkv.dataset.lifecycle.decisions import Decision
+from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState, Word
+from gossipkv.placement.partition_set import PartitionSet
+from tests.unit.dataset.lives import (
+    Told,
+    begin,
+    by_name,
+    checked,
+    finish,
+    life,
+    source,
+    what,
+)
 
 
-def test_every_state_is_reached_and_left_and_only_gone_is_the_end():
-    """The table has no islands."""
-    reached = {State.SEEN} | set(NEXT.values())
-    assert reached == set(State)
-    assert {state for state, _ in NEXT} == set(State) - {State.GONE}
-    assert {event for _, event in NEXT} == set(Event)
+@pytest.mark.parametrize(("table", "first", "states", "events"), [
+    (copy_states.NEXT, CopyState.WANTED, CopyState, CopyEvent),
+    (version_states.NEXT, VersionState.KNOWN, VersionState, VersionEvent),
+])  # fmt: skip
+def test_every_state_is_reached_and_left_and_only_gone_is_the_end(table, first, states, events):
+    """The tables have no islands."""
+    assert {first} | set(table.values()) == set(states)
+    assert {state for state, _ in table} == set(states) - {states.GONE}
+    assert {event for _, event in table} == set(events)
 
 
 def test_only_what_was_built_can_become_active():
-    """The paths into ACTIVE; into RETIRING, from where there is one, only what was built comes."""
-    assert {state for (state, _), target in NEXT.items() if target is State.ACTIVE} == {State.AVAILABLE, State.RETIRING}
-    assert {event for (_, event), target in NEXT.items() if target is State.RETIRING} == {Event.SUPERSEDE}
-    for state in (State.SEEN, State.ERROR):
-        assert not life("v1", state).superseded("v2", None)
+    """On a node alone; into RETIRING, from where there is a way into ACTIVE, only what was built comes."""
+    into = {state: {before for (before, _), to in version_states.NEXT.items() if to is state} for state in VersionState}
+    assert into[VersionState.ACTIVE] == {VersionState.KNOWN, VersionState.RETIRING}
+    assert {event for (_, event), to in version_states.NEXT.items() if to is VersionState.RETIRING} == {
+        VersionEvent.SUPERSEDE
+    }
+    for word in (Word.SEEN, Word.BUILDING, Word.ERROR):
+        for is_open in (False, True):
+            assert what(life("v1", word, open=is_open)).switch is None
+        assert what(life("v1", word), active="v2").supersede == ()
 
 
 def test_an_event_that_the_table_lacks_is_a_bug():
     """It is not passed over in silence."""
     with pytest.raises(KeyError):
-        life("v1").take(Event.SWITCH)
+        life("v1").take(VersionEvent.QUIET)
+    with pytest.raises(KeyError):
+        life("v1").copy.take(CopyEvent.FINISH)
 
 
 def test_the_newest_complete_version_is_built():
@@ -59,7 +61,7 @@ def test_the_newest_complete_version_is_built():
     assert what(life("v1"), life("v3"), life("v2")).build == "v3"
     waiting = life("v3", source=source("v3", waiting_for="a data file"))
     assert what(life("v1"), waiting, life("v2")).build == "v2"
-    assert what(life("v1", State.BUILDING), life("v3")).build is None
+    assert what(life("v1", Word.BUILDING), life("v3")).build is None
 
 
 def test_versions_are_ordered_as_strings():
@@ -70,8 +72,8 @@ def test_versions_are_ordered_as_strings():
 def test_the_newest_available_is_switched_to_and_the_rest_is_superseded():
     """Versions between are skipped, whether built or not."""
     lives = [
-        life("v1", State.ACTIVE), life("v2", State.AVAILABLE), life("v3"), life("v4", State.AVAILABLE), life("v5"),
-        life("v0", State.ERROR),
+        life("v1", Word.ACTIVE), life("v2", Word.AVAILABLE), life("v3"), life("v4", Word.AVAILABLE), life("v5"),
+        life("v0", Word.ERROR),
     ]  # fmt: skip
     decision = what(*lives, active="v1")
     assert decision.switch == "v4"
@@ -82,8 +84,8 @@ def test_the_newest_available_is_switched_to_and_the_rest_is_superseded():
 
 def test_answers_never_go_back():
     """An older version is neither built nor switched to, though the active one is not served."""
-    lost = life("v5", State.ERROR, source=None)
-    decision = what(lost, life("v4"), life("v3", State.AVAILABLE), active="v5")
+    lost = life("v5", Word.ERROR, source=None)
+    decision = what(lost, life("v4"), life("v3", Word.AVAILABLE), active="v5")
     assert decision.switch is None
     assert decision.build is None
     assert decision.supersede == ("v3",)
@@ -92,56 +94,56 @@ def test_answers_never_go_back():
 
 def test_a_damaged_active_version_is_built_again():
     """When the source has it; a newer one comes first."""
-    lost = life("v5", State.ERROR)
+    lost = life("v5", Word.ERROR)
     assert what(lost, active="v5").build == "v5"
     assert what(lost, life("v6"), active="v5").build == "v6"
-    assert what(life("v5", State.AVAILABLE), active="v5").switch == "v5"
+    assert what(life("v5", Word.AVAILABLE), active="v5").switch == "v5"
 
 
 def test_what_is_damaged_again_and_again_is_built_after_a_pause_that_doubles():
     """At once for the first time; a bad disk does not keep the node building; and one day it begins anew."""
     now_ms = 10**12
-    one = life("v5", State.ACTIVE)
+    one = life("v5", Word.ACTIVE)
     pauses = []
     for _ in range(15):
-        one.damage(now_ms)
-        assert one.waits_since_ms == now_ms
+        one.copy.damage(Trouble("damaged"), now_ms)
+        assert one.copy.waits_since_ms == now_ms
         decision = what(one, active="v5", now_ms=now_ms)
         assert (decision.build == "v5") == (decision.look_again_ms is None)
         pauses.append(0 if decision.look_again_ms is None else decision.look_again_ms - now_ms)
         now_ms += pauses[-1]
         assert what(one, active="v5", now_ms=now_ms).build == "v5"
-        for event in (Event.BEGIN, Event.FINISH, Event.SWITCH):
-            one.take(event)
+        one.copy.take(CopyEvent.BEGIN)
+        finish(one)
     assert pauses == [0, *(1000 << number for number in range(12)), 3_600_000, 3_600_000]
-    one.damage(now_ms + 5 * 3_600_000)
+    one.copy.damage(Trouble("damaged"), now_ms + 5 * 3_600_000)
     assert what(one, active="v5", now_ms=now_ms + 5 * 3_600_000).build == "v5"
 
 
 def test_a_damaged_version_whose_files_are_held_retires_as_others_do():
     """Not at once, whatever became of its build; without files it is forgotten."""
-    for state in (State.ERROR, State.SEEN):
+    for state in (Word.ERROR, Word.SEEN):
         damaged = life("v5", state, open=True)
-        decision = what(damaged, life("v6", State.AVAILABLE), active="v5")
+        decision = what(damaged, life("v6", Word.AVAILABLE), active="v5")
         assert (decision.switch, decision.supersede, decision.skip) == ("v6", ("v5",), ())
         assert decision.build is None
-        assert what(life("v5", state), life("v6", State.AVAILABLE), active="v5").skip == ("v5",)
+        assert what(life("v5", state), life("v6", Word.AVAILABLE), active="v5").skip == ("v5",)
         assert what(life("v7", state, source=None, open=True), active="v5").skip == ()
 
 
 def test_what_has_vanished_unbuilt_is_forgotten_and_what_is_built_stays():
     """The source may do what it likes."""
     assert what(life("v1", source=None)).skip == ("v1",)
-    for state in (State.AVAILABLE, State.ACTIVE, State.RETIRING, State.BUILDING):
+    for state in (Word.AVAILABLE, Word.ACTIVE, Word.RETIRING, Word.BUILDING):
         assert what(life("v1", state, source=None), active="v1").skip == ()
 
 
 def test_a_wrong_source_is_tried_again_when_it_has_changed():
     """And not before, however long it takes."""
     bad = life("v2")
-    bad.begin()
-    bad.fail(Trouble("no TAB"), now_ms=0)
-    assert bad.state is State.ERROR
+    begin(bad)
+    bad.copy.fail(Trouble("no TAB"), now_ms=0)
+    assert bad.word is Word.ERROR
     older = life("v1")
     assert what(bad, older, now_ms=10**9).build == "v1"
     bad.source = source("v2", size=2)
@@ -152,25 +154,25 @@ def test_trouble_of_our_own_is_tried_again_after_a_pause_that_doubles():
     """A full disk may become empty."""
     full, now, pauses = life("v1"), 0, []
     for _ in range(9):
-        full.begin()
-        full.fail(Trouble("no space", lasting=False), now)
+        begin(full)
+        full.copy.fail(Trouble("no space", lasting=False), now)
         decision = what(full, now_ms=now)
         assert decision.build is None
         pauses.append(decision.look_again_ms - now)
         now = decision.look_again_ms
         assert what(full, now_ms=now).build == "v1"
     assert pauses == [1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000, 60000]
-    full.begin()
-    full.finish()
-    assert (full.state, full.failures, full.trouble) == (State.AVAILABLE, 0, None)
+    begin(full)
+    finish(full)
+    assert (full.word, full.copy.failures, full.copy.trouble) == (Word.AVAILABLE, 0, None)
 
 
 def test_an_interrupted_build_begins_again_after_a_pause():
     """The source was still being written."""
     one = life("v1")
-    one.begin()
-    one.interrupt(now_ms=5)
-    assert one.state is State.SEEN
+    begin(one)
+    one.copy.interrupt(now_ms=5)
+    assert one.word is Word.SEEN
     assert what(one, now_ms=5).build is None
     assert what(one, now_ms=5).look_again_ms == 1005
     assert what(one, now_ms=1005).build == "v1"
@@ -178,7 +180,7 @@ def test_an_interrupted_build_begins_again_after_a_pause():
 
 def test_a_retiring_version_goes_when_nobody_has_asked_for_it():
     """`retire_after` counts from the last request."""
-    old = life("v1", State.RETIRING, asked_ms=500)
+    old = life("v1", Word.RETIRING, asked_ms=500)
     assert what(old, active="v2", now_ms=1499).remove == ()
     assert what(old, active="v2", now_ms=1499).look_again_ms == 1500
     assert what(old, active="v2", now_ms=1500).remove == ("v1",)
@@ -186,95 +188,99 @@ def test_a_retiring_version_goes_when_nobody_has_asked_for_it():
 
 def test_a_hold_is_switched_to_older_or_newer():
     """From AVAILABLE and from RETIRING; the one left behind retires, and so does another that was just built."""
-    newer = life("v3", State.ACTIVE)
-    for state in (State.AVAILABLE, State.RETIRING):
+    newer = life("v3", Word.ACTIVE)
+    for state in (Word.AVAILABLE, Word.RETIRING):
         assert what(life("v1", state), newer, life("v4"), active="v3", hold="v1").switch == "v1"
-        assert what(life("v1", State.ACTIVE), life("v3", state), active="v1", hold="v3").switch == "v3"
-    assert what(life("v1", State.ACTIVE), newer, active="v1", hold="v1").supersede == ("v3",)
-    assert what(life("v4", State.AVAILABLE), newer, active="v3", hold="v1").supersede == ("v4",)
-    assert what(life("v4", State.AVAILABLE), hold="v1").supersede == ("v4",)
-    assert what(life("v4", State.AVAILABLE), newer, active="v3", hold="v1").switch is None
+        assert what(life("v1", Word.ACTIVE), life("v3", state), active="v1", hold="v3").switch == "v3"
+    assert what(life("v1", Word.ACTIVE), newer, active="v1", hold="v1").supersede == ("v3",)
+    assert what(life("v4", Word.AVAILABLE), newer, active="v3", hold="v1").supersede == ("v4",)
+    assert what(life("v4", Word.AVAILABLE), hold="v1").supersede == ("v4",)
+    assert what(life("v4", Word.AVAILABLE), newer, active="v3", hold="v1").switch is None
 
 
 def test_under_a_hold_no_other_is_built():
     """The held one is, also if it is older; the build of another is broken off."""
-    lives = [life("v1"), life("v2"), life("v3", State.ACTIVE), life("v4")]
+    lives = [life("v1"), life("v2"), life("v3", Word.ACTIVE), life("v4")]
     assert what(*lives, active="v3", hold="v1").build == "v1"
     assert what(*lives, active="v3", hold="v1").skip == ("v2",)
     assert what(*lives, active="v3", hold="v3").build is None
     assert what(*lives, active="v3", hold="v0").build is None
-    building = life("v5", State.BUILDING)
+    building = life("v5", Word.BUILDING)
     assert what(*lives, building, active="v3", hold="v1").stop == "v5"
     assert what(*lives, building, active="v3", hold="v5").stop is None
     assert what(*lives, building, active="v3").stop is None
-    assert what(life("v1", State.BUILDING), life("v3", State.ACTIVE), active="v3").stop == "v1"
+    assert what(life("v1", Word.BUILDING), life("v3", Word.ACTIVE), active="v3").stop == "v1"
 
 
 def test_a_held_version_is_not_removed_while_the_switch_to_it_waits():
     """Nor one that is to be switched to after a hold."""
-    old = life("v1", State.RETIRING)
-    assert what(old, life("v2", State.ACTIVE), active="v2", hold="v1", now_ms=10**9).remove == ()
-    assert what(old, life("v2", State.ACTIVE), active="v2", now_ms=10**9).remove == ("v1",)
+    old = life("v1", Word.RETIRING)
+    assert what(old, life("v2", Word.ACTIVE), active="v2", hold="v1", now_ms=10**9).remove == ()
+    assert what(old, life("v2", Word.ACTIVE), active="v2", now_ms=10**9).remove == ("v1",)
 
 
 def test_after_a_hold_only_what_the_source_shows_comes_back():
     """A bad version is withdrawn there, or its source is not complete any more."""
-    active = life("v1", State.ACTIVE)
-    assert what(active, life("v3", State.RETIRING), active="v1").switch == "v3"
-    assert what(active, life("v3", State.RETIRING, source=None), active="v1").switch is None
+    active = life("v1", Word.ACTIVE)
+    assert what(active, life("v3", Word.RETIRING), active="v1").switch == "v3"
+    assert what(active, life("v3", Word.RETIRING, source=None), active="v1").switch is None
     waiting = source("v3", waiting_for="a data file")
-    assert what(active, life("v3", State.RETIRING, source=waiting), active="v1").switch is None
-    assert what(active, life("v3", State.AVAILABLE, source=None), active="v1").switch == "v3"
+    assert what(active, life("v3", Word.RETIRING, source=waiting), active="v1").switch is None
+    assert what(active, life("v3", Word.AVAILABLE, source=None), active="v1").switch == "v3"
 
 
 def test_a_version_without_room_waits_until_there_is_some():
     """Or for ten minutes, since it is an estimate; what was refused halfway pauses, too."""
     one = life("v1")
-    one.begin()
-    one.wait(Shortage(100, 50), now_ms=0)
-    assert (one.state, one.trouble, one.failures) == (State.SEEN, None, 0)
+    begin(one)
+    one.copy.wait(Shortage(100, 50), now_ms=0)
+    assert (one.word, one.copy.trouble, one.copy.failures) == (Word.SEEN, None, 0)
     assert one.waiting_for == "room on the disk: about 100 bytes are needed, 50 are free"
     assert what(one, now_ms=599_999).build is None
     assert what(one, now_ms=1).look_again_ms == 600_000
     assert what(one, now_ms=600_000).build == "v1"
-    one.find_space(99, now_ms=1)
-    assert one.shortage == Shortage(100, 99)
-    one.find_space(100, now_ms=1)
-    assert (one.shortage, one.waiting_for, what(one, now_ms=1).build) == (None, None, "v1")
+    one.copy.find_space(99, now_ms=1)
+    assert one.copy.shortage == Shortage(100, 99)
+    one.copy.find_space(100, now_ms=1)
+    assert (one.copy.shortage, one.waiting_for, what(one, now_ms=1).build) == (None, None, "v1")
     for pause_ms in (1000, 2000):
-        one.begin()
-        one.wait(Shortage(100, 50, "No space left on device"), now_ms=0)
-        one.find_space(1000, now_ms=pause_ms - 1)
+        begin(one)
+        one.copy.wait(Shortage(100, 50, "No space left on device"), now_ms=0)
+        one.copy.find_space(1000, now_ms=pause_ms - 1)
         assert one.waiting_for.endswith("1,000 are free (No space left on device)")
-        one.find_space(1000, now_ms=pause_ms)
+        one.copy.find_space(1000, now_ms=pause_ms)
         assert what(one, now_ms=pause_ms).build == "v1"
-        assert one.needed_bytes == 100
-    one.begin()
-    one.finish()
-    assert (one.failures, one.needed_bytes, one.shortage) == (0, 0, None)
+        assert one.copy.needed_bytes == 100
+    begin(one)
+    finish(one)
+    assert (one.copy.failures, one.copy.needed_bytes, one.copy.shortage) == (0, 0, None)
 
 
 def test_an_older_one_is_built_while_the_newest_waits_for_room():
     """If it is newer than what is served."""
     big = life("v3")
-    big.begin()
-    big.wait(Shortage(100, 50), now_ms=0)
-    assert what(life("v1", State.ACTIVE), life("v2"), big, active="v1").build == "v2"
+    begin(big)
+    big.copy.wait(Shortage(100, 50), now_ms=0)
+    assert what(life("v1", Word.ACTIVE), life("v2"), big, active="v1").build == "v2"
 
 
 @pytest.mark.parametrize(("lives", "active"), [
-    ([life("v1", State.ACTIVE, open=True), life("v2", State.ACTIVE, open=True)], "v2"),
-    ([life("v1", State.ACTIVE, open=True)], "v2"),
-    ([life("v1", State.BUILDING), life("v2", State.BUILDING)], None),
-    ([life("v1", State.AVAILABLE, open=True)], None),
-    ([life("v1", State.RETIRING), life("v2", State.ACTIVE, open=True)], "v2"),
-    ([life("v1", State.GONE)], None),
-    ([life("v1", State.ERROR)], None),
+    ([life("v1", Word.ACTIVE, open=True), life("v2", Word.ACTIVE, open=True)], "v2"),
+    ([life("v1", Word.ACTIVE, open=True)], "v2"),
+    ([], "v2"),
+    ([life("v1", Word.ACTIVE, open=True)], None),
+    ([life("v1", Word.BUILDING), life("v2", Word.BUILDING)], None),
+    ([life("v1", Word.AVAILABLE, open=True)], None),
+    ([life("v1", Word.RETIRING, open=False), life("v2", Word.ACTIVE, open=True)], "v2"),
+    ([life("v1", Word.ACTIVE, open=False)], "v1"),
+    ([Life("v1", VersionState.GONE)], None),
+    ([Life("v1", copy=Copy(CopyState.GONE))], None),
+    ([life("v1", Word.ERROR)], None),
 ])  # fmt: skip
 def test_what_must_never_be_is_noticed(lives, active):
     """While the program runs."""
     with pytest.raises(AssertionError):
-        check(lives, active, switching=False)
+        checked(lives, active)
 
 
 @pytest.mark.parametrize("contradiction", [
@@ -291,45 +297,73 @@ def test_a_decision_does_not_contradict_itself(contradiction):
 
 def test_what_may_be_is_let_pass():
     """A switch that the system refuses leaves one behind that is built; a lost active version is in ERROR."""
-    one = life("v1", State.ACTIVE, open=True)
-    check([one, life("v2", State.BUILDING), life("v0", State.RETIRING, open=True)], "v1", switching=False)
-    check([one, life("v2", State.AVAILABLE, open=True)], "v1", switching=True)
-    check([life("v1", State.ERROR, trouble=Trouble("lost"))], "v1", switching=False)
+    one = life("v1", Word.ACTIVE, open=True)
+    checked([one, life("v2", Word.BUILDING), life("v0", Word.RETIRING, open=True)], "v1")
+    checked([one, life("v2", Word.AVAILABLE, open=True)], "v1", switching=True)
+    lost = Life("v1", VersionState.ACTIVE, Copy(CopyState.ERROR, Trouble("lost")))
+    checked([lost], "v1")
 
 
+SOME = st.none() | st.builds(PartitionSet.of, st.just(2), st.sets(st.integers(0, 1)))
+COPY = st.none() | st.builds(
+    Copy,
+    st.sampled_from([state for state in CopyState if state is not CopyState.GONE]),
+    st.sampled_from([None, Trouble("x"), Trouble("y", lasting=False)]),
+    share=SOME,
+    here=SOME,
+    damaged=st.booleans(),
+)
 LIVES = st.lists(
     st.builds(
         Life,
         st.sampled_from(["v1", "v2", "v3", "v4"]),
-        st.sampled_from([state for state in State if state is not State.GONE]),
-        st.sampled_from([None, source("v", 1), source("v", 2), source("v", waiting_for="a data file")]),
-        st.sampled_from([None, Trouble("x"), Trouble("y", lasting=False)]),
-        open=st.booleans(),
+        st.sampled_from([state for state in VersionState if state is not VersionState.GONE]),
+        COPY,
+        st.sampled_from([None, source("v", 1), source("v", 2, files=2), source("v", waiting_for="a data file")]),
+        st.sampled_from([None, "an identity"]),
     ),
     unique_by=lambda one: one.name,
 )
 
 
-@given(LIVES, st.sampled_from([None, "v0", "v2", "v4"]), st.sampled_from([None, "v1", "v3"]), st.integers(0, 3000))
-def test_every_decision_is_legal(lives, active, hold, now_ms):
-    """Whatever the states: the table has each step, and nothing goes back."""
-    states = {one.name: one.state for one in lives}
-    decision = what(*lives, active=active, hold=hold, now_ms=now_ms)
+NAMES = st.frozensets(st.sampled_from(["v1", "v2", "v3", "v4"]))
+
+
+@given(
+    LIVES,
+    st.none() | st.builds(Told, NAMES, NAMES, NAMES, SOME),
+    st.sampled_from([None, "v0", "v2", "v4"]),
+    st.sampled_from([None, "v1", "v3"]),
+    st.integers(0, 3000),
+)
+def test_every_decision_is_legal(lives, verdicts, active, hold, now_ms):
+    """Whatever the states and the verdicts: the tables have each step, and nothing goes back."""
+    decision = what(*lives, verdicts=verdicts, active=active, hold=hold, now_ms=now_ms)
+    known = by_name(lives)
     for names, event in (
-        ([decision.stop] if decision.stop else [], Event.INTERRUPT),
-        (decision.skip, Event.SKIP),
-        (decision.supersede, Event.SUPERSEDE),
-        (decision.remove, Event.QUIET),
-        ([decision.switch] if decision.switch else [], Event.SWITCH),
-        ([decision.build] if decision.build else [], Event.BEGIN),
+        (decision.skip, VersionEvent.SKIP),
+        (decision.supersede, VersionEvent.SUPERSEDE),
+        (decision.remove, VersionEvent.QUIET),
+        ([decision.switch] if decision.switch else [], VersionEvent.SWITCH),
     ):
         for name in names:
-            assert (states[name], event) in NEXT
+            assert (known[name].state, event) in version_states.NEXT
+    for names, event in (
+        ([decision.stop] if decision.stop else [], CopyEvent.INTERRUPT),
+        ([decision.build] if decision.build else [], CopyEvent.BEGIN),
+        ([name for name in decision.skip + decision.remove if known[name].copy], CopyEvent.DROP),
+    ):
+        for name in names:
+            assert (known[name].copy.state, event) in copy_states.NEXT
     if decision.switch is not None:
         assert decision.switch == hold if hold else active is None or decision.switch >= active
+        assert verdicts is None or verdicts.may_switch(decision.switch)
     if decision.build is not None:
-        assert State.BUILDING not in states.values()
+        assert not any(one.is_building for one in lives)
         assert decision.build == hold if hold else active is None or decision.build >= active
+    if verdicts is not None:
+        had = [name for name in decision.remove if known[name].open or verdicts.passed(name)]
+        assert all(map(verdicts.may_retire, had))
     assert decision.switch not in decision.remove
     groups = [decision.skip, decision.supersede, decision.remove]
     assert all(not set(one) & set(two) for one, two in itertools.combinations(groups, 2))
@@ -346,26 +380,30 @@ class Upgrades(RuleBasedStateMachine):
         """Applies decisions until there are none."""
         for _ in range(20):
             decision = what(*self.lives.values(), active=self.active, now_ms=self.now)
+            for name, share in decision.want:
+                self.lives[name].copy.want(share)
             for name in decision.skip:
-                self.lives.pop(name).take(Event.SKIP)
+                self.lives.pop(name).take(VersionEvent.SKIP)
             for name in decision.supersede:
-                self.lives[name].take(Event.SUPERSEDE)
+                self.lives[name].take(VersionEvent.SUPERSEDE)
                 self.lives[name].asked_ms = self.now
             for name in decision.remove:
-                self.lives.pop(name).take(Event.QUIET)
-            if decision.switch is None:
+                self.lives.pop(name).take(VersionEvent.QUIET)
+            if decision.switch is None and not decision.want:
                 break
-            self.lives[decision.switch].take(Event.SWITCH)
+            if decision.switch is None:
+                continue
+            self.lives[decision.switch].take(VersionEvent.SWITCH)
             self.active = decision.switch
             self.answers.append(self.active)
         if decision.build is not None:
-            self.lives[decision.build].begin()
+            begin(self.lives[decision.build])
 
     @rule(name=st.sampled_from("abcdefgh"), size=st.integers(1, 3))
     def appear(self, name, size):
         """A version appears, or changes."""
         if self.active is None or name > self.active:
-            self.lives.setdefault(name, Life(name)).source = source(name, size)
+            self.lives.setdefault(name, Life(name, copy=Copy())).source = source(name, size)
         self.settle()
 
     @rule(name=st.sampled_from("abcdefgh"))
@@ -381,64 +419,27 @@ class Upgrades(RuleBasedStateMachine):
         self.now += milliseconds
         self.settle()
 
-    @precondition(lambda self: any(one.state is State.BUILDING for one in self.lives.values()))
+    @precondition(lambda self: any(one.is_building for one in self.lives.values()))
     @rule(how=st.sampled_from(["finish", "fail", "interrupt", "full"]))
     def end(self, how):
         """A build ends."""
-        one = next(one for one in self.lives.values() if one.state is State.BUILDING)
+        one = next(one for one in self.lives.values() if one.is_building)
         if how == "finish":
-            one.finish()
+            finish(one)
         elif how == "interrupt":
-            one.interrupt(self.now)
+            one.copy.interrupt(self.now)
         else:
-            one.fail(Trouble("x", lasting=how == "fail"), self.now)
+            one.copy.fail(Trouble("x", lasting=how == "fail"), self.now)
         self.settle()
 
     @invariant()
     def answers_never_go_back(self):
         """And at most one is active, at most one is built."""
         assert self.answers == sorted(set(self.answers))
-        states = [one.state for one in self.lives.values()]
-        assert states.count(State.ACTIVE) == (self.active is not None)
-        assert states.count(State.BUILDING) <= 1
+        words = [one.word for one in self.lives.values()]
+        assert words.count(Word.ACTIVE) == (self.active is not None)
+        assert words.count(Word.BUILDING) <= 1
 
 
 TestUpgrades = Upgrades.TestCase
 TestUpgrades.__doc__ = "The rules keep their invariant over any history."
-
-
-def test_the_picture_shows_the_table():
-    """Each event that moves a version along stands in the module's drawing."""
-    for event in ("begin", "finish", "switch", "supersede", "quiet"):
-        assert f"──{event}──►" in lifecycle.__doc__
-
-
-DOCUMENT = Path(__file__).parents[3] / "docs" / "operators" / "life-of-a-version.md"
-
-
-def test_the_documentation_has_the_table():
-    """Row by row, and no other row."""
-    rows = re.findall(r"^\| (\w+) \| (\w+): [^|]+ \| (\w+) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    assert len(rows) == len(NEXT)
-    assert {(source, event): target for source, event, target in rows} == {
-        (source.value, event.value): target.value for (source, event), target in NEXT.items()
-    }
-
-
-def test_the_documentation_draws_the_table():
-    """Arrow by arrow; the drawing begins and ends where lives do."""
-    text = DOCUMENT.read_text()
-    drawing = text[text.index("stateDiagram") : text.index("```\n\n|")]
-    arrows = re.findall(r"^    (\w+) --> (\w+): (\w+)$", drawing, re.MULTILINE)
-    assert len(arrows) == len(NEXT)
-    assert {(source, event): target for source, target, event in arrows} == {
-        (source.value, event.value): target.value for (source, event), target in NEXT.items()
-    }
-    assert drawing.count("-->") == len(NEXT) + 2
-    assert re.findall(r"\[\*\] --> (\w+)", drawing) == [Life("v1").state.value]
-
-
-def test_the_documentation_explains_each_state():
-    """One row each."""
-    rows = re.findall(r"^\| ([A-Z]+) \| [^|:]+ \| [^|]+ \|$", DOCUMENT.read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(state.value for state in State)

@@ -126,6 +126,41 @@ def test_a_stray_has_the_version_partitioned_anew(tmp_path, function):
     assert manifest.duplicates == 1
 
 
+def test_who_takes_over_and_who_meets_a_stray_have_no_version_in_common(tmp_path):
+    """A node checks the partitions that it wants; who is told what another has met groups anew, as that one does."""
+    place = tmp_path / "root/db/v1"
+    write(place)
+    stray = next(key for key in RECORDS if partition_of(key, 3) == 2)
+    held = [record for record in RECORDS.items() if partition_of(record[0], 3) == 0]
+    metadata = json.dumps({"function": "sequins", "partition": 0, "partitions": 3}).encode()
+    build(place / "part-00000.gkv", [(stray, b"first"), *held], metadata=metadata)
+    met = made(job_of(tmp_path / "root", tmp_path / "met", wanted=(0,)))
+    took = made(job_of(tmp_path / "root", tmp_path / "took", wanted=(2,)))
+    assert (met.identity.regrouped, met.refuted) == (True, ("sequins",))
+    assert (took.identity.regrouped, took.refuted) == (False, ())
+    assert met.identity.function == took.identity.function == "sequins"
+    told = made(job_of(tmp_path / "root", tmp_path / "told", wanted=(2,), refuted=met.refuted))
+    assert (told.identity, told.refuted) == (met.identity, met.refuted)
+    assert (told.voided, told.strays, told.first_stray.key) == ("sequins", 1, stray)
+
+
+def test_files_of_builds_that_met_a_stray_and_that_did_not_are_refused(tmp_path):
+    """Together they may lack a record; files that say nothing of it count as relied on, as earlier builds' do."""
+    place = tmp_path / "root/db/v1"
+    write(place)
+    held = [record for record in RECORDS.items() if partition_of(record[0], 3) == 1]
+    claim = {"function": "sequins", "partition": 1, "partitions": 3}
+    build(place / "part-00001.gkv", held, metadata=json.dumps(claim | {"regrouped": False}).encode())
+    assert made(job_of(tmp_path / "root", tmp_path / "relied")).records == 3000
+    build(place / "part-00001.gkv", held, metadata=json.dumps(claim | {"regrouped": True}).encode())
+    with pytest.raises(SourceError, match=r"relying on .*part-00001\.gkv regrouping .*--presharded never") as caught:
+        made(job_of(tmp_path / "root", tmp_path / "mixed"))
+    assert caught.value.details["file"] == str(place / "part-00000.gkv")
+    (place / "_SUCCESS").unlink()
+    with pytest.raises(SourceError, match=r"relying on .*part-00001\.gkv regrouping "):
+        finish_version(place, 3)
+
+
 def test_sorted_files_without_a_claim_are_read(tmp_path):
     """And what made them is recognised as with any other format."""
     place = tmp_path / "root/db/v1"

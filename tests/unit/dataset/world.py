@@ -54,8 +54,8 @@ class World:
         return version
 
     @asynccontextmanager
-    async def node(self, **settings):
-        """A running library; ends as a node does."""
+    async def node(self, cluster=None, **settings):
+        """A running library; ends as a node does.  `cluster`: what it is told of others, as the library takes that."""
         usual = {"source": str(self.source), "refresh_period": 0, "build_memory": BUILD_MEMORY, "build_lanes": 1}
         with DataDirectory.open(self.root / "data", self.files, cluster="test", random=random.Random(1)) as directory:
             library = Library(
@@ -65,6 +65,7 @@ class World:
                 on_change=lambda: self.changes.append(library.held()),
                 requests=self.count_requests,
                 may_write=directory.silence is None,
+                cluster=cluster,
             )
             try:
                 async with trio.open_nursery() as nursery:

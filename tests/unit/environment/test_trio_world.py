@@ -14,6 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from gossipkv.address import Address
 from gossipkv.environment import trio_world
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import UNCONFIRMED_S
 from gossipkv.environment.trio_world import RealSignals, RealSockets, RealThreads
 
 
@@ -162,6 +163,15 @@ async def test_a_connection():
         await stream.aclose()
     with pytest.raises(ConnectionRefusedError):
         await sockets.connect(address)
+
+
+async def test_a_connection_breaks_when_the_other_machine_is_gone():
+    """Soon, that is: not after the quarter of an hour that the system would go on for."""
+    sockets = RealSockets()
+    with sockets.listen("127.0.0.1", 0, 5) as listener, trio.fail_after(60):
+        stream = await sockets.connect(Address(*listener.getsockname()))
+        with socket.socket(fileno=stream.detach()) as connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1000 * UNCONFIRMED_S
 
 
 async def test_a_connection_that_breaks():

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
-from gossipkv.launcher import plan as plans
 from gossipkv.launcher.order import Order, Place
-from gossipkv.launcher.plan import DOCUMENT, NodePlan, Plan, check_settings, load, merge
+from gossipkv.launcher.plan import DOCUMENT, NodePlan, Plan, check_names, load, merge
 from gossipkv.settings import config
 
 
@@ -29,12 +28,13 @@ THREE = Plan([NodePlan(1, 7001), NodePlan(2, 7002), NodePlan(3, 7003)])
 
 
 def test_command_lines():
-    """Each node has its place and name, and joins the first; the first forms the cluster."""
-    assert THREE.command(Path("/c"), 1)[:4] == [sys.executable, "-m", "gossipkv", "serve"]
+    """Each node has its place and name, and joins the first; the first is told of the others, so that it waits."""
+    assert THREE.command(Path("/c"), 1)[:5] == [sys.executable, "-P", "-m", "gossipkv", "serve"]
     assert flags(THREE, 1) == {
-        "--profile": "local", "--advertise": "as listen", "--data": "/c/n1/data", "--listen": "127.0.0.1:7001",
-        "--node": "n1", "--join": "none",
+        "--profile": "local", "--time-to-converge": "3s", "--advertise": "as listen", "--data": "/c/n1/data",
+        "--listen": "127.0.0.1:7001", "--node": "n1", "--join": "127.0.0.1:7002,127.0.0.1:7003",
     }  # fmt: skip
+    assert flags(Plan([NodePlan(1, 7001), NodePlan(2, 0)]), 1)["--join"] == "none"  # Where that will be, nobody knows.
     assert flags(THREE, 3)["--join"] == "127.0.0.1:7001"
     formed = dataclasses.replace(THREE, formed=True)
     assert flags(formed, 1)["--join"] == "127.0.0.1:7002,127.0.0.1:7003"
@@ -62,19 +62,19 @@ def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeyp
     monkeypatch.setenv("GOSSIPKV_ADVERTISE", "192.0.2.2:7")
     for count in (1, 3):
         plan = Plan(list(THREE.nodes[:count]), settings={"cluster": "a"}, formed=count == 1)
-        said = {flag.removeprefix("--"): value for flag, value in flags(plan, 1).items()}
+        said = {flag.removeprefix("--").replace("-", "_"): value for flag, value in flags(plan, 1).items()}
         told = config.load(environ=os.environ, flags=said)
-        assert (told.join, told.advertise) == ((), None)
+        assert told.join == tuple(node.address for node in THREE.nodes[1:count])
+        assert told.advertise is None
     own = THREE.with_node(NodePlan(1, 7001, settings={"advertise": "192.0.2.3:0"}))
     assert flags(own, 1)["--advertise"] == "192.0.2.3:0"
 
 
-def test_replication_is_passed_to_nodes_that_know_it(monkeypatch):
-    """And kept from those that do not."""
-    plan = dataclasses.replace(THREE, replication=2)
-    assert ("--replication" in flags(plan, 1)) is plans.known("replication")
-    monkeypatch.setitem(plans._FLAGS, "replication", "--replication")
-    assert flags(plan, 1)["--replication"] == "2"
+def test_replication_is_every_nodes():
+    """Each is told the same; of nothing, nothing."""
+    plan = dataclasses.replace(THREE, replication=3)
+    assert [flags(plan, index)["--replication"] for index in (1, 2, 3)] == ["3"] * 3
+    assert "--replication" not in flags(THREE, 1)
 
 
 def test_what_is_remembered(tmp_path):
@@ -134,17 +134,27 @@ def test_a_remembered_setting_that_there_is_not(tmp_path):
 
 
 def test_settings_are_checked():
-    """What the launcher chooses, nobody knows, or no node would take is refused by name."""
-    check_settings({"refresh_period": "1s", "cluster": ""})
+    """What the launcher chooses, nobody knows, or no node would take is refused by name; pairs together."""
+    stages = {"proxy_timeout": "20s", "proxy_stage_timeout": "1s"}
+    for settings in ({"refresh_period": "1s", "cluster": ""}, stages):
+        Order(settings=settings).plan(None)
     for settings, words in (
         ({"node": "x"}, "node is chosen by the launcher"),
         ({"source": "/s"}, "use --source"),
         ({"replication": "2"}, "use --replication"),
         ({"clustr": "x"}, "nearest known one is cluster"),
         ({"refresh_period": "1"}, "refresh_period = '1'"),
+        ({"min_replication": "2"}, "min_replication"),
     ):
         with pytest.raises(ConfigError, match=words):
-            check_settings(settings)
+            Order(replication=1, settings=settings).plan(None)
+    remembered = Order(replication=2, settings=stages | {"min_replication": "2"}).plan(None)
+    for order, words in (
+        (Order(replication=1), "min_replication"),
+        (Order(settings={"proxy_timeout": ""}), "proxy_timeout"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            order.plan(remembered)
     assert merge({"a": "1", "b": "2"}, {"b": "", "c": "3"}) == {"a": "1", "c": "3"}
 
 
@@ -170,7 +180,7 @@ def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
     names = {Order().plan(None).settings["cluster"] for _ in range(20)}
     assert len(names) == 20
     assert all(re.fullmatch(r"gossipkv-[0-9a-f]{8}", name) for name in names)
-    check_settings({"cluster": names.pop()})
+    check_names({"cluster": names.pop()})
     remembered = Order().plan(None)
     assert Order(nodes=4).plan(remembered).settings == remembered.settings
     assert "cluster" not in Order(settings={"cluster": ""}).plan(None).settings
@@ -180,6 +190,7 @@ def test_each_new_cluster_has_a_name_of_its_own(monkeypatch, tmp_path):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
             assert Order().plan(None).settings == {"cluster": name}  # Also where the next `up` does not hear it.
+            assert Order().plan(None, {"GOSSIPKV_CLUSTER": "given"}).settings == {"cluster": "given"}
     monkeypatch.setenv("GOSSIPKV_CLUSTER", "no good name")
     with pytest.raises(ConfigError, match="GOSSIPKV_CLUSTER"):
         Order().plan(None)

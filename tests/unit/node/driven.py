@@ -55,6 +55,9 @@ class BuiltVersion:
     name: str
     files: list[SortedFile | None]
     function: str = "sequins"
+    wire_id: bytes | None = None
+    passed: bool = True
+    active_elsewhere: bool = False
 
 
 _counter = itertools.count()

@@ -8,10 +8,10 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from gossipkv.node import pump
 from gossipkv.node._driver import Driver
 from gossipkv.wire import rpc
 from tests.unit.debug_build import ONLY_DEBUG_BUILD
+from tests.unit.node.asker import AWAY, Asker
 from tests.unit.node.driven import Peer, make_core
 from tests.unit.node.test_pump import PATIENCE_S, exchange, serving
 from tests.unit.node.test_serving import Asked, Served
@@ -30,6 +30,10 @@ BREAKS = {
     "read while held": "who is held, or has ended, is not read",
     "state": "a connection goes from open over finishing to lingering",
     "slots": "a slot is free or has a connection",
+    "attempts": "a connection's attempts are those in its list",
+    "relay bytes": "what relays hold is counted where they are",
+    "bytes of all relays": "what relays hold is counted where they are",
+    "attempt without a peer": "an attempt is on a connection to a peer",
 }
 
 
@@ -45,6 +49,24 @@ def test_what_is_broken_is_noticed(which: str) -> None:
 
     with pytest.raises(AssertionError, match=rf"{BREAKS[which]}.*\(connection {peer.handle:#x}\)"):
         go_on()
+
+
+def test_an_answer_that_nobody_awaits_is_noticed(tmp_path: Path) -> None:
+    """A read is forwarded, and its id is lost meanwhile."""
+    asker = Asker(tmp_path)
+    asker.get(AWAY[0])
+    (link,) = asker.links
+    asker.client.driver.break_invariant(asker.client.handle, "relay without an id")
+    with pytest.raises(AssertionError, match="the id of a relay is in flight until it is answered"):
+        link.answer(link.asked(), b"value")
+
+
+def test_a_connection_to_another_peer_is_noticed(tmp_path: Path) -> None:
+    """The table says that it is one peer's, the connection that it is another's."""
+    asker = Asker(tmp_path)
+    asker.client.driver.break_invariant(asker.links[0].handle, "another peer")
+    with pytest.raises(AssertionError, match="a read asks a peer on the connection to that peer"):
+        asker.get(AWAY[0])
 
 
 def test_only_the_connection_ends(tmp_path: Path) -> None:
@@ -64,9 +86,8 @@ def test_only_the_connection_ends(tmp_path: Path) -> None:
     served.close()
 
 
-async def test_the_node_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_node_goes_on(tmp_path: Path) -> None:
     """The pump logs what was noticed, and answers whoever comes next."""
-    monkeypatch.setattr(pump, "EXPIRE_PERIOD_S", 0.01)
     with capture_logs() as logs, trio.fail_after(PATIENCE_S):
         async with serving(tmp_path) as running:
             client = await running.connect()

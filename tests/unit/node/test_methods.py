@@ -11,11 +11,13 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from gossipkv.errors import Corrupt, SourceError, Unavailable
+from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
 from gossipkv.node._requests import Refused
-from gossipkv.node.methods import FEW_ENTRIES, Handlers, NodeInfo, Waiting
+from gossipkv.node.hello import PROTOCOL, Hello
+from gossipkv.node.methods import FEW_ENTRIES, Handlers, NodeInfo
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
+from gossipkv.node.waiting import Waiting
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
@@ -39,13 +41,19 @@ class MadeUpLibrary:
     reported: list[tuple[str, str, Corrupt]] = field(default_factory=list)
     failure: Exception | None = None
     told: Detail = 0.5
+    local: list[bool] = field(default_factory=list)  # Which of the two views each status was.
 
     def known(self, database: str) -> bool:
         """A name of ours."""
         return database in self.names
 
-    def status(self, database: str | None = None) -> dict[str, Detail]:
+    def joining(self) -> bool:
+        """No."""
+        return False
+
+    def status(self, database: str | None = None, *, local: bool = True) -> dict[str, Detail]:
         """How far each is."""
+        self.local.append(local)
         return {name: {"done": self.told} for name in self.names if database in {None, name}}
 
     def unready(self, database: str) -> str:
@@ -83,6 +91,7 @@ class MadeUpCluster:
 
     epoch = 7
     shard_id = "3"
+    hello = Hello(PROTOCOL, b"c" * 8, b"u" * 16, 7)
 
     def __init__(self) -> None:
         self.is_isolated = False
@@ -163,6 +172,7 @@ class Node:
             self.reads,
             NodeInfo(version="1.2.3", cluster="c", node="n"),
             self.cluster,
+            serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
             counters=lambda: {"gets": 3},
             latency=lambda: {"answered": {"count": 3.0}},
             uptime_s=lambda: 1.23456,
@@ -275,6 +285,7 @@ def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
         ("get", ["db", b"k", {"timeout_ms": 2**63}], "BAD_REQUEST", "at most 1099511627776, not 9223372036854775808"),
         ("scan", ["db", {"cursor": None, "timeout_ms": 2**40 + 1}], "BAD_REQUEST", "at most 1099511627776"),
         ("scan", ["db", {"limit": 0}], "BAD_REQUEST", "at least 1"),
+        ("get", ["db", b"k", {"max_frame": 4096}], "BAD_REQUEST", "max_frame"),
         ("scan", ["db", {"cursor": b"mine"}], "BAD_REQUEST", "cursor"),
         ("scan", ["db", {"reverse": 1}], "BAD_REQUEST", "true or false"),
         ("scan", ["nowhere"], "UNKNOWN_DATABASE", "no database"),
@@ -305,10 +316,7 @@ def test_not_ready_has_the_progress(node: Node) -> None:
 
 def test_damage_is_reported_and_answered(tmp_path: Path) -> None:
     """CORRUPT with file and offset, for each read method, and the library hears of it."""
-    make_file(tmp_path, {b"key%05d" % number: b"v" * 50 for number in range(1000)}).close()
-    image = bytearray(next(tmp_path.glob("*.gkv")).read_bytes())
-    image[image.index(b"key00900") + 12] ^= 1
-    node = Node((BuiltVersion("db", "v1", [SortedFile(bytes(image), name="broken.gkv")]), True))
+    node = Node((broken_version(tmp_path), True))
     for method, params in (
         ("get", ["db", b"key00900"]),
         ("get_many", ["db", [b"key00001", b"key00900"]]),
@@ -318,6 +326,23 @@ def test_damage_is_reported_and_answered(tmp_path: Path) -> None:
             node.ask(method, *params)
         assert caught.value.offset > 0
     assert [(database, version) for database, version, _ in node.library.reported] == [("db", "v1")] * 3
+
+
+def test_damage_that_others_answer_for_is_reported(tmp_path: Path) -> None:
+    """The serving loop has met it and asked others: the library hears of it all the same; of what has gone, nothing."""
+    node = Node((broken_version(tmp_path), True))
+    for record in (["db", b"key00900", "v1"], ["db", b"key00001", "v1"], ["db", b"k", "v0"], ["gone", b"k", "v1"]):
+        node.reads.look_at(msgpack.packb(record))
+    ((database, version, error),) = node.library.reported
+    assert (database, version, error.file) == ("db", "v1", "broken.gkv")
+
+
+def broken_version(directory: Path) -> BuiltVersion:
+    """`v1` of `db`, in which `key00900` cannot be read."""
+    make_file(directory, {b"key%05d" % number: b"v" * 50 for number in range(1000)}).close()
+    image = bytearray(next(directory.glob("*.gkv")).read_bytes())
+    image[image.index(b"key00900") + 12] ^= 1
+    return BuiltVersion("db", "v1", [SortedFile(bytes(image), name="broken.gkv")])
 
 
 def test_batches_larger_than_a_frame(tmp_path: Path) -> None:
@@ -354,6 +379,7 @@ def test_info_and_lists(node: Node) -> None:
     told = {"done": 0.5, "isolated": False, "silent": False}
     assert node.ask("status", {"local": True}) == node.ask("status") == {"db": told, "empty": told}
     assert node.ask("status", {"database": "db"}) == {"db": told}
+    assert node.library.local == [True, False, False]
     node.cluster.is_isolated = True
     assert node.ask("status", {"database": "db"}) == {"db": {**told, "isolated": True}}
     assert node.ask("info")["isolated"] is True
@@ -477,3 +503,22 @@ def test_a_request_of_another_node(node: Node) -> None:
     """Bytes for bytes; one that is refused has an error."""
     assert node.ask("gossip", b"\x00\xff") == b"re: \x00\xff"
     assert node.refusal("gossip", b"") == ("UNAVAILABLE", "no request")
+
+
+def test_hello():
+    """A node of this cluster is told who answers; another one is refused, as is what is no hello."""
+    node = Node()
+    asked = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"c" * 8, "uuid": b"v" * 16, "epoch": 1, "more": []}])
+    assert decoded(node.handlers.answer(b"hello", asked)).result == node.cluster.hello._asdict()
+    foreign = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"d" * 8, "uuid": b"v" * 16, "epoch": 1}])
+    assert isinstance(decoded(node.handlers.answer(b"hello", foreign)).error, Unauthorized)
+    for wrong in ([], [1], [{}], [{"protocol": 1, "cluster_id": b"c" * 8, "uuid": b"v", "epoch": 1}]):
+        assert isinstance(decoded(node.handlers.answer(b"hello", msgpack.packb(wrong))).error, BadRequest)
+
+
+def test_the_direct_question():
+    """Another node asks which partitions of a content are served here."""
+    node = Node()
+    assert node.ask("serves", "geo", b"i" * 16, "b") == {"ready": b"i" * 16 + b"geo b"}
+    for wrong in (["geo"], ["geo", b"i" * 16], ["geo", 1, "b"], ["geo", b"i" * 16, "b", 1]):
+        assert isinstance(decoded(node.handlers.answer(b"serves", msgpack.packb(wrong))).error, BadRequest)

@@ -281,7 +281,7 @@ def test_many_databases_are_found(tmp_path: Path) -> None:
     """A thousand names, each its own database."""
     file = make_file(tmp_path, {b"k": b"v"})
     core = make_core()
-    core.publish(PublishedTable([(f"db{number}", "1", [("1", 0, [file])]) for number in range(1000)]))
+    core.publish(PublishedTable([(f"db{number}", "1", [("1", 0, [file], None, True)]) for number in range(1000)]))
     peer = Peer(core)
     for number in range(1000):
         assert peer.ask("get", f"db{number}", b"k") == [None, [b"v", "1"]]
@@ -292,8 +292,10 @@ def test_many_databases_are_found(tmp_path: Path) -> None:
     ("databases", "message"),
     [
         ([("db", None, []), ("db", None, [])], "published twice"),
-        ([("db", "2", [])], "not among its versions"),
-        ([("db", None, [("1", 0, [])])], "no partitions"),
+        ([("db", "2", [])], "not among those that clients may have"),
+        ([("db", None, [("1", 0, [], None, True)])], "no partitions"),
+        ([("db", "1", [("1", 0, [None], None, False)])], "clients may have"),
+        ([("db", None, [("1", 0, [None], b"short", False)])], "has 5 bytes, not 16"),
     ],
 )
 def test_contradictory_tables_are_refused(databases: list[object], message: str) -> None:
@@ -350,8 +352,10 @@ def test_versions_that_are_not_there() -> None:
     assert unknown.value.details == {"database": "db", "version": "5", "held": ["1", "2"], "active": "2"}
     with pytest.raises(UnknownVersion, match="version 1 is older than min_version 2"):
         held.choose("1", "2")
-    with pytest.raises(NotReady, match="no version as new as 3"):
+    with pytest.raises(NotReady, match="no version as new as 3") as coming:
         held.choose(None, "3")
+    expected = {"database": "db", "min_version": "3", "held": ["1", "2"], "active": "2", "coming": True}
+    assert coming.value.details == expected
     with pytest.raises(NotReady, match="no version ready"):
         database("1", active=None).databases["db"].choose(None, None)
     assert database("1", active=None).databases["db"].choose(None, "0").name == "1"

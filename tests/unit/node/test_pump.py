@@ -18,8 +18,9 @@ from gossipkv.environment.trio_world import RealSockets
 from gossipkv.node import pump
 from gossipkv.node._requests import Refused
 from gossipkv.node._serving import Loop
-from gossipkv.node.methods import Waiting
+from gossipkv.node._sockets import Sockets
 from gossipkv.node.pump import Pump
+from gossipkv.node.waiting import Waiting
 from gossipkv.wire import rpc
 from tests.unit.node.driven import make_core, one_database
 
@@ -85,7 +86,7 @@ class Running:
         self.core = make_core(**limits)
         self.core.publish(one_database(directory, {b"k": b"v"}).table())
         self.answers = MadeUpAnswers()
-        self.pump = Pump(self.core, Loop(self.core, listener, polls=False), RealSockets(), self.answers)
+        self.pump = Pump(self.core, Loop(self.core, Sockets(listener, polls=False)), RealSockets(), self.answers)
         self.clients: list[trio.SocketStream] = []
 
     async def connect(self) -> trio.SocketStream:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest, NotServed
+from gossipkv.node import scan
 from gossipkv.node.published import PublishedVersion, publish
-from gossipkv.node.scan import Bounds, decode_cursor, encode_cursor, page
+from gossipkv.node.scan import Bounds, Wanted, decode_cursor, encode_cursor
+from gossipkv.placement.partition_set import PartitionSet
 from tests.unit.node.driven import BuiltVersion, make_version
 
 if TYPE_CHECKING:
@@ -30,6 +33,15 @@ def version(tmp_path_factory: pytest.TempPathFactory) -> PublishedVersion:
 def of(directory: Path, partitions: int) -> PublishedVersion:
     """RECORDS in so many partitions."""
     return publish([(make_version(directory, "db", "v1", RECORDS, partitions), True)]).databases["db"].versions[0]
+
+
+def page(
+    version: PublishedVersion, bounds: Bounds, limit: int, page_bytes: int, max_value: int
+) -> tuple[list[list[bytes]], bytes | None]:
+    """The records of a page of all partitions, and the cursor."""
+    whole = PartitionSet.whole(len(version.files))
+    packed, last = scan.page(Wanted(version, whole, bounds.narrowed(), limit, page_bytes, max_value), whole)
+    return msgpack.unpackb(packed), None if last is None else encode_cursor(version.name, last)
 
 
 def expected(bounds: Bounds) -> list[tuple[bytes, bytes]]:

@@ -14,6 +14,7 @@ from gossipkv.errors import BadRequest, Corrupt, GossipKVError
 from gossipkv.node.arguments import Arguments
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
+from gossipkv.node.waiting import Packed
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
@@ -118,10 +119,13 @@ OPTIONS = st.fixed_dictionaries(
         "version": NAMES | st.none(),
         "min_version": NAMES.filter(str.isascii) | st.none(),  # Others are handed off, though Python may answer.
         "timeout_ms": st.integers(0, 2**40) | st.none(),
+        "local": st.booleans() | st.none(),
     },
 )
 SPOILT = st.dictionaries(
-    st.sampled_from(["start", "end", "prefix", "reverse", "limit", "cursor", "version", "min_version", "timeout_ms"])
+    st.sampled_from(
+        ["start", "end", "prefix", "reverse", "limit", "cursor", "version", "min_version", "timeout_ms", "local"]
+    )
     | st.sampled_from(["starts", "", b"\xff", b"limit"]),
     ODD,
     max_size=1,
@@ -137,7 +141,9 @@ def python_answer(published: Published, params: bytes, *, max_frame: int) -> byt
     )
     reads.published = published
     try:
-        return rpc.response(1, reads.scan(Arguments(b"scan", params)))
+        result = reads.scan(Arguments(b"scan", params))
+        assert isinstance(result, Packed)
+        return b"\x94\x01\x01\xc0" + result.data
     except GossipKVError:
         return None
 

@@ -18,6 +18,7 @@ import msgpack
 import pytest
 
 from gossipkv.node._serving import Loop
+from gossipkv.node._sockets import Sockets
 from gossipkv.node.node import polls
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
@@ -59,7 +60,7 @@ class Served:
         listener.listen(512)
         listener.settimeout(0)
         self.address = listener.getsockname()
-        self.loop = Loop(self.core, listener, polls=polls)
+        self.loop = Loop(self.core, Sockets(listener, polls=polls))
         self.hand_offs: list[Pending] = []
         self.clients: list[socket.socket] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,9 @@ OTHERS = {
     "max_queued_total": ("1GiB", 1 << 30), "output_timeout": ("2s", 2000), "busy_poll": ("off", "off"),
     "max_queued": ("1MiB", 1 << 20), "frame_timeout": ("500ms", 500), "idle_timeout": ("off", 0),
     "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
-    "log_format": ("json", "json"),
+    "log_format": ("json", "json"), "replication": ("3", 3), "min_replication": ("2", 2),
+    "reassign_after": ("5m", 300_000), "retire_max": ("2h", 7_200_000), "proxy_timeout": ("1s", 1000),
+    "proxy_stage_timeout": ("20ms", 20),
 }  # fmt: skip
 
 
@@ -290,3 +293,21 @@ def test_the_docs_list_every_setting():
     for setting in SETTINGS:
         row = f"| `{setting.name}` | {setting.default} | {setting.allowed} | {setting.meaning} | {setting.why} |"
         assert row in text, f"docs/operators/settings.md lacks the row\n{row}"
+
+
+@pytest.mark.parametrize(("flags", "words"), [
+    ({"min_replication": "3"}, "flag --min-replication: min_replication = 3 is above replication = 2"),
+    ({"replication": "1", "min_replication": "2"}, "min_replication = 2 is above replication = 1"),
+    ({"proxy_stage_timeout": "34ms"}, "proxy_timeout = 100ms is shorter than replication + 1 = 3 stages of 34ms"),
+])  # fmt: skip
+def test_settings_that_contradict_each_other(flags, words):
+    """Each is right alone; together they would promise what cannot be: refused, naming both and where."""
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        load(flags=flags)
+
+
+def test_the_stage_of_a_forwarded_read():
+    """Every copy and one look more fit into the whole, whatever that is; what is said wins."""
+    assert load().stage_timeout == 33
+    assert load(flags={"proxy_timeout": "10ms", "replication": "64"}).stage_timeout == 1
+    assert load(flags={"proxy_stage_timeout": "5ms"}).stage_timeout == 5

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gossipkv.dataset.local.active import FORMAT as ACTIVE_FORMAT
 from gossipkv.dataset.local.manifest import FORMAT as MANIFEST_FORMAT
-from gossipkv.dataset.local.store import ACTIVE_FORMAT
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.node.identity import NODE_FORMAT

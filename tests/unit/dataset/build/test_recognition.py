@@ -1,10 +1,11 @@
 """Which function made the files, from their first keys."""
 
+import itertools
 import random
 
 import pytest
 
-from gossipkv.dataset.build.recognition import SAMPLE_KEYS, Claim, recognise
+from gossipkv.dataset.build.recognition import SAMPLE_KEYS, Claim, Recognition, recognise
 from gossipkv.keyspace.partitioner import FUNCTIONS
 from tests.oracle import hashing as oracle
 
@@ -104,6 +105,37 @@ def test_a_declared_function_goes_first_if_it_fits():
     whole = samples(files("sequins", ASCII, 5))
     assert functions(recognise(whole, 5, prefer="cascading"))[0] == "cascading"
     assert functions(recognise(whole, 5, prefer="text"))[0] == "sequins"
+
+
+@pytest.mark.parametrize("prefer", [None, "cascading", "string"])
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_who_finds_strays_and_who_is_told_choose_alike(count, prefer):
+    """Whatever was refuted, and in whichever order; what goes first among those that are left goes by the same rule."""
+    found = recognise(samples(files("spark", ASCII, count)), count, prefer=prefer)
+    assert found.without(()) is found
+    for refuted in itertools.permutations(FUNCTIONS, 2):
+        one_by_one = found.without(refuted[:1]).without(refuted)
+        at_once = found.without(refuted)
+        assert one_by_one.claims == at_once.claims
+        assert not set(functions(at_once)) & set(refuted)
+        assert set(functions(at_once)) == set(functions(found)) - set(refuted)
+        if prefer in functions(at_once):
+            assert functions(at_once)[0] == prefer
+
+
+def test_the_choice_is_made_anew_when_a_function_is_refuted():
+    """As if it had never fitted: also by the places of the files; and what nothing fits any more was nearly fitted."""
+    whole = samples(files("text", ASCII, 2))
+    found = recognise(whole, 2)
+    assert functions(found)[0] == "text"
+    rest = found.without({"text"})
+    assert functions(rest) == [function for function in FUNCTIONS if function in functions(found)[1:]]
+    moved = Claim("sequins", (1, 0)), Claim("string", (0, 1)), Claim("cascading", (0, 1))
+    left = Recognition((Claim("text", (0, 1)), *moved)).without({"text"})
+    assert functions(left) == ["string", "sequins", "cascading"]
+    nothing = found.without(FUNCTIONS)
+    assert (nothing.claims, nothing.nearly) == ((), found.claims[0])
+    assert nothing.without(FUNCTIONS) is nothing
 
 
 def test_slices_fit_nothing():

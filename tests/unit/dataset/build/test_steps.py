@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build.job import Progress, space_needed_bytes
+from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
+from gossipkv.dataset.build.reading_in import PROBE_KEYS
 from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.dataset.local.version import open_version
@@ -264,6 +265,87 @@ def test_only_the_wanted_partitions_are_built(job):
         version.close()
 
 
+def with_a_deep_stray(function="sequins", count=4):
+    """Files of a function, with one record at the end of file 0 that belongs into partition 2; and its key."""
+    contents = partitioned(function, count, [b"%0100d" % n for n in range(40_000)])
+    assert contents[0].count(b"\n") > PROBE_KEYS + 3000  # The probe ends with a batch.
+    stray = next(b"stray%d" % n for n in range(99) if oracle.partition(function, b"stray%d" % n, count) == 2)
+    contents[0] += stray + b"\tlost\n"
+    return contents, stray
+
+
+def only(one, *partitions, **options):
+    """The same job for some partitions, in a directory of its own."""
+    place = f"{one.directory}-{'-'.join(map(str, [*partitions, *options]))}"
+    os.mkdir(place)
+    return dataclasses.replace(one, directory=place, wanted=partitions, **options)
+
+
+def test_who_regrouped_and_who_relied_have_no_version_in_common(job):
+    """One meets the stray and groups by `sequins`; the other skips its file, relies on `sequins`, and lacks it."""
+    contents, stray = with_a_deep_stray()
+    one = job(contents)
+    met, skipped = only(one, 0), only(one, 2)
+    regrouped, relied = build(met).identity, build(skipped).identity
+    assert (regrouped.regrouped, relied.regrouped) == (True, False)
+    assert regrouped != relied == dataclasses.replace(regrouped, regrouped=False)
+    assert regrouped.wire_id != relied.wire_id
+    version = opened(skipped)
+    assert version.files[2].get(stray) is None
+    assert json.loads(version.files[2].metadata)["regrouped"] is False
+    version.close()
+
+
+def test_who_is_told_of_a_stray_follows_who_met_it(job):
+    """The finder says which functions are refuted; who is told relies on none of them, and has the record."""
+    contents, stray = with_a_deep_stray()
+    one = job(contents)
+    found = build(only(one, 0))
+    assert set(found.refuted) >= {"sequins"}
+    told = only(one, 2, refuted=found.refuted)
+    manifest = build(told)
+    assert manifest.identity == found.identity
+    assert (manifest.refuted, manifest.voided, manifest.strays) == (found.refuted, "sequins", 1)
+    assert manifest.first_stray.key == stray
+    version = opened(told)
+    assert version.files[2].get(stray) == b"lost"
+    version.close()
+
+
+def test_all_take_the_first_function_that_is_not_refuted(job):
+    """Who finds out by a late key and who is told make the same version, if also the order of files has a say."""
+    positive = [key for key in (b"%d" % n for n in range(5000)) if oracle.string(key) >= 0]
+    negative = next(key for key in (b"zzzzzz%d" % n for n in range(5000)) if oracle.string(key) < 0)
+    one = job(partitioned("spark", 5, [*positive, negative]))
+    found = build(only(one, *range(5)))
+    assert (found.identity.function, found.identity.regrouped) == ("spark", False)
+    assert "spark" not in found.refuted
+    assert "string" in found.refuted
+    told = build(only(one, 1, refuted=found.refuted))
+    assert told.identity == found.identity
+    assert told.refuted == found.refuted
+    assert build(only(one, 2, refuted=(*found.refuted, "spark"))).identity.regrouped
+
+
+def test_a_function_that_strays_beside_the_one_that_holds_is_refuted(job):
+    """Nobody may take it later, when the one that holds here is refuted elsewhere."""
+    positive = [key for key in (b"%d" % n for n in range(5000)) if oracle.string(key) >= 0]
+    negative = next(key for key in (b"zzzzzz%d" % n for n in range(5000)) if oracle.string(key) < 0)
+    manifest = build(job(partitioned("string", 5, [*positive, negative])))
+    assert (manifest.identity.function, manifest.identity.regrouped) == ("sequins", False)
+    assert "spark" in manifest.refuted
+    assert not set(manifest.refuted) & set(manifest.alike)
+
+
+@pytest.mark.parametrize("partitions", [None, 7])
+def test_what_nothing_made_is_regrouped(job, partitions):
+    """Files of no function, and more partitions than files: all was read, and nothing is refuted."""
+    ordered = sorted(KEYS)
+    contents = [b"".join(b"%s\tv\n" % key for key in ordered[at : at + 1000]) for at in range(0, 3000, 1000)]
+    manifest = build(job(contents, partitions=partitions))
+    assert (manifest.identity.regrouped, manifest.refuted) == (True, ())
+
+
 def test_a_function_over_text_refuses_a_key_that_is_none(job):
     """When it was asked for by name; the key is named with its place."""
     one = dataclasses.replace(job([b"a\t1\n\xff\t2\n"], partitions=3), function="string", format="tsv")
@@ -310,3 +392,42 @@ def test_a_declared_function_is_the_one_among_those_that_fit(job):
     one = job(contents)
     manifest = build(declare(one, "spark", {file.name: place for place, file in enumerate(one.files)}))
     assert (manifest.identity.function, manifest.alike[:2]) == ("spark", ("spark", "string"))
+
+
+def following(one, function, *, regrouped=False):
+    """The job of a node that has heard what another has made of these files."""
+    return dataclasses.replace(one, follow=one.identity(function, regrouped=regrouped))
+
+
+@pytest.mark.parametrize("declared", [None, "cascading"])
+def test_what_others_have_made_of_the_files_is_made_of_them_here(job, declared):
+    """Where keys do not tell the functions apart; whatever this node would have taken first."""
+    one = job(partitioned("spark", 8, KEYS))
+    if declared is not None:
+        one = declare(one, declared, {file.name: place for place, file in enumerate(one.files)})
+    one = BuildJob.from_json(following(one, "spark").to_json())
+    assert build(one).identity == one.follow
+
+
+def test_what_others_have_regrouped_is_regrouped_here(job):
+    """Also where no file gives a reason to."""
+    contents = partitioned("text", 5, KEYS)
+    one = following(job(contents), "sequins", regrouped=True)
+    manifest = build(one)
+    assert manifest.identity == one.follow
+    assert (manifest.voided, manifest.strays, manifest.records) == ("text", 0, len(KEYS))
+
+
+@pytest.mark.parametrize("wrong", ["sequins", "nonsense"])
+def test_what_these_files_refute_is_not_followed(job, wrong):
+    """Nor what is unknown here."""
+    one = job(partitioned("text", 5, KEYS))
+    manifest = build(following(one, wrong))
+    assert manifest.identity == one.identity("text", regrouped=False)
+
+
+def test_another_number_of_partitions_is_not_followed(job):
+    """Somebody has made another version of the files."""
+    one = job(partitioned("text", 5, KEYS))
+    other = dataclasses.replace(one, partitions=4).identity("sequins", regrouped=True)
+    assert build(dataclasses.replace(one, follow=other)).identity == one.identity("text", regrouped=False)

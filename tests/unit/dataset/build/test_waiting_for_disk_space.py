@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from gossipkv.dataset.lifecycle import State
+from gossipkv.dataset.lifecycle.version_states import Word
 from gossipkv.testing.faulty_files import CHANGING, Action, Fault
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 
@@ -41,8 +41,8 @@ def until_active(node, name):
         if node.active == name:
             return
         assert node.value(b"name") == b"v1"
-        assert node.states[name] is not State.ERROR
-        if node.states[name] is State.BUILDING:
+        assert node.states[name] is not Word.ERROR
+        if node.states[name] is Word.BUILDING:
             node.finish()
         else:
             node.wait()

@@ -1,5 +1,9 @@
 """The manifest of a built version."""
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from gossipkv.dataset.local.manifest import (
@@ -14,13 +18,16 @@ from gossipkv.dataset.local.manifest import (
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
 
+GOLDEN = Path(__file__).parents[3] / "golden"
 MANIFEST = Manifest(
-    Identity("db", "v1", "d" * 64, 2, "sequins"),
+    Identity("db", "v1", "d" * 64, 2, "sequins", regrouped=True),
     3,
     1000,
     "lz4",
     (PartitionFile("part-00000.gkv", 10, 1, 500, 7), PartitionFile("part-00001.gkv", 20, 2, 600, 8)),
+    refuted=("sequins", "text"),
 )
 
 
@@ -44,7 +51,7 @@ def test_files_are_named_by_partition():
 def test_every_field_is_needed(field):
     """And of its type."""
     for value in (None, [1], -1, {"x": 1}, ...):
-        if value is None and field in {"voided", "first_stray"}:
+        if value is None and field in {"voided", "first_stray", "share"}:
             continue  # As most versions have it.
         body = to_body(MANIFEST)
         if value is ...:
@@ -53,6 +60,61 @@ def test_every_field_is_needed(field):
             body[field] = value
         with pytest.raises(Corrupt, match=field):
             from_body(body, "x")
+
+
+@pytest.mark.parametrize("share", [[], [0], [0, 1]])
+def test_the_share_is_kept(tmp_path, share):
+    """Which partitions are to be here, whatever is; of none at all, too."""
+    told = replace(MANIFEST, files=(MANIFEST.files[0], None), share=PartitionSet.of(2, share))
+    write_manifest(RealFiles(), tmp_path, told)
+    assert read_manifest(RealFiles(), tmp_path) == told
+    assert told.here == PartitionSet.of(2, [0])
+
+
+@pytest.mark.parametrize("share", ["4", "04", "0300", "xx", "0G"])
+def test_a_share_is_of_as_many_partitions_as_there_are(share):
+    """Else it is damage."""
+    with pytest.raises(Corrupt, match="share"):
+        from_body({**to_body(MANIFEST), "share": share}, "x")
+
+
+def test_two_builds_of_one_version_are_joined():
+    """Each has what it was built with; the functions that every key fits are those that fitted in both."""
+    one, other = MANIFEST.files
+    first = replace(MANIFEST, files=(one, None), alike=("sequins", "string", "spark"), share=PartitionSet.of(2, [0]))
+    second = replace(MANIFEST, files=(None, other), alike=("sequins", "spark"), refuted=("cascading", "text"))
+    both = first.joined(second)
+    assert (both.files, both.alike, both.share) == ((one, other), ("sequins", "spark"), None)
+    assert both.refuted == ("cascading", "sequins", "text")
+    assert both.without(PartitionSet.of(2, [1])).files == (one, None)
+    with pytest.raises(AssertionError):
+        first.joined(replace(second, identity=replace(second.identity, digest="e" * 64)))
+
+
+@pytest.mark.parametrize("refuted", [["sequins"], ["text", "sequins"]])
+def test_what_is_refuted_is_not_relied_on(refuted):
+    """A wrong program wrote it; ours asserts that it writes none."""
+    body = {**to_body(MANIFEST), "regrouped": False, "refuted": refuted}
+    with pytest.raises(Corrupt, match="'refuted' has 'sequins', by which the files were relied on"):
+        from_body(body, "x")
+    with pytest.raises(AssertionError):
+        replace(MANIFEST, identity=replace(MANIFEST.identity, regrouped=False), refuted=tuple(refuted))
+
+
+@pytest.mark.parametrize(
+    ("name", "regrouped", "refuted"),
+    [("relied", False, ()), ("strayed", True, ("text",)), ("regrouped", True, ())],
+)
+def test_manifests_of_format_2_are_read(tmp_path, name, regrouped, refuted):
+    """Regrouped where a function was voided, or where there are not as many partitions as files; else relied on."""
+    shutil.copy(GOLDEN / f"manifest-2-{name}.document", tmp_path / "_MANIFEST")
+    found = read_manifest(RealFiles(), tmp_path)
+    assert (found.identity.regrouped, found.refuted) == (regrouped, refuted)
+    assert found.voided == ("text" if name == "strayed" else None)
+    assert [file and file.records for file in found.files] == [10, 20, None][: found.identity.partitions]
+    write_manifest(RealFiles(), tmp_path, found)
+    assert (tmp_path / "_MANIFEST").read_bytes().split(b"\n")[0].endswith(b" MANIFEST 3")
+    assert read_manifest(RealFiles(), tmp_path) == found
 
 
 GOOD = [1, 1, 1, 1]

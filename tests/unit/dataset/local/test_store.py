@@ -7,10 +7,14 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from gossipkv.dataset.local.store import Active, VersionStore
+from gossipkv.address import Address
+from gossipkv.dataset.local.active import Active, Holder, to_body
+from gossipkv.dataset.local.store import VersionStore
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
+from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.document import write_document
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
@@ -85,6 +89,73 @@ def test_a_way_back_does_not_forget_what_was_left(tmp_path):
         assert data.active("db") == Active("v4", "v4")
 
 
+IDENTITY = Identity("db", "v1", "d" * 64, 9, "sequins", regrouped=True)
+HOLDERS = (
+    Holder(bytes(range(16)), "one", Address("10.0.0.1", 7070), PartitionSet.of(9, [0, 8])),
+    Holder(bytes(16), "two", Address("::1", 7071), PartitionSet.empty(9)),
+)
+
+
+def test_what_is_active_and_who_held_it_are_remembered(tmp_path):
+    """Every field; and nothing of it when nothing was known."""
+    with opened(tmp_path) as data:
+        data.set_active("db", "v1", "v3", IDENTITY, HOLDERS)
+        assert data.active("db") == Active("v1", "v3", IDENTITY, HOLDERS)
+        data.set_active("db", "v2", "v3")
+        assert data.active("db") == Active("v2", "v3")
+
+
+def test_the_first_format_is_read(tmp_path):
+    """It said which version is active."""
+    with opened(tmp_path) as data:
+        body = {"database": "db", "version": "v1", "newest": "v3"}
+        write_document(FILES, tmp_path / "active" / "db", "ACTIVE", body)
+        assert data.active("db") == Active("v1", "v3")
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("identity", ...), ("identity", "x"), ("identity", {}), ("identity", {"regrouped": 1}), ("identity", None),
+    ("identity", {"digest": "d", "partitions": 0, "function": "f", "regrouped": True}),
+    ("identity", {"digest": "d", "partitions": 8, "function": "f", "regrouped": True}),
+    ("identity", {"digest": "d", "function": "f", "regrouped": True}),
+    ("holders", ...), ("holders", None), ("holders", {}), ("holders", [1]), ("holders", [["00", "n", "a:1"]]),
+    ("holders", [["0", "n", "a:1", "00"]]), ("holders", [["00", "n", "a", "00"]]),
+    ("holders", [["00", "n", "a:1", "x"]]),
+    ("holders", [["00", "n", "a:1", "000000"]]), ("holders", [["00", "n", "a:1", "0002"]]),
+])  # fmt: skip
+def test_an_active_document_of_another_form_is_damage(tmp_path, field, value):
+    """A wrong program wrote it."""
+    body = to_body("db", Active("v1", "v3", IDENTITY, HOLDERS))
+    body = {key: told for key, told in (body | {field: value}).items() if told is not ...}
+    with opened(tmp_path) as data:
+        write_document(FILES, tmp_path / "active" / "db", "ACTIVE", body, format_number=2)
+        with pytest.raises(Corrupt):
+            data.active("db")
+
+
+def test_what_strays_have_refuted_is_kept(tmp_path):
+    """By database; of one of which nothing was noted, nothing."""
+    told = {"e" * 64: ("sequins", "text"), "d" * 64: ("spark",)}
+    with opened(tmp_path) as data:
+        data.set_refuted("db", told)
+    with opened(tmp_path) as data:
+        assert (data.refuted("db"), data.refuted("other")) == (told, {})
+        assert list(data.refuted("db")) == list(told)
+
+
+@pytest.mark.parametrize("body", [
+    {"database": "other", "refuted": []}, {"database": "db"}, {"database": "db", "refuted": {}},
+    {"database": "db", "refuted": [["d"]]}, {"database": "db", "refuted": [["d", [1]]]},
+    {"database": "db", "refuted": [["d", "x"]]},
+])  # fmt: skip
+def test_a_document_of_what_is_refuted_of_another_form_is_damage(tmp_path, body):
+    """Though its checksum is right."""
+    with opened(tmp_path) as data:
+        write_document(FILES, tmp_path / "refuted" / "db", "REFUTED", body)
+        with pytest.raises(Corrupt):
+            data.refuted("db")
+
+
 @pytest.mark.parametrize("body", [
     {"database": "db", "version": "v3", "newest": "v1"},
     {"database": "db", "version": "v3"},
@@ -113,8 +184,8 @@ def test_an_active_document_of_a_newer_format_is_refused(tmp_path):
     """What a newer program has written must not be guessed at: it may have answered from a newer version."""
     with opened(tmp_path) as data:
         body = {"database": "db", "version": "v1"}
-        write_document(FILES, tmp_path / "active" / "db", "ACTIVE", body, format_number=2)
-        with pytest.raises(UnsupportedFormat, match="format 2, and this program reads up to 1"):
+        write_document(FILES, tmp_path / "active" / "db", "ACTIVE", body, format_number=3)
+        with pytest.raises(UnsupportedFormat, match="format 3, and this program reads up to 2"):
             data.active("db")
 
 

@@ -21,6 +21,7 @@ from tests.unit.dataset.formats.cut_reader import CutReader
 
 MEMORY_BYTES = 8 << 20
 RECORDS = [(b"key %d" % n, b"value %d" % n) for n in range(300)]
+_REGROUPED = PartitionClaim("text", 4, 3, regrouped=True)
 
 
 def write(place, *partitions, of=3, function="sequins", **options):
@@ -203,6 +204,8 @@ def test_an_unknown_scheme_is_a_clear_error():
     ("metadata", "claim"),
     [
         (b'{"function": "text", "partitions": 4, "partition": 3, "more": 1}', PartitionClaim("text", 4, 3)),
+        (b'{"function": "text", "partitions": 4, "partition": 3, "regrouped": true}', _REGROUPED),
+        (b'{"function": "text", "partitions": 4, "partition": 3, "regrouped": 1}', None),
         (b"", None), (b"\xff", None), (b"[" * 9999, None), (b"[]", None), (b"{}", None),
         (b'{"function": "murmur", "partitions": 4, "partition": 3}', None),
         (b'{"function": ["text"], "partitions": 4, "partition": 3}', None),

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from gossipkv.address import Address
+from gossipkv.environment.seam import UNCONFIRMED_S
 from gossipkv.testing.nodes.network import WINDOW_BYTES
 from gossipkv.testing.nodes.sockets import SimulatedSockets, SimulatedStream
 from tests.unit.testing.nodes.wire import A, B, on_network
@@ -94,13 +95,13 @@ def test_a_sender_waits_for_a_reader() -> None:
 
 
 def test_a_cut_holds_bytes_up_and_loses_none() -> None:
-    """They arrive when it heals, as soon as they are sent again."""
+    """They arrive when it heals before the sender gives up, as soon as they are sent again."""
 
     async def check(network: SimulatedNetwork) -> None:
         client, server = await Pair(network).connect()
         network.partition([A], [B])
         await client.send_all(b"late")
-        with trio.move_on_after(20) as limit:
+        with trio.move_on_after(UNCONFIRMED_S / 2) as limit:
             await server.receive_some(10)
         assert limit.cancelled_caught
         network.heal()
@@ -171,7 +172,7 @@ def test_the_peer_of_a_killed_process_is_told() -> None:
 
 
 def test_the_peer_of_a_machine_without_power_hears_nothing() -> None:
-    """Until it sends, and the machine is up again."""
+    """Until it sends, and the machine is up again before it gives up."""
 
     async def check(network: SimulatedNetwork) -> None:
         pair = Pair(network)
@@ -182,7 +183,7 @@ def test_the_peer_of_a_machine_without_power_hears_nothing() -> None:
             await client.receive_some(10)
         assert silence.cancelled_caught
         await client.send_all(b"are you there?")
-        with trio.move_on_after(100) as silence:
+        with trio.move_on_after(UNCONFIRMED_S / 2) as silence:
             await client.receive_some(10)
         assert silence.cancelled_caught
         network.running.add(B)

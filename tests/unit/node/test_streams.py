@@ -9,12 +9,16 @@ import pytest
 import trio
 
 from gossipkv.address import Address
-from gossipkv.node.driven_loop import DrivenLoop
+from gossipkv.node._published import PublishedTable
+from gossipkv.node._serving import Loop
 from gossipkv.node.pump import Pump
+from gossipkv.node.streams import over_streams
 from gossipkv.testing.nodes.network import WINDOW_BYTES
 from gossipkv.testing.nodes.process import SimulatedClock
 from gossipkv.testing.nodes.sockets import SimulatedSockets
 from gossipkv.wire import rpc
+from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
+from tests.oracle import connection
 from tests.unit.node.driven import make_core, one_database
 from tests.unit.node.test_pump import LARGE, MadeUpAnswers
 from tests.unit.testing.nodes.wire import A, B, on_network
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from gossipkv.node.pump import PeerEvent, PeerReply
     from gossipkv.testing.nodes.network import SimulatedNetwork
     from gossipkv.testing.nodes.sockets import SimulatedStream
     from gossipkv.wire.rpc import Value
@@ -34,19 +39,30 @@ THERE = Address(B, 7070)
 class Running:
     """A pump on one machine, clients on another."""
 
-    def __init__(self, network: SimulatedNetwork, directory: Path, **limits: int) -> None:
+    def __init__(self, network: SimulatedNetwork, directory: Path, at: Address = THERE, **limits: int) -> None:
         self.network = network
         self.clients = SimulatedSockets(network, A)
-        self.sockets = SimulatedSockets(network, B)
+        self.at = at
+        self.sockets = SimulatedSockets(network, at.host)
         self.core = make_core(**limits)
-        self.core.publish(one_database(directory, {b"k": b"v"}).table())
+        published = one_database(directory, {b"k": b"v"})
+        self.files = published.databases["db"].versions[0].files
+        self.core.publish(published.table())
         self.answers = MadeUpAnswers()
-        loop = DrivenLoop(self.core, self.sockets.listen(*THERE, 100), SimulatedClock())
-        self.pump = Pump(self.core, loop, self.sockets, self.answers)
+        self.events: list[PeerEvent] = []
+        self.replies: list[PeerReply] = []
+        self.listener = self.sockets.listen(*at, 100)
+        self.loop = Loop(self.core, over_streams(SimulatedClock())(self.listener, polls=True))
+        self.pump = Pump(self.core, self.loop, self.sockets, self.answers, self)
+
+    def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
+        """What the pump tells of peers."""
+        self.events += events
+        self.replies += replies
 
     async def connect(self) -> SimulatedStream:
         """A client."""
-        return await self.clients.connect(THERE)
+        return await self.clients.connect(self.at)
 
     async def served(self) -> None:
         """The pump runs until it ends."""
@@ -107,6 +123,52 @@ def test_answers_from_core_and_python(tmp_path: Path) -> None:
             ]
 
     serving(tmp_path, check)
+
+
+def test_answers_over_a_stream_are_the_oracle_s(tmp_path: Path) -> None:
+    """A stream of everything, more than one receive takes: answers are the plain-Python node's, in order."""
+    stream = b"".join(
+        rpc.request(number, "get", ["db", b"k"])
+        + rpc.notification("note", [number])
+        + b"\x93\x00\x01\xa1m"
+        + rpc.request(number, "get_many", ["db", [b"k", b"none"] * (number % 80)])
+        for number in range(1000)
+    )
+    expected = connection.Conversation(
+        {b"db": (b"v1", {b"v1": {b"k": b"v"}})},
+        {"max_size": 1 << 20, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS},
+    )
+    expected.hear(stream)
+
+    async def check(running: Running) -> None:
+        client = await running.connect()
+        answers: list[tuple[int, str | None, Value]] = []
+        unpacker = msgpack.Unpacker(raw=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.send_all, stream)
+            while len(answers) < len(expected.answers):
+                unpacker.feed(await client.receive_some(1 << 16))
+                answers += [(msgid, error and error[0].decode(), result) for _, msgid, error, result in unpacker]
+        assert answers == expected.answers
+
+    serving(tmp_path, check, max_in_flight=1000)
+
+
+def test_a_defect_of_a_stream_ends_the_pump(tmp_path: Path) -> None:
+    """What no peer can cause is raised where it is heard of, and not taken for a connection's end."""
+
+    async def check(running: Running) -> None:
+        def accept() -> None:
+            message = "as asked"
+            raise ZeroDivisionError(message)
+
+        running.listener.accept = accept
+        await running.connect()
+        await trio.sleep(1)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        serving(tmp_path, check)
+    assert caught.group_contains(ZeroDivisionError, match="as asked")
 
 
 def test_a_request_byte_by_byte(tmp_path: Path) -> None:
@@ -272,5 +334,35 @@ def test_a_drain_ends_in_time(tmp_path: Path) -> None:
         assert trio.current_time() - began == pytest.approx(5)
         with pytest.raises(ConnectionResetError):
             await stream.receive_some(1)
+
+    serving(tmp_path, check)
+
+
+def test_another_node_answers(tmp_path: Path) -> None:
+    """Over a simulated stream, and so it does a question; a read that nobody answers is given up in time."""
+    identity = b"0123456789abcdef"
+
+    async def check(owner: Running) -> None:
+        asker = Running(owner.network, tmp_path, Address(A, 7070))
+        owner.core.publish(PublishedTable([("db", "v1", [("v1", 0, asker.files, identity, True)])]))
+        asker.core.publish(PublishedTable([("db", "v1", [("v1", 0, [None], identity, True)])]))
+        asker.core.set_peer(0, "owner:1", 0)
+        asker.core.set_holder(identity, 1, 0, b"\x01")
+        asker.loop.adopt(0, (await asker.sockets.connect(THERE)).detach())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(asker.served)
+            stream = await asker.connect()
+            assert await exchange(stream, rpc.request(1, "get", ["db", b"k"]), 1) == [[1, 1, None, [b"v", "v1"]]]
+            token = asker.core.ask(0, b"ping", b"\x90", 1000)
+            asker.loop.wake()
+            while not asker.replies:
+                await trio.sleep(0.01)
+            assert asker.replies == [(token, msgpack.packb("pong"), None)]
+            owner.core.publish(PublishedTable(()))  # What it answers from now on is none of our methods' answers.
+            began_s = trio.current_time()
+            assert await exchange(stream, rpc.request(2, "get", ["db", b"k"]), 1) == [[1, 2, None, None]]
+            assert 0.09 <= trio.current_time() - began_s <= 0.2
+            assert asker.events[:2] == [(0, "lost", "closed_bad_answer"), (0, "wanted", None)]
+            nursery.cancel_scope.cancel()
 
     serving(tmp_path, check)

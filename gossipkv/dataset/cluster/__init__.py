@@ -1,0 +1,18 @@
+"""A database in the cluster: what others have said, what this node may do, and what it says itself.
+
+Read in this order:
+
+    members.py        who is there, and in which state; for all databases of a node
+    convergence.py    the list of ids as it last was when still; for all databases too
+    own_copy.py       what is here of a version
+    statements.py     what others have said, in this life and before; survey.py: what that comes to now
+    contents.py       which of several contents that go by one name
+    gate.py           whether a version has owners enough; question.py: what they are asked
+    shares.py         which partitions are to be here; reassignment.py: and which nobody else builds
+    retiring.py       when an old version may go
+    refutations.py    which functions no build may rely on
+    publication.py    what is said, and when; routes.py: whom the serving loop may ask
+    core.py           all of it behind one object; effects.py: what it asks for; terms.py: its settings
+
+No clock, no chance, no Trio, no gossip: a node tells it everything, and does what it asks.
+"""

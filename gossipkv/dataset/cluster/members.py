@@ -1,0 +1,161 @@
+"""Who the members of the cluster are, as this node is told: their states, their places in the ring, and silences.
+
+One table for all databases of a node: a member's change is told once, and costs the same whatever it holds.  These are
+words of our own, and no gossip: whoever binds a node to its cluster translates.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class State(enum.IntEnum):
+    """How a member is known, the best first."""
+
+    ALIVE = 0
+    SUSPECT = 1
+    DEAD = 2
+    LEFT = 3  # It said so itself.
+
+
+LIVE = frozenset({State.ALIVE, State.SUSPECT})
+
+SILENT_EPOCH = 0  # Of a node that cannot keep its epoch: it may ask and be asked, and counts in no gate.
+
+
+class Member(NamedTuple):
+    """One member."""
+
+    name: str
+    uuid: bytes
+    epoch: int
+    address: Address
+    state: State = State.ALIVE
+    shard_id: str | None = None  # Its place in the ring; None: it has claimed none, or none has been heard of.
+    is_firm: bool = False  # Its claim is configured or confirmed.
+
+
+def alone() -> Membership:
+    """The members of a cluster that has this node and no other, and never will."""
+    own = Member("alone", bytes(16), 1, Address("127.0.0.1", 0), shard_id="1", is_firm=True)
+    return Membership(own, expects_others=False, retire_max_ms=0, now_ms=0)
+
+
+@final
+class Membership:
+    """All members, this node among them."""
+
+    def __init__(self, own: Member, *, expects_others: bool, retire_max_ms: int, now_ms: int) -> None:
+        """Begin at `now_ms`.
+
+        `expects_others`: it was told to join somebody, or remembers somebody from its last run.  `retire_max_ms`: for
+        so long the dead are waited for, and so long a node that hears nobody waits to be heard.
+        """
+        self._own = own.name
+        self._members = {own.name: own}
+        self._expects_others = expects_others
+        self._retire_max_ms = retire_max_ms
+        self._dead_since_ms: dict[str, int] = {}
+        self._lives_since_ms: dict[str, int] = {}  # When this life of each other member was first heard of.
+        self._alone_since_ms: int | None = now_ms if expects_others else None
+        self._has_heard = False
+        self._isolated = False
+        self.revision = 0  # Grows with every change of a member.
+
+    # What is told
+
+    def tell(self, member: Member, *, now_ms: int) -> None:
+        """Take in how a member is known now, this node itself among them."""
+        if self._members.get(member.name) == member:
+            return
+        before = self._members.get(member.name)
+        self._members[member.name] = member
+        if before is None or (before.uuid, before.epoch) != (member.uuid, member.epoch):
+            self._lives_since_ms[member.name] = now_ms
+        if member.state is State.DEAD:
+            self._dead_since_ms.setdefault(member.name, now_ms)
+        else:
+            self._dead_since_ms.pop(member.name, None)
+        if member.name != self._own and member.state in LIVE and not self._has_heard:
+            self._has_heard = True
+            if not self._isolated:
+                self._alone_since_ms = None
+        self.revision += 1
+
+    def forget(self, name: str) -> None:
+        """Take in that a member is known no longer."""
+        assert name != self._own
+        if self._members.pop(name, None) is not None:
+            self._dead_since_ms.pop(name, None)
+            self._lives_since_ms.pop(name, None)
+            self.revision += 1
+
+    def isolate(self, *, isolated: bool, now_ms: int) -> None:
+        """Take in whether this node hears nobody although it knows others."""
+        if isolated == self._isolated:
+            return
+        self._isolated = isolated
+        awaits = self._expects_others and not self._has_heard
+        if isolated and self._alone_since_ms is None:
+            self._alone_since_ms = now_ms
+        elif not isolated and not awaits:
+            self._alone_since_ms = None
+        self.revision += 1
+
+    # What is asked
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._members.values())
+
+    def get(self, name: str) -> Member | None:
+        """Return a member; None: nobody of that name is known."""
+        return self._members.get(name)
+
+    @property
+    def own(self) -> Member:
+        """This node."""
+        return self._members[self._own]
+
+    @property
+    def others(self) -> list[Member]:
+        """All members but this node."""
+        return [member for name, member in self._members.items() if name != self._own]
+
+    @property
+    def awaited(self) -> list[Member]:
+        """All other members that have not left."""
+        return [member for member in self.others if member.state is not State.LEFT]
+
+    @property
+    def expects_others(self) -> bool:
+        """Whether it was told to join somebody, or remembers somebody."""
+        return self._expects_others
+
+    @property
+    def knows_nobody(self) -> bool:
+        """Whether this node was told of nobody and knows nobody: it waits for nobody."""
+        return not self._expects_others and not self.awaited
+
+    def waits_to_be_heard(self, now_ms: int) -> bool:
+        """Whether this node hears nobody, and has not done so for long enough to go on alone."""
+        return self._alone_since_ms is not None and now_ms < self._alone_since_ms + self._retire_max_ms
+
+    def is_given_up(self, name: str, now_ms: int, *, is_heard: bool) -> bool:
+        """Whether nothing waits for a member: it has been dead for long enough, or not `is_heard` for as long."""
+        since_ms = self._dead_since_ms.get(name)
+        if since_ms is None and not is_heard:
+            since_ms = self._lives_since_ms.get(name)
+        return since_ms is not None and now_ms >= since_ms + self._retire_max_ms
+
+    def wakes_at_ms(self, now_ms: int) -> int | None:
+        """When time alone changes an answer of the last two."""
+        times = [*self._dead_since_ms.values(), *self._lives_since_ms.values()]
+        if self._alone_since_ms is not None:
+            times.append(self._alone_since_ms)
+        return min((at + self._retire_max_ms for at in times if at + self._retire_max_ms > now_ms), default=None)

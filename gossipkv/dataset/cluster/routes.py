@@ -1,0 +1,94 @@
+"""Whom the serving loop may ask for which partitions of which identity.
+
+Everybody who ever said so and has not taken it back, whatever state it is in: a member that is wrongly taken for dead
+may be the last one that has something.  Its state is told to the loop apart, so that a member's change costs nothing
+here.  Only who has left is asked no more, and nothing that is refuted is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.dataset.cluster.effects import Route
+from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.statements import Holding, Owner
+from gossipkv.placement.partition_set import PartitionSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.refutations import Refutations
+    from gossipkv.dataset.cluster.statements import Statements
+    from gossipkv.placement.identity import Identity
+
+
+@final
+class Routes:
+    """The routes of one database."""
+
+    def __init__(self, membership: Membership, statements: Statements, refutations: Refutations) -> None:
+        self._membership = membership
+        self._statements = statements
+        self._refutations = refutations
+        self._told: dict[str, tuple[Owner, dict[Identity, PartitionSet]]] = {}
+        self._changed: set[str] = set()
+        self._revision = -1
+
+    def changed(self, names: Iterable[str]) -> None:
+        """Take in that these members have said something else."""
+        self._changed.update(names)
+
+    def refuted(self) -> None:
+        """Take in that something is refuted."""
+        self._changed.update(self._told)
+
+    def step(self) -> list[Route]:
+        """Return the routes that have changed."""
+        if self._revision != self._membership.revision:
+            self._revision = self._membership.revision
+            self._changed.update(name for name, (owner, _) in self._told.items() if self._owner(name) != owner)
+            self._changed.update(name for name, _ in self._statements if name not in self._told)
+        effects: list[Route] = []
+        for name in sorted(self._changed):
+            effects += self._step_of(name)
+        self._changed.clear()
+        return effects
+
+    def of(self, identity: Identity) -> tuple[Holding, ...]:
+        """Return who may be asked for an identity, by name: what is kept over a restart."""
+        told = (self._told[name] for name in sorted(self._told))
+        return tuple(Holding(owner, found[identity]) for owner, found in told if identity in found)
+
+    def has(self, identity: Identity) -> bool:
+        """Whether anybody may be asked for an identity."""
+        return any(identity in found for _, found in self._told.values())
+
+    def _step_of(self, name: str) -> list[Route]:
+        owner = self._owner(name)
+        found = {} if owner is None else self._statements.holds(owner)
+        found = {identity: some for identity, some in found.items() if not self._refutations.refutes(identity)}
+        before_owner, before = self._told.get(name, (owner, {}))
+        effects = []
+        if before_owner is not None:
+            effects += [
+                Route(identity, before_owner, PartitionSet.empty(identity.partitions))
+                for identity in before
+                if before_owner != owner or identity not in found
+            ]
+        if owner is None or not found:
+            self._told.pop(name, None)
+            return effects
+        self._told[name] = owner, found
+        effects += [
+            Route(identity, owner, some)
+            for identity, some in found.items()
+            if before_owner != owner or before.get(identity) != some
+        ]
+        return effects
+
+    def _owner(self, name: str) -> Owner | None:
+        member = self._membership.get(name)
+        if member is None:
+            return self._statements.remembered(name)
+        return None if member.state is State.LEFT else Owner(member.name, member.uuid, member.address)

@@ -1,0 +1,98 @@
+"""Which partitions of each version are to be here.
+
+A version's share is computed once, from the list of ids as it last was when still (`convergence`), and kept in its
+manifest: whoever comes or goes alters nothing.  Only what is left to nobody is added (`reassignment`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.dataset.cluster.reassignment import Reassignment, Ring
+from gossipkv.placement.holders import LIVE
+from gossipkv.placement.ring import share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.dataset.cluster.convergence import Convergence
+    from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.own_copy import OwnCopy
+    from gossipkv.dataset.cluster.survey import Standing
+    from gossipkv.dataset.cluster.terms import Terms
+    from gossipkv.placement.holders import Holders
+    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.partition_set import PartitionSet
+
+
+@final
+class Shares:
+    """The shares of one database's versions."""
+
+    def __init__(self, membership: Membership, convergence: Convergence, terms: Terms) -> None:
+        self._membership = membership
+        self._convergence = convergence
+        self._terms = terms
+        self._computed: dict[tuple[str, int], PartitionSet] = {}  # By version and N.
+        self._taken: dict[str, PartitionSet] = {}  # What was reassigned to this node.
+        self._lacking: dict[Identity, Reassignment] = {}
+
+    def of(self, copy: OwnCopy) -> PartitionSet | None:
+        """Return what is to be here of a version; None: it is not known yet."""
+        base = copy.share
+        partitions = copy.partitions if base is None else base.partitions
+        if partitions is None:
+            return None
+        if base is not None:
+            self._computed[copy.version, partitions] = base  # Should its files go and it be built again.
+        else:
+            base = self._computed.get((copy.version, partitions))
+        if base is None:
+            base = self._compute(copy.version, partitions)
+        taken = self._taken.get(copy.version)
+        return base if base is None or taken is None or taken.partitions != partitions else base | taken
+
+    def _compute(self, version: str, partitions: int) -> PartitionSet | None:
+        ids, own_id = self._convergence.ids, self._membership.own.shard_id
+        if ids is None:
+            return None
+        computed = share(ids, own_id or "", partitions, self._terms.replication)
+        self._computed[version, partitions] = computed
+        return computed
+
+    def drop(self, version: str) -> None:
+        """Take in that nothing is known of a version any more."""
+        self._taken.pop(version, None)
+        self._computed = {key: some for key, some in self._computed.items() if key[0] != version}
+
+    def step(self, standings: Iterable[Standing], *, now_ms: int) -> int | None:
+        """Look at what is active, or awaited by a gate; returns when time alone has more taken."""
+        ids, own_id = self._convergence.ids, self._membership.own.shard_id
+        if ids is None or own_id is None:
+            self._lacking.clear()  # Nobody is heard: what is lacking is not known.
+            return None
+        before, self._lacking = self._lacking, {}
+        least = self._terms.min_replication
+        times = []
+        for identity, holders, *_ in standings:
+            lacking = before.get(identity) or Reassignment(identity.partitions, self._terms.reassign_after_ms)
+            lacking.step(holders.under_replicated(least) - holders.building, now_ms=now_ms)
+            self._lacking[identity] = lacking
+            due_ms = lacking.due_ms(now_ms)
+            times += [] if due_ms is None else [due_ms]
+            ring = Ring(own_id, ids, self._held(holders), self._terms.replication, least)
+            mine = lacking.mine(ring, now_ms=now_ms)
+            if mine:
+                taken = self._taken.get(identity.version, mine)
+                self._taken[identity.version] = mine | taken if taken.partitions == mine.partitions else mine
+        return min(times, default=None)
+
+    def _held(self, holders: Holders) -> dict[str, PartitionSet]:
+        """What the live members of each shard id hold."""
+        found: dict[str, PartitionSet] = {}
+        for holder in holders.all:
+            member = self._membership.get(holder.name)
+            if holder.state in LIVE and member is not None and member.shard_id is not None:
+                known = found.get(member.shard_id, holder.ready)
+                found[member.shard_id] = known | holder.ready
+        return found

@@ -1,0 +1,136 @@
+"""What is published of one database now, by whom, and what that says of each version: made anew in each step.
+
+Counted is what a member has said in the epoch in which it is known, and what this node says; of members that have left
+nothing, and nothing that is refuted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.dataset.cluster.contents import Known
+from gossipkv.dataset.cluster.gate import Alive
+from gossipkv.dataset.cluster.members import SILENT_EPOCH, State
+from gossipkv.dataset.cluster.retiring import Stance
+from gossipkv.placement.holders import Holders, HolderState
+from gossipkv.placement.partition_set import PartitionSet, in_at_least
+from gossipkv.placement.statement import Named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.refutations import Refutations
+    from gossipkv.dataset.cluster.statements import Said, Statements
+    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.statement import DatabaseStatement, Statement
+
+
+class Standing(NamedTuple):
+    """How one identity stands that clients get, or are to get, by a version's name."""
+
+    identity: Identity
+    holders: Holders  # This node among them.
+    alive: tuple[Alive, ...]  # Other members that have some of it.
+    is_covered: bool  # Each partition has enough owners that are ALIVE, as they say: it is worth asking them.
+
+
+@final
+class Survey:
+    """One look at all of it."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        statements: Statements,
+        refutations: Refutations,
+        own: Mapping[str, Statement],
+        least: int,
+    ) -> None:
+        """`own`: what this node says of its versions; `least`: `min_replication`."""
+        self._membership = membership
+        self._statements = statements
+        self._least = least
+        self._states = {
+            member.name: HolderState(member.state) for member in membership.others if member.state is not State.LEFT
+        } | {membership.own.name: HolderState.ALIVE}  # Also while it leaves.
+        # By version, identity, and member.
+        self.published: dict[str, dict[Identity, dict[str, Statement]]] = {}
+        said_of = {name: said.versions for name, said in statements if self._is_present(name, said)}
+        for name, versions in [*said_of.items(), (membership.own.name, own)]:
+            for version, said in versions.items():
+                if said.identity.version == version and not refutations.refutes(said.identity):
+                    self.published.setdefault(version, {}).setdefault(said.identity, {})[name] = said
+        databases = [said.database for name, said in statements if name in self._states]
+        self._said: list[DatabaseStatement] = [said for said in databases if said is not None]
+        self.active = {said.active for said in self._said if said.active is not None}  # At other members.
+        self._known = {version: self._look(published) for version, published in self.published.items()}
+
+    def _is_present(self, name: str, said: Said) -> bool:
+        member = self._membership.get(name)
+        is_here = member is not None and name in self._states
+        return is_here and member is not None and (member.uuid, member.epoch) == (said.uuid, said.epoch)
+
+    def _look(self, published: Mapping[Identity, Mapping[str, Statement]]) -> tuple[Known, ...]:
+        own = self._membership.own.name
+        found = []
+        for identity, statements in published.items():
+            is_active = Named(identity.version, identity.wire_id) in self.active
+            found.append(Known(identity, self._reaches(self._least, identity), own in statements, is_active))
+        return tuple(found)
+
+    def _reaches(self, least: int, identity: Identity) -> bool:
+        """Whether each partition has so many owners that are ALIVE, as they say."""
+        statements = self.published[identity.version][identity]
+        ready = [said.ready for name, said in statements.items() if self._states[name] is HolderState.ALIVE]
+        return in_at_least(least, identity.partitions, ready) == PartitionSet.whole(identity.partitions)
+
+    def has_all(self, identity: Identity) -> bool:
+        """Whether each partition has an owner that is ALIVE."""
+        return self._reaches(1, identity)
+
+    def known(self, version: str) -> tuple[Known, ...]:
+        """Return the identities that go by a version's name."""
+        return self._known.get(version, ())
+
+    def standing(self, identity: Identity) -> Standing:
+        """Return how one of them stands."""
+        statements = self.published.get(identity.version, {}).get(identity, {})
+        alive = []
+        for member in self._membership.others:
+            said = statements.get(member.name)
+            if said is not None and said.ready and member.state is State.ALIVE and member.epoch != SILENT_EPOCH:
+                alive.append(Alive(member.name, member.uuid, member.epoch, said.ready))
+        is_covered = any(each.is_covered for each in self.known(identity.version) if each.identity == identity)
+        return Standing(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
+
+    @property
+    def newest(self) -> str | None:
+        """The newest version that another member knows."""
+        others = {
+            version
+            for version, published in self.published.items()
+            for statements in published.values()
+            if statements.keys() - {self._membership.own.name}
+        }
+        others.update(said.newest for said in self._said if said.newest is not None)
+        return max(others, default=None)
+
+    def stances(self, now_ms: int) -> list[Stance]:
+        """Return to which versions each member clings that is waited for; not who takes no part in the database."""
+        awaited = [(each.name, self._statements.of(each.name, each.epoch)) for each in self._membership.awaited]
+        heard = {
+            name: said is not None and (said.database is not None or bool(said.versions)) for name, said in awaited
+        }
+        given_up = self._membership.is_given_up
+        return [self.stance(name) for name in heard if not given_up(name, now_ms, is_heard=heard[name])]
+
+    def stance(self, name: str) -> Stance:
+        """Return which versions a member clings to, as its present life says."""
+        member = self._membership.get(name)
+        said = None if member is None else self._statements.of(name, member.epoch)
+        if said is None or said.database is None:
+            return Stance(name, None)
+        database = said.database
+        active, next_ = (None if named is None else named.version for named in (database.active, database.next))
+        return Stance(name, active, next_, database.hold)

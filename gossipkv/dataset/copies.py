@@ -1,0 +1,393 @@
+"""What is here of a database's versions?  Their copies: opened, built, found damaged, opened anew, closed and deleted.
+
+What blocks (the data directory, opening and unmapping files) happens in worker threads.  A copy that is built is
+synced, renamed into place and open before anybody hears of it; one that goes is out of service before it is closed,
+closed after its last read, and then deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from gossipkv.dataset.build.disk_space import POLL_MS, NoSpace
+from gossipkv.dataset.build.parent import trouble_of
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, Trouble
+from gossipkv.dataset.lifecycle.version_states import Life, VersionState
+from gossipkv.dataset.local.store import AnotherIdentity
+from gossipkv.dataset.local.version import Version, open_version
+from gossipkv.dataset.open_versions import Reopening, close, pauses
+from gossipkv.dataset.version_build import Built, VersionBuilder, Wanted
+from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, StorageError, UnsupportedFormat
+from gossipkv.placement.partition_set import PartitionSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from gossipkv.dataset.shared_resources import SharedResources
+    from gossipkv.dataset.source.listing import Source, SourceVersion
+    from gossipkv.placement.identity import Identity
+    from gossipkv.settings.databases import DatabaseSettings
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)
+
+
+@final
+class Copies:
+    """The copies of one database's versions; `lives` are the database's own."""
+
+    def __init__(
+        self,
+        database: str,
+        lives: dict[str, Life],
+        shared: SharedResources,
+        look_thread: trio.CapacityLimiter,
+        *,
+        wake: Callable[[], None],
+        on_refuted: Callable[[str, tuple[str, ...]], bool],
+    ) -> None:
+        """`on_refuted` is told of functions that were refuted, with the digest of the source."""
+        self.versions: dict[str, Version] = {}  # What is open, and so served.
+        self.builder = VersionBuilder(database, shared, look_thread)
+        self.poll_not_before_ms = 0  # When free space is looked at again.
+        self._database = database
+        self._lives = lives
+        self._shared = shared
+        self._wake = wake
+        self._on_refuted = on_refuted
+        self._log = shared.log.bind(database=database)
+        self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, tell_whole=self._tell_whole)
+        self._stopped_for: str | None = None
+        self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
+        self._removals: dict[str, trio.Event] = {}  # The versions that are being closed and deleted.
+        self._dropped: list[tuple[Version, PartitionSet]] = []  # Partitions that are to be, of versions that stay,
+        self._drops: dict[str, list[trio.Event]] = {}  # and what they, or the builds after them, wait for.
+
+    def check(self) -> None:
+        """Asserts that the lives tell what is open."""
+        opened = {life.name for life in self._lives.values() if life.open}
+        assert opened == self.versions.keys(), (opened, self.versions.keys())
+        assert not self._removals.keys() & self.versions.keys(), "what is being deleted is not served"
+
+    # Opening
+
+    async def open_all(self, names: Iterable[str]) -> None:
+        """Open what is built, each or none of it alone."""
+        for name in names:
+            await self._open(name)
+
+    def miss(self, name: str) -> None:
+        """A version was active last, and nothing of it is on the disk."""
+        self._begin_copy(name, CopyState.ERROR).trouble = Trouble(
+            "the version is not on the disk any more", lasting=False
+        )
+
+    def begin_work(self, nursery: trio.Nursery) -> None:
+        """See to what was refused at the start; to what was dropped since the last time, or lost in its map."""
+        for name in self._refused:
+            nursery.start_soon(self._open_again, self._lives[name])
+        self._refused.clear()
+        for version, partitions in self._dropped:
+            nursery.start_soon(self._delete_partitions, version, partitions)
+        self._dropped.clear()
+        self._reopening.begin(nursery)
+
+    async def clear_damaged(self, active: str | None, whole: Collection[str] = ()) -> None:
+        """What was set aside goes when something newer serves, or it was built again before a crash."""
+        if active is None or not self._shared.may_write():
+            return
+        clear = partial(self._shared.store.clear_damaged, self._database, before=active, whole=tuple(whole))
+        try:
+            await self._shared.threads.run(clear)
+        except StorageError as error:
+            self._log.error("cannot_remove", error=error.message)
+
+    def _begin_copy(self, name: str, state: CopyState) -> Copy:
+        """A look at the source may have found its version already."""
+        life = self._lives.setdefault(name, Life(name))
+        life.copy = Copy(state, waits_since_ms=_now_ms())
+        return life.copy
+
+    async def _open(self, name: str) -> None:
+        try:
+            version = await self._open_version(name)
+        except (Corrupt, UnsupportedFormat) as error:
+            self._begin_copy(name, CopyState.ERROR).trouble = trouble_of(error)
+        except StorageError as error:
+            self._log.error("cannot_open", version=name, error=error.message)
+            self._begin_copy(name, CopyState.ERROR).fail(trouble_of(error), _now_ms())
+            self._refused.add(name)
+        else:
+            self.versions[name] = version
+            copy = self._begin_copy(name, CopyState.READY)
+            copy.begin_open(version.identity, version.here)
+            copy.want(version.share)
+            self._on_refuted(version.identity.digest, version.manifest.refuted)
+
+    async def _open_version(self, name: str) -> Version:
+        """One that is built; set aside if it is damaged."""
+        store = self._shared.store
+        path = store.version_path(self._database, name)
+        try:
+            version = await self._shared.threads.run(open_version, store.files, path, self._database, name)
+        except (Corrupt, UnsupportedFormat) as error:
+            aside = await self._shared.threads.run(store.set_aside, self._database, name)
+            self._log.error("damaged", version=name, error=error.message, set_aside=str(aside))
+            raise
+        if self._shared.may_write():
+            try:
+                await self._shared.threads.run(store.remove_unlisted, self._database, name, version.manifest)
+            except OSError as error:  # They take room, and do no other harm.
+                self._log.error("cannot_remove", version=name, error=str(error))
+        return version
+
+    async def _open_again(self, life: Life) -> None:
+        """Try until the system lets us, or it was built again, or is no longer wanted."""
+        copy = life.copy
+        assert copy is not None, life
+        for pause_s in pauses():
+            await trio.sleep(pause_s)
+            if copy.open or not self._is_of(life, copy):
+                return
+            if not copy.openable():
+                continue
+            try:
+                version = await self._open_version(life.name)
+            except StorageError:
+                continue  # It was said once.
+            except (Corrupt, UnsupportedFormat) as error:
+                copy.trouble = trouble_of(error)
+                return
+            if not copy.openable() or not self._is_of(life, copy):
+                await self._close(version)
+                continue
+            self.versions[life.name] = version
+            copy.share = version.share
+            copy.opened(version.identity, version.here)
+            self._log.info("opened", version=life.name)
+            self._tell_whole(life)
+            self._shared.on_change()
+            self._wake()
+            return
+
+    def _is_of(self, life: Life, copy: Copy) -> bool:
+        """Whether this is still the life of its version, and the copy the life's."""
+        return self._lives.get(life.name) is life and life.copy is copy
+
+    # Damage
+
+    def damaged(self, name: str, error: Corrupt) -> None:
+        """A read or the scrub met damage: the version is built again; until then its whole pages are served.
+
+        None of them is trusted any more: one that was checked may be read again from the disk that has lost another.
+        """
+        life, version = self._lives.get(name), self.versions.get(name)
+        if version is not None and error.file in version.lost_names:
+            self._reopening.note(version, error)
+            return
+        if version is None or life is None or life.copy is None or not life.copy.damageable():
+            return
+        life.copy.damage(trouble_of(error), _now_ms())
+        version.distrust()
+        if life.state is not VersionState.RETIRING:  # Else it is built again only if it becomes active again.
+            self._wake()
+        again_ms = max(0, life.copy.not_before_ms - _now_ms())
+        self._log.error("damaged", version=name, error=error.message, again_ms=again_ms)
+
+    def _tell_whole(self, life: Life) -> None:
+        """Say that clients get all of the active version again."""
+        if life.state is VersionState.ACTIVE and life.is_ready:
+            self._log.info("serves_again", version=life.name)
+
+    # Building
+
+    async def build(
+        self,
+        life: Life,
+        source: Source,
+        settings: DatabaseSettings,
+        nursery: trio.Nursery,
+        *,
+        refuted: tuple[str, ...],
+        follow: Identity | None,
+    ) -> bool:
+        """Build what a copy lacks; whether the source is as it was when it was listed, as far as can be told.
+
+        `refuted`: functions that are not relied on; `follow`: what others have made of these files, as is to be here.
+        """
+        copy, listed = life.copy, life.source
+        assert copy is not None, life
+        assert listed is not None, life
+        copy.begin(listed)
+        wanted = _wanted(source, settings, listed, copy, refuted=refuted, follow=follow)
+        self._log.info("building", version=life.name, files=len(listed.files), size_bytes=listed.size_bytes)
+        removals = [self._removals[life.name]] if life.name in self._removals else []
+        try:
+            was_built = await self.builder.build(
+                wanted,
+                removals + self._drops.get(life.name, []),
+                place=lambda built: self._put_in_place(life, copy, built, nursery),
+            )
+        except AnotherIdentity as error:
+            self._log.warning("regrouped", version=life.name, reason=error.message)
+            copy.outdate()
+        except NoSpace as error:
+            self._log.warning("no_room", version=life.name, reason=error.message)
+            copy.wait(error.shortage, _now_ms())
+        except SourceChanged as error:
+            self._log.warning("source_changed", version=life.name, reason=error.message)
+            copy.interrupt(_now_ms())
+            copy.trouble = trouble_of(error)
+            return False
+        except (GossipKVError, OSError) as error:
+            trouble = trouble_of(error)
+            self._log.error("build_failed", version=life.name, error=trouble.message)
+            copy.fail(trouble, _now_ms())
+            return False
+        else:
+            if not was_built:
+                self._log.info("stopped", version=life.name, hold=self._stopped_for)
+                copy.stop()
+        return True
+
+    def _put_in_place(self, life: Life, copy: Copy, made: Built, nursery: trio.Nursery) -> None:
+        """Serve what was built."""
+        before = self.versions.get(life.name)
+        if isinstance(made.copy, Version):
+            version = made.copy
+            copy.finish(version.identity, version.here)
+        else:
+            assert before is not None, life
+            version = before.with_partitions(made.manifest, made.copy)
+            copy.add(PartitionSet.of(version.partitions, made.copy))
+        self.versions[life.name] = version
+        self._on_refuted(version.identity.digest, made.manifest.refuted)
+        self._log.info("built", version=life.name, records=made.manifest.records, size_bytes=made.manifest.size_bytes,
+                       peak_bytes=made.peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip
+        self._tell_whole(life)
+        self._shared.on_change()
+        if before is not None and version is made.copy:
+            nursery.start_soon(self._close, before)
+
+    def stop_build(self, hold: str | None) -> None:
+        """Break off the build that runs: another version is held, or was switched to."""
+        self._stopped_for = hold
+        self.builder.stop()
+
+    async def poll_space(self) -> None:
+        """What builds wait for may be there by now."""
+        waiting = [life.copy for life in self._lives.values() if life.copy is not None]
+        waiting = [copy for copy in waiting if copy.shortage is not None]
+        if waiting and _now_ms() >= self.poll_not_before_ms:
+            self.poll_not_before_ms = _now_ms() + POLL_MS
+            with contextlib.suppress(StorageError):
+                free_bytes = await self.builder.free_bytes() - self._shared.loads.disk_space.outstanding_bytes
+                for copy in waiting:
+                    copy.find_space(free_bytes, _now_ms())
+
+    @property
+    def wait_for_space(self) -> bool:
+        """Whether a build waits for room on the disk."""
+        return any(life.copy is not None and life.copy.shortage is not None for life in self._lives.values())
+
+    # Dropping
+
+    def drop(self, life: Life, nursery: trio.Nursery) -> None:
+        """Take a copy out of service now; it is closed and deleted when the last read of it is done."""
+        if life.copy is not None:
+            life.copy.take(CopyEvent.DROP)
+            life.copy = None
+            self._take_out(life, nursery)
+
+    def refute(self, life: Life, nursery: trio.Nursery) -> None:
+        """Take out a copy that was grouped by the wrong function, as `drop` does; it is built anew."""
+        assert life.copy is not None, life
+        self._log.warning("refuted", version=life.name, function=self.versions[life.name].function)
+        life.copy.refute()
+        self._take_out(life, nursery)
+
+    def drop_partitions(self, name: str, partitions: PartitionSet) -> None:
+        """Serve some partitions of a version no longer, from now on; `begin_work` closes and deletes them.
+
+        Those of its share are built again.
+        """
+        life, version = self._lives.get(name), self.versions.get(name)
+        gone = partitions if version is None else partitions & version.here
+        if life is None or life.copy is None or version is None or not gone:
+            return
+        self.versions[name], closing = version.without_partitions(gone)
+        life.copy.let_go(gone)
+        self._dropped.append((closing, gone))
+        self._drops.setdefault(name, []).append(trio.Event())
+        self._shared.on_change()
+        self._wake()
+
+    def _take_out(self, life: Life, nursery: trio.Nursery) -> None:
+        version = self.versions.pop(life.name, None)
+        if version is not None:
+            self._removals[life.name] = trio.Event()
+            nursery.start_soon(self._remove, version)
+
+    async def _delete_partitions(self, closing: Version, partitions: PartitionSet) -> None:
+        """The manifest and the files first, which nobody finds any more; those that are read go with the last read."""
+        name = closing.name
+        try:
+            async with self.builder.changing:
+                served = self.versions.get(name)
+                gone = partitions if served is None else partitions - served.here  # All may have been built anew.
+                await self._shared.threads.run(self._shared.store.drop_partitions, self._database, name, gone)
+        except (StorageError, Corrupt, UnsupportedFormat) as error:
+            self._log.error("cannot_remove", version=name, error=error.message)
+        finally:
+            self._drops[name].pop(0).set()
+        await close(closing, self._shared.threads)
+
+    async def _close(self, version: Version) -> None:
+        assert self.versions.get(version.name) is not version, f"{version.name} is still served"
+        await close(version, self._shared.threads)
+
+    async def _remove(self, version: Version) -> None:
+        await self._close(version)
+        for drop in tuple(self._drops.get(version.name, ())):
+            await drop.wait()
+        try:
+            async with self.builder.changing:
+                await self._shared.threads.run(self._shared.store.remove_version, self._database, version.name)
+        except StorageError as error:
+            self._log.error("cannot_remove", version=version.name, error=error.message)
+        else:
+            self._log.info("removed", version=version.name)
+        finally:
+            self._removals.pop(version.name).set()
+
+
+def _wanted(
+    source: Source,
+    settings: DatabaseSettings,
+    listed: SourceVersion,
+    copy: Copy,
+    *,
+    refuted: tuple[str, ...],
+    follow: Identity | None,
+) -> Wanted:
+    """What a copy lacks of what the source shows; what is added to it is as what is there."""
+    assert copy.share is not None, copy
+    assert copy.lacks, copy
+    adds = copy.open and not copy.damaged
+    return Wanted(
+        source=source,
+        settings=settings,
+        version=listed,
+        share=copy.share,
+        lacks=copy.lacks,
+        adds=adds,
+        refuted=refuted,
+        follow=copy.identity if adds else follow,
+        needed_bytes=copy.needed_bytes,
+        waits_since_s=copy.waits_since_ms / 1000,
+    )

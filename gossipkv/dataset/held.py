@@ -1,0 +1,47 @@
+"""What does a node hold and answer, as its other parts see it?  An entry a version: what is here, and who gets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.storage.sorted_file import SortedFile
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A version of which the identity is known, at one moment."""
+
+    identity: Identity
+    files: Sequence[SortedFile | None]  # By partition; None where it is not here.
+    here: PartitionSet  # Where it is.
+    building: PartitionSet  # What is being built.
+    passed: bool  # Clients may have it, also by its name; peers may whatever is here.
+    active_elsewhere: bool  # Clients may have it that ask for one at least as new: a member has it active.
+    active: bool  # Requests that name no version get it.
+
+    @property
+    def database(self) -> str:
+        """The name of its database."""
+        return self.identity.database
+
+    @property
+    def name(self) -> str:
+        """The name of the version."""
+        return self.identity.version
+
+    @property
+    def function(self) -> str:
+        """The name of its partition function."""
+        return self.identity.function
+
+    @property
+    def wire_id(self) -> bytes:
+        """What other nodes call it."""
+        return self.identity.wire_id

@@ -1,0 +1,14 @@
+"""What becomes of a version on a node: two lives, each a table, and one pure function that decides over both.
+
+A version has a *copy* here, or none: its partitions are wanted, built, whole, or damaged.  And it has a life *towards
+clients*, who get it or not.  Neither follows from the other: a node may answer from a version of which others hold all
+partitions, and hold a whole copy of one that no client may have yet.  What one cannot know alone, it asks for
+(`Verdicts`).
+
+Read in this order:
+
+    copy_states.py      what is here of a version
+    version_states.py   what clients get of it; both lives together
+    verdicts.py         what is decided elsewhere: the share, the gate; and what a node decides that is alone
+    decisions.py        what to do next
+"""

@@ -1,0 +1,153 @@
+"""What to do next with the versions of a database, as a pure function over both lives of each.
+
+Beside the rules of the two lives:
+
+* One version of a database is built at a time: the newest complete one.  When a newer one appears meanwhile, the build
+  goes on: a source that is faster than the builds would otherwise never be served.  While the newest is in ERROR, an
+  older one that is newer than the active one may be built.
+* A held version is switched to as soon as it may be, and no other is built or switched to; the build of another is
+  broken off.  When the hold goes, the rules above hold again, from the active one on: so a version that was left behind
+  is switched to again, or built again.
+* What can be answered retires, and goes when no request has asked for it for `retire_after`; what cannot is forgotten
+  at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gossipkv.dataset.lifecycle.copy_states import CopyState
+from gossipkv.dataset.lifecycle.version_states import VersionState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.dataset.lifecycle.copy_states import Copy
+    from gossipkv.dataset.lifecycle.verdicts import Verdicts
+    from gossipkv.dataset.lifecycle.version_states import Life
+    from gossipkv.placement.partition_set import PartitionSet
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now; nothing, when all are empty."""
+
+    want: tuple[tuple[str, PartitionSet], ...] = ()  # Shares that are known now, or have grown.
+    refute: tuple[str, ...] = ()  # Copies that are of no use.
+    skip: tuple[str, ...] = ()
+    supersede: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    switch: str | None = None
+    build: str | None = None
+    stop: str | None = None  # A build to be broken off.
+    look_again_ms: int | None = None  # When time alone may change the decision.
+
+    def __post_init__(self) -> None:
+        """Asserts that no two parts of it are about one version, and that at most one is built."""
+        gone = self.skip + self.supersede + self.remove
+        assert len(set(gone)) == len(gone), self
+        assert self.switch not in gone, self
+        assert self.build not in gone, self
+        assert self.build is None or self.stop is None, self
+
+
+def decide(
+    lives: Iterable[Life],
+    verdicts: Verdicts,
+    *,
+    active: str | None,
+    hold: str | None,
+    now_ms: int,
+    retire_after_ms: int,
+) -> Decision:
+    """What to do with a database's versions.
+
+    `active` is the version that was made active last, served or not; `hold` the one that is pinned, known or not.
+    """
+    ordered = sorted(lives, key=lambda life: life.name)
+    shares = [(life, verdicts.share(life.name)) for life in ordered]
+    want = tuple((life.name, share) for life, told in shares if (share := _grown(life.copy, told)) is not None)
+    refute = tuple(life.name for life in ordered if _is_refuted(life.copy, verdicts))
+    switchable = (life.name for life in reversed(ordered) if life.switchable(active, hold))
+    switch = next((name for name in switchable if verdicts.may_switch(name)), None)
+    floor = switch if switch is not None else active
+    left = [life for life in ordered if life.superseded(floor, hold)]
+    supersede = tuple(life.name for life in left if life.open or verdicts.passed(life.name))
+    skip = tuple(life.name for life in ordered if life.name not in supersede and _is_skipped(life, floor, hold))
+    retiring = [
+        life
+        for life in ordered
+        if life.state is VersionState.RETIRING and not life.is_building and life.name != switch
+    ]  # fmt: skip
+    quiet = [life.name for life in retiring if life.asked_ms + retire_after_ms <= now_ms]
+    lost = [life.name for life in retiring if not life.open and not verdicts.passed(life.name)]  # By all who had it.
+    remove = tuple(dict.fromkeys((*lost, *(name for name in quiet if verdicts.may_retire(name)))))
+    waits = [life.asked_ms + retire_after_ms for life in retiring if life.name not in (*quiet, *lost)]
+    build = stop = None
+    candidates = [
+        life
+        for life in ordered
+        if life.name not in refute + skip + supersede + remove
+        and (life.state is not VersionState.RETIRING or life.name in {switch, hold})
+        and hold in {None, life.name}
+    ]  # fmt: skip
+    building = next((life.name for life in ordered if life.is_building), None)
+    if building is None:
+        ready = [life.name for life in candidates if life.buildable(now_ms)]
+        build = ready[-1] if ready else None
+        later = [(life, life.copy.ready_ms) for life in candidates if life.copy is not None]
+        waits += [ready_ms for life, ready_ms in later if now_ms < ready_ms and life.buildable(ready_ms)]
+    elif hold not in {None, building} or (hold is None and floor is not None and building < floor):
+        stop = building
+    return Decision(want, refute, skip, supersede, remove, switch, build, stop, min(waits, default=None))
+
+
+def _grown(copy: Copy | None, told: PartitionSet | None) -> PartitionSet | None:
+    """The share of a copy, if it is another than before; that of another source waits until the copy is built anew."""
+    if copy is None or told is None or copy.state is CopyState.BUILDING:
+        return None
+    if copy.here is not None and not copy.damaged and copy.here.partitions != told.partitions:
+        return None
+    is_first = copy.share is None or copy.share.partitions != told.partitions
+    share = told if copy.share is None or is_first else copy.share | told
+    return share if share != copy.share else None
+
+
+def _is_refuted(copy: Copy | None, verdicts: Verdicts) -> bool:
+    """Whether what is here was grouped by relying on a function that a stray has refuted."""
+    if copy is None or copy.identity is None or copy.identity.regrouped or copy.state is CopyState.BUILDING:
+        return False
+    return copy.identity.function in verdicts.refuted(copy.identity.digest)
+
+
+def _is_skipped(life: Life, floor: str | None, hold: str | None) -> bool:
+    """Older than what is active, or vanished, and not open; a lost active version stays, to be built again."""
+    if life.open or life.is_building or life.state is not VersionState.KNOWN:
+        return False
+    if floor is not None and life.name < floor and life.name != hold:
+        return True
+    return life.source is None and life.heard is None and life.name != floor
+
+
+def check(lives: Iterable[Life], verdicts: Verdicts, active: str | None, *, switching: bool) -> None:
+    """Asserts what holds whenever nothing is left to do at once.
+
+    One version is active, and it is the one that was made so last; at most one is built; every other that is built and
+    may be switched to retires, unless a switch is still to be done since the system refused to write it down.
+    """
+    lives = tuple(lives)
+    told = [(life.name, life.state, None if life.copy is None else life.copy.state) for life in lives]
+    named = [life.name for life in lives if life.state is VersionState.ACTIVE]
+    assert named == ([] if active is None else [active]), (active, told)
+    assert sum(life.is_building for life in lives) <= 1, told
+    for life in lives:
+        assert life.state is not VersionState.GONE, told
+        is_left = life.state is VersionState.KNOWN and life.is_ready and verdicts.may_switch(life.name)
+        assert switching or not is_left, told
+        assert life.open or not life.is_ready, life
+        is_had = life.open or life.is_building or verdicts.passed(life.name)
+        assert life.state is not VersionState.RETIRING or is_had, life
+        copy = life.copy
+        assert copy is None or copy.state is not CopyState.GONE, told
+        assert copy is None or copy.state is not CopyState.ERROR or copy.trouble is not None, life

@@ -1,0 +1,129 @@
+"""The ACTIVE document of a database: which version clients get, what that is, and who held it.
+
+    `version`, `newest`    the version that requests get which name none; the newest that ever was that
+    `identity`             what the version is: null, or `digest`, `partitions`, `function`, `regrouped`
+    `holders`              who held it when this was written, each as
+                           [uuid in hexadecimal, name, "HOST:PORT", bitmap of partitions in hexadecimal]
+
+The holders are for a node that starts again and hears nobody: it knows whom to ask.  They decide nothing else, and may
+be old.  Format 1 had neither them nor the identity.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.address import Address, parse_address
+from gossipkv.errors import Corrupt
+from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.settings.databases import is_name
+from gossipkv.storage.document import text, whole
+
+if TYPE_CHECKING:
+    from gossipkv.storage.document import Body, Json
+
+KIND: Final = "ACTIVE"
+FORMAT: Final = 2
+_SAYS_WHAT: Final = 2  # The first format that says what the version is.
+_HEXADECIMAL: Final = re.compile("([0-9a-f]{2})*")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A node that has partitions of the active version."""
+
+    uuid: bytes
+    name: str
+    address: Address
+    partitions: PartitionSet
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Active:
+    """What the ACTIVE document of a database says."""
+
+    version: str  # The version that requests get which name none.
+    newest: str  # The newest that ever was that; another only after a hold has led back.
+    identity: Identity | None = None  # None: not known when it was written.
+    holders: tuple[Holder, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Asserts that its parts are about one version."""
+        assert self.version <= self.newest, self
+        assert self.identity is None or self.identity.version == self.version, self
+        assert self.identity is not None or not self.holders, self
+        for holder in self.holders:
+            assert self.identity is None or holder.partitions.partitions == self.identity.partitions, holder
+
+
+def to_body(database: str, active: Active) -> Body:
+    """The document as JSON."""
+    identity = active.identity
+    known: Body | None = None
+    if identity is not None:
+        assert identity.database == database, (database, identity)
+        known = {
+            "digest": identity.digest,
+            "partitions": identity.partitions,
+            "function": identity.function,
+            "regrouped": identity.regrouped,
+        }
+    holders: list[Json] = [
+        [holder.uuid.hex(), holder.name, str(holder.address), holder.partitions.to_bytes().hex()]
+        for holder in active.holders
+    ]
+    return {
+        "database": database,
+        "version": active.version,
+        "newest": active.newest,
+        "identity": known,
+        "holders": holders,
+    }
+
+
+def from_body(database: str, body: Body, name: str, format_number: int = FORMAT) -> Active:
+    """The document from JSON of this format; `name` is what errors call it.
+
+    Raises:
+        Corrupt: it is not about a version of this database, or of another form.
+    """
+    version, newest = text(body, "version", name), text(body, "newest", name)
+    if text(body, "database", name) != database or not is_name(version) or not version <= newest:
+        raise Corrupt(name, 0, f"the document is not about a version of {database}")
+    if format_number < _SAYS_WHAT:
+        return Active(version, newest)
+    identity = _identity(database, version, body.get("identity", ...), name)
+    holders = body.get("holders")
+    if not isinstance(holders, list) or (holders and identity is None):
+        raise Corrupt(name, 0, "'holders' should be a list, of holders of what the identity says")
+    partitions = 0 if identity is None else identity.partitions
+    return Active(version, newest, identity, tuple(_holder(row, partitions, name) for row in holders))
+
+
+def _identity(database: str, version: str, told: Json | object, name: str) -> Identity | None:
+    if told is None:
+        return None
+    if not isinstance(told, dict) or not isinstance(told.get("regrouped"), bool):
+        raise Corrupt(name, 0, "'identity' should say digest, partitions, function and regrouped, or be null")
+    partitions = whole(told, "partitions", name)
+    if partitions == 0:
+        raise Corrupt(name, 0, "'partitions' should be at least 1")
+    digest, function = text(told, "digest", name), text(told, "function", name)
+    return Identity(database, version, digest, partitions, function, regrouped=told["regrouped"] is True)
+
+
+def _holder(row: Json, partitions: int, name: str) -> Holder:
+    match row:
+        case [str(uuid), str(node), str(address), str(bitmap)] if all(map(_HEXADECIMAL.fullmatch, (uuid, bitmap))):
+            try:
+                held = PartitionSet.from_bytes(partitions, bytes.fromhex(bitmap))
+                return Holder(bytes.fromhex(uuid), node, parse_address(address), held)
+            except ValueError as error:
+                raise Corrupt(name, 0, f"'holders': {error}") from error
+        case _:
+            raise Corrupt(name, 0, "'holders' has one that is no uuid, name, address and bitmap")

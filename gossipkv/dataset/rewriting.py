@@ -1,0 +1,59 @@
+"""A document that is rewritten when what it says has changed: at once, then once a second; a failure is tried again.
+
+Nobody waits for it, so it holds nothing up; what is written is what holds when it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.dataset.open_versions import pauses
+from gossipkv.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+PERIOD_S: Final = 1.0
+
+
+@final
+class Rewriting:
+    """What keeps one document up to date; `write` writes it, and may raise StorageError."""
+
+    def __init__(
+        self, write: Callable[[], Awaitable[None]], may_write: Callable[[], bool], log: FilteringBoundLogger
+    ) -> None:
+        self._write = write
+        self._may_write = may_write
+        self._log = log
+        self._changed = trio.Event()
+
+    def note(self) -> None:
+        """Have it written: what it says has changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            await self._write_at_last()
+            await trio.sleep(PERIOD_S)
+
+    async def _write_at_last(self) -> None:
+        said: str | None = None
+        for pause_s in pauses():
+            if self._may_write():
+                try:
+                    await self._write()
+                except StorageError as error:
+                    if said != error.message:
+                        self._log.warning("cannot_note", reason=error.message)
+                    said = error.message
+                else:
+                    return
+            await trio.sleep(pause_s)

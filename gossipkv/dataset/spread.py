@@ -1,0 +1,164 @@
+"""How does a database stand that is spread over nodes?  What `status` tells of it beside what is here.
+
+All of it is taken from the database's core (`cluster/`), as of its last step: who has what ready, as they say
+themselves, and how the members are known.  Of 65,536 partitions nothing is done one by one: sets are told by their
+counts and their first runs, and of many nodes the first are named.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.dataset.cluster.members import State
+from gossipkv.placement.holders import HolderState
+from gossipkv.placement.partition_set import PartitionSet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.dataset.cluster.core import Conflict, DatabaseCore
+    from gossipkv.dataset.cluster.gate import Dispute
+    from gossipkv.dataset.cluster.members import Member
+    from gossipkv.errors import Detail
+    from gossipkv.placement.holders import Holder, Holders
+
+MOST_NODES: Final = 64  # Named in one list; so many hold a partition at most.
+MOST_RUNS: Final = 256  # Of a set of partitions, for programs: all there can be of 512 partitions.
+FEW_RUNS: Final = 8  # The same in a sentence.
+
+
+@final
+class Spread:
+    """One look at a database's core."""
+
+    def __init__(self, core: DatabaseCore) -> None:
+        self._core = core
+        self._conflicts = {conflict.version: conflict for conflict in core.conflicts}
+        self._disputes = core.disputes
+        self._left_out = frozenset(core.left_out)
+
+    def of_database(self) -> dict[str, Detail]:
+        """Return what is told of all versions together: which of them each node has active."""
+        members = [member for member in self._core.membership if member.state is not State.LEFT]
+        members.sort(key=lambda member: (member.state, member.name))
+        return {
+            "replication": self._core.terms.replication,
+            "min_replication": self._core.terms.min_replication,
+            "nodes": [self._node(member) for member in members[:MOST_NODES]],
+            "nodes_not_named": len(members[MOST_NODES:]),
+        }
+
+    def of_version(self, version: str) -> dict[str, Detail]:
+        """Return what is told of one version; of one that nobody has said anything of, nothing."""
+        told: dict[str, Detail] = {}
+        holders = self._core.holders(version)
+        if holders is not None:
+            told |= self._held(holders)
+        if version in self._conflicts:
+            told["conflicts"] = _contents(self._conflicts[version])
+        if version in self._disputes:
+            told["disputes"] = [_dispute(dispute) for dispute in self._disputes[version]]
+        if version in self._left_out:
+            told["unpublished"] = True
+        return told
+
+    def kept_by(self, version: str, now_ms: int) -> Detail:
+        """Return the nodes that keep an old version from going."""
+        return _names(self._core.clinging(version, now_ms=now_ms))
+
+    def _held(self, holders: Holders) -> dict[str, Detail]:
+        identity = holders.identity
+        return {
+            "digest": identity.digest,
+            "function": identity.function,
+            "regrouped": identity.regrouped,
+            "partition_count": identity.partitions,
+            "owners": [_owner(holder) for holder in holders.all[:MOST_NODES]],
+            "owners_not_named": len(holders.all[MOST_NODES:]),
+            "missing": _partitions(holders.missing),
+            "under_replicated": _partitions(holders.under_replicated(self._core.terms.replication)),
+        }
+
+    def _node(self, member: Member) -> Detail:
+        core, is_own = self._core, member.name == self._core.membership.own.name
+        named = core.active
+        return {
+            "node": member.name,
+            "state": member.state.name.lower(),
+            "active": (None if named is None else named.version) if is_own else core.stance(member.name).active,
+        }
+
+    # What is waited for
+
+    def share_waits_until(self, *, is_heard: bool) -> str | None:
+        """What has to be so before this node knows its share of a version, in words; None: it is."""
+        if self._core.has_ring:
+            return None
+        still = "the list of members has been still for time_to_converge"
+        return still if is_heard else "another node has been heard"
+
+    def gate_waits_until(self, version: str) -> str | None:
+        """What has to be so before a version's gate passes, in words; None: nobody has said anything of it."""
+        holders = self._core.holders(version)
+        if holders is None:
+            return None
+        lacking, least = self._lacking(holders), self._core.terms.min_replication
+        if lacking:
+            owners, found = ("an owner", "none") if least == 1 else (f"{least} owners", "fewer")
+            has = "has" if len(lacking) == 1 else "have"
+            counted = f"{len(lacking):,} of {lacking.partitions:,} {has} {found}"
+            return f"every partition has {owners}: {counted} ({_sentence(lacking)})"
+        if version in self._disputes:
+            first, second, partitions = self._disputes[version][0]
+            return f"the files of {first} and {second} agree: partitions {_sentence(partitions)} differ"
+        return "the owners of every partition have answered that they serve it"
+
+    def is_brought_by_others(self, version: str) -> bool:
+        """Whether every partition has, or is about to have, the owners that its gate wants, without this node."""
+        holders = self._core.holders(version)
+        return holders is not None and not self._lacking(holders) - holders.building
+
+    def _lacking(self, holders: Holders) -> PartitionSet:
+        """The partitions that too few have ready who are alive."""
+        alive = {holder.name for holder in holders.all if holder.state is HolderState.ALIVE}
+        least, count = self._core.terms.min_replication, holders.identity.partitions
+        return PartitionSet.whole(count) - holders.at_least(least, alive)
+
+
+def _partitions(some: PartitionSet) -> Detail:
+    return {"count": len(some), "runs": some.in_words(MOST_RUNS)}
+
+
+def _sentence(some: PartitionSet) -> str:
+    return some.in_words(FEW_RUNS).replace(",", ", ")
+
+
+def _owner(holder: Holder) -> Detail:
+    return {
+        "node": holder.name,
+        "state": holder.state.name.lower(),
+        "ready": _partitions(holder.ready),
+        "building": _partitions(holder.building),
+    }
+
+
+def _contents(conflict: Conflict) -> Detail:
+    """Each of the contents by one name, and who has it."""
+    return [
+        {
+            "digest": identity.digest,
+            "partition_count": identity.partitions,
+            "function": identity.function,
+            "regrouped": identity.regrouped,
+            "nodes": _names(owners),
+        }
+        for identity, owners in sorted(conflict.owners.items(), key=lambda each: each[0].wire_id)
+    ]
+
+
+def _dispute(dispute: Dispute) -> Detail:
+    return {"nodes": [dispute.first, dispute.second], "partitions": _partitions(dispute.partitions)}
+
+
+def _names(names: Sequence[str]) -> Detail:
+    return list(names[:MOST_NODES])

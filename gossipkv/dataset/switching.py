@@ -1,0 +1,176 @@
+"""Which version of a database do clients get?  The active one: read at the start, and switched durably.
+
+The order that keeps promise P2: the copy is open, or others hold it; the ACTIVE document is written and synced; only
+then what is served is changed, in one step, and the node is told.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from gossipkv.dataset.lifecycle.version_states import VersionEvent, VersionState
+from gossipkv.dataset.local.active import Active
+from gossipkv.dataset.rewriting import Rewriting
+from gossipkv.errors import Corrupt, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from gossipkv.dataset.lifecycle.verdicts import Verdicts
+    from gossipkv.dataset.lifecycle.version_states import Life
+    from gossipkv.dataset.local.active import Holder
+    from gossipkv.dataset.shared_resources import SharedResources
+
+# Between two attempts at what the system refused to write down.
+RETRY_MS = 1_000
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)
+
+
+@final
+class Switching:
+    """The active version of one database, and those that retire."""
+
+    def __init__(self, database: str, lives: Mapping[str, Life], verdicts: Verdicts, shared: SharedResources) -> None:
+        self.active: str | None = None  # The one that was made active last, served or not.
+        self.newest: str | None = None  # The newest that ever was active; newer than `active` only after a hold.
+        self.trouble: str | None = None  # Why the last switch could not be written down.
+        self.not_before_ms = 0  # When it may be tried again.
+        self._database = database
+        self._lives = lives
+        self._verdicts = verdicts
+        self._shared = shared
+        self._log = shared.log.bind(database=database)
+        self.remembered: Active | None = None  # What the ACTIVE document says.
+        self.rewriting = Rewriting(self._rewrite, shared.may_write, self._log)
+        self._holders: dict[str, tuple[Holder, ...]] = {}
+        self._writing = trio.Lock()
+        self._counts: dict[str, int] = {}  # Requests of those that retire, when they were last looked at.
+
+    async def read(self, built: Collection[str], hold: str | None) -> None:
+        """What was active last; if that is not known, the best guess among what is built.
+
+        Raises:
+            StorageError: the system refused to tell.
+        """
+        store = self._shared.store
+        try:
+            found = await self._shared.threads.run(store.active, self._database)
+        except Corrupt as error:
+            # Whatever was active, it was none of the versions newer than the newest that is built.
+            self.newest = max(built, default=None)
+            self.active = hold if hold in built else self.newest
+            self._log.error("active_damaged", error=error.message, taken=self.active)
+            return
+        self.remembered = found
+        if found is not None:
+            self.active, self.newest = found.version, found.newest
+            self._holders[found.version] = found.holders
+
+    def restore(self) -> None:
+        """Have the version active that was, and those retire that a hold had left behind."""
+        if self.active is None or self.newest is None:
+            return
+        if self.remembered is not None:
+            self._lives[self.active].heard = self.remembered.identity
+        self._lives[self.active].take(VersionEvent.SWITCH)
+        for life in self._lives.values():
+            if life.open and self.active < life.name <= self.newest:
+                self.supersede(life)
+
+    async def switch(self, name: str, hold: str | None) -> bool:
+        """Whether it is active now, durably; else it is to be decided anew."""
+        assert self._verdicts.may_switch(name), f"{name} may not be switched to"
+        if self._writing.locked():  # Answers to the gate would grow old meanwhile.
+            async with self._writing:
+                return False
+        assert hold == name or self.active is None or name >= self.active, (self.active, name)
+        try:
+            await self._write(name)
+        except StorageError as error:
+            if self.trouble != error.message:
+                self._log.error("cannot_switch", version=name, error=error.message)
+            self.trouble = error.message
+            self.not_before_ms = _now_ms() + RETRY_MS
+            return False
+        self.trouble = None
+        before, self.active = self.active, name
+        self.newest = max(name, self.newest or name)
+        if before != name:  # Else what was active was found to be of a wrong function, and is mended.
+            self._lives[name].take(VersionEvent.SWITCH)
+            for life in self._lives.values():
+                if life.superseded(name, hold):
+                    self._leave(life)
+        self._shared.on_change()
+        self._log.info("switched", version=name, before=before, hold=hold is not None)
+        return True
+
+    def note_holders(self, name: str, holders: tuple[Holder, ...]) -> None:
+        """Remember who has partitions of a version, for a restart that hears nobody: soon, if it is the active one."""
+        if self._holders.get(name, ()) != holders:
+            self._holders[name] = holders
+            self.note_change()
+
+    def note_change(self) -> None:
+        """Have the ACTIVE document rewritten if it says no longer what holds."""
+        life = self._lives.get(self.active or "")
+        if life is not None and life.identity is not None and self._told(life.name) != self.remembered:
+            self.rewriting.note()
+
+    def _told(self, name: str) -> Active:
+        """What the ACTIVE document is to say when this version is active."""
+        identity = self._lives[name].identity
+        holders = tuple(
+            holder
+            for holder in self._holders.get(name, ())
+            if identity is not None and holder.partitions.partitions == identity.partitions
+        )
+        return Active(name, max(name, self.newest or name), identity, holders)
+
+    async def _write(self, name: str) -> None:
+        async with self._writing:
+            told = self._told(name)
+            write = partial(
+                self._shared.store.set_active, self._database, name, self.newest, told.identity, told.holders
+            )
+            await self._shared.threads.run(write)
+            self.remembered = told
+
+    async def _rewrite(self) -> None:
+        """Write down who holds the active version now."""
+        if self.active is not None and self.active in self._lives:
+            await self._write(self.active)
+
+    def supersede(self, life: Life) -> None:
+        """Have a version retire."""
+        life.take(VersionEvent.SUPERSEDE)
+        life.asked_ms = _now_ms()
+        self._counts[life.name] = self._shared.requests(self._database, life.name)
+
+    def count_requests(self) -> None:
+        """Note which of those that retire were asked for."""
+        for life in self._lives.values():
+            if life.state is VersionState.RETIRING:
+                count = self._shared.requests(self._database, life.name)
+                if count != self._counts.get(life.name):
+                    self._counts[life.name] = count
+                    life.asked_ms = _now_ms()
+
+    def let_go(self, life: Life, event: VersionEvent) -> None:
+        """End a version towards clients."""
+        life.take(event)
+        self._counts.pop(life.name, None)
+        self._holders.pop(life.name, None)
+
+    def _leave(self, life: Life) -> None:
+        """Another one is active: what can be answered retires."""
+        if life.open or self._verdicts.passed(life.name):
+            self.supersede(life)
+        elif life.state is VersionState.ACTIVE:
+            life.heard = None
+            life.take(VersionEvent.LOSE)

@@ -1,0 +1,357 @@
+"""Connections to the other nodes: who is dialled, when again, and what this node asks on them by itself.
+
+A connection is dialled here, and begins with `hello`; then the serving loop has it, and forwards reads on it without
+Python.  Each member has a *column*, a small number by which the loop knows it.  Members that live are dialled as soon
+as they are known, so that the first read that is forwarded finds a connection; the dead only when a read wants them.
+
+What is asked here (`ask`) goes over the same connections, so that an answer proves that reads get through as well.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import msgpack
+import structlog
+import trio
+
+from gossipkv.errors import GossipKVError, Unauthorized
+from gossipkv.node import hello
+from gossipkv.wire.frames import FrameReader
+from gossipkv.wire.rpc import decode_response, request
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable, Iterator
+
+    from gossipkv.address import Address
+    from gossipkv.environment.seam import Sockets, Stream
+    from gossipkv.node.hello import Hello
+    from gossipkv.node.pump import PeerEvent, PeerReply
+    from gossipkv.wire.rpc import Value
+
+# Who does not answer in so long is not there; a handshake on a busy machine takes a tenth of that.
+DIAL_TIMEOUT_S: Final = 2.0
+
+# Between two attempts at one member, doubling; a read that wants it waits no longer than the first.
+FIRST_PAUSE_S: Final = 0.02
+LAST_PAUSE_S: Final = 5.0
+
+# No hello is longer.
+MOST_HELLO_BYTES: Final = 4096
+
+
+class Peer(NamedTuple):
+    """A member that may be asked."""
+
+    name: str
+    uuid: bytes
+    address: Address
+    state: int  # 0: alive, 1: suspect, 2: dead or gone; whom to ask first.
+    epoch: int  # The newest that is known of it; 0: none is.
+
+
+class PeerTable(Protocol):
+    """The serving loop's core, as far as it knows peers."""
+
+    def set_peer(self, column: int, name: str, state: int) -> None: ...
+    def forget_peer(self, column: int) -> None: ...
+    def ask(self, column: int, method: bytes, params: bytes, timeout_ms: int) -> int: ...  # 0: not connected.
+
+
+class Adopt(Protocol):
+    """Give a connection on which hello is done to the serving loop."""
+
+    def __call__(self, column: int, stream: Stream) -> None: ...
+
+
+class OnReply(Protocol):
+    """What becomes of a question: its result, and the epoch of who gave it; None: none came."""
+
+    def __call__(self, result: Value, epoch: int | None) -> None: ...
+
+
+class OnAnswer(Protocol):
+    """What becomes of a question: its result or its error, as MessagePack, and the epoch of who was asked.
+
+    Neither: none came; no epoch: it was not asked.
+    """
+
+    def __call__(self, result: bytes | None, error: bytes | None, epoch: int | None) -> None: ...
+
+
+@final
+class _Line:
+    """The way to one member."""
+
+    def __init__(self, peer: Peer, column: int) -> None:
+        self.peer = peer
+        self.column = column
+        self.epoch: int | None = None  # As the other end has said; None: not connected.
+        self.dialled_for = 0  # The newest epoch that was known of it then.
+        self.failure: str | None = None  # Why it is not.
+        self.scope = trio.CancelScope()
+        self._moved = trio.Event()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection, and not to a life that it had before.
+
+        A machine that loses its power ends no connection; what is asked on it would wait for its timeout.
+        """
+        return self.epoch is not None and self.peer.epoch <= max(self.epoch, self.dialled_for)
+
+    def move(self) -> None:
+        """Let its task look: the connection was lost, somebody wants one, or the other end began anew."""
+        self._moved.set()
+
+    async def moved(self) -> None:
+        """Return when it is to look."""
+        await self._moved.wait()
+        self._moved = trio.Event()
+
+
+@final
+class Peers:
+    """The ways to all members but this one."""
+
+    def __init__(
+        self,
+        sockets: Sockets,
+        random: random.Random,
+        table: PeerTable,
+        adopt: Adopt,
+        *,
+        mine: Callable[[], Hello],
+        on_lost: Callable[[str], None],
+        on_not_served: Callable[[], None],
+        on_damaged: Callable[[bytes], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """`on_lost` is told the name of a member whose connection has ended: what it answered may be untrue by now.
+
+        `on_not_served`: a member that was asked for a partition does not serve it any more.  `on_damaged`: others are
+        asked for what cannot be read here, such as `[database, key, version]`, as MessagePack.  `wake` has the
+        serving loop send what it is to ask.
+        """
+        self._sockets = sockets
+        self._random = random
+        self._table = table
+        self._adopt = adopt
+        self._mine = mine
+        self._on_lost = on_lost
+        self._on_not_served = on_not_served
+        self._on_damaged = on_damaged
+        self._wake = wake
+        self._lines: dict[str, _Line] = {}
+        self._columns: list[_Line | None] = []
+        self._questions: dict[int, tuple[_Line, int, OnAnswer]] = {}
+        self._nursery: trio.Nursery | None = None
+        self._log = structlog.get_logger("gossipkv.node")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep connections until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for line in self._lines.values():
+                nursery.start_soon(self._keep, line)
+            task_status.started()
+            await trio.sleep_forever()
+
+    def tell(self, peers: Iterable[Peer]) -> None:
+        """Take in the members as they are known now; who is not among them is forgotten."""
+        known = {peer.name: peer for peer in peers}
+        for name in self._lines.keys() - known.keys():
+            self._forget(self._lines.pop(name))
+        for name, peer in known.items():
+            line = self._lines.get(name)
+            if line is not None and (line.peer.uuid, line.peer.address) != (peer.uuid, peer.address):
+                self._forget(self._lines.pop(name))
+                line = None
+            if line is None:
+                line = self._lines[name] = self._begin(peer)
+            elif line.peer == peer:
+                continue
+            else:
+                line.peer = peer
+                line.move()  # Who was dead may live.
+            self._table.set_peer(line.column, name, peer.state)
+
+    def column(self, name: str) -> int | None:
+        """The number of a member for the serving loop; None: it is not known."""
+        line = self._lines.get(name)
+        return None if line is None else line.column
+
+    def name(self, column: int) -> str | None:
+        """Whose number that is."""
+        line = self._columns[column] if column < len(self._columns) else None
+        return None if line is None else line.peer.name
+
+    def failure(self, column: int) -> str | None:
+        """Why there is no connection to a member; None: there is one, or none was tried."""
+        line = self._columns[column] if column < len(self._columns) else None
+        return None if line is None else line.failure
+
+    def ask(self, name: str, method: str, params: list[Value], timeout_ms: int, on_reply: OnReply) -> None:
+        """Ask a member; `on_reply` is called once, now if there is no connection."""
+
+        def read(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
+            del error
+            try:
+                value: Value = None if result is None else msgpack.unpackb(result)
+            except ValueError:
+                result = None
+            on_reply(*((None, None) if result is None else (value, epoch)))
+
+        self.ask_unread(name, method, params, timeout_ms, read)
+
+    def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:
+        """Ask a member; `on_answer` is called once, as the answer came; now if there is no connection."""
+        line = self._lines.get(name)
+        token = 0
+        if line is not None and line.epoch is not None:
+            token = self._table.ask(line.column, method.encode(), msgpack.packb(params), timeout_ms)
+        if line is None or line.epoch is None or token == 0:
+            on_answer(None, None, None)
+            return
+        self._questions[token] = (line, line.epoch, on_answer)
+        self._wake()
+
+    # What the serving loop tells
+
+    def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
+        """Take in what became of connections and questions since the last time."""
+        for token, result, error in replies:
+            line, epoch, on_answer = self._questions.pop(token)
+            on_answer(*((result, error, epoch) if line.epoch == epoch else (None, None, epoch)))
+        for column, event, detail in events:
+            if event == "lost":
+                self._lost(column, str(detail))
+            elif event == "wanted":
+                self._wanted(column)
+            elif event == "damaged":
+                assert isinstance(detail, bytes), detail
+                self._on_damaged(detail)
+            else:
+                self._on_not_served()
+
+    def _lost(self, column: int, why: str) -> None:
+        """A connection has ended."""
+        line = self._columns[column]
+        if line is not None and line.epoch is not None:
+            line.epoch, line.failure = None, why
+            line.move()
+            self._on_lost(line.peer.name)
+
+    def _wanted(self, column: int) -> None:
+        """A read would ask a member to which there is no connection."""
+        line = self._columns[column]
+        if line is not None:
+            line.move()
+
+    # Inside
+
+    def _begin(self, peer: Peer) -> _Line:
+        free = next((column for column, line in enumerate(self._columns) if line is None), len(self._columns))
+        line = _Line(peer, free)
+        self._columns[free : free + 1] = [line]
+        if self._nursery is not None:
+            self._nursery.start_soon(self._keep, line)
+        return line
+
+    def _forget(self, line: _Line) -> None:
+        line.scope.cancel()
+        self._columns[line.column] = None
+        self._table.forget_peer(line.column)
+        if line.epoch is not None:
+            line.epoch = None
+            self._on_lost(line.peer.name)
+
+    async def _keep(self, line: _Line) -> None:
+        """Have a connection whenever there can be one."""
+        with line.scope:
+            pauses = self._pauses()
+            while True:
+                if not line.is_up and await self._dial(line):
+                    pauses = self._pauses()
+                if line.is_up or line.peer.state > 1:
+                    await line.moved()
+                    if line.is_up:
+                        continue
+                    await trio.sleep(FIRST_PAUSE_S)
+                else:
+                    await trio.sleep(FIRST_PAUSE_S)
+                    with trio.move_on_after(next(pauses)):
+                        await line.moved()
+
+    def _pauses(self) -> Iterator[float]:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            yield self._random.uniform(0, pause_s)
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    async def _dial(self, line: _Line) -> bool:
+        """Whether the serving loop has a new connection now; an older one goes then, and not before."""
+        newest = line.peer.epoch
+        try:
+            with trio.fail_after(DIAL_TIMEOUT_S):
+                stream = await self._sockets.connect(line.peer.address)
+                try:
+                    epoch = await self._greet(stream, line.peer)
+                except BaseException:
+                    with trio.CancelScope(shield=True):
+                        await stream.aclose()
+                    raise
+        except (OSError, trio.TooSlowError, GossipKVError) as error:
+            self._say(line, _reason(error))
+            return False
+        if line.epoch is not None:
+            self._on_lost(line.peer.name)
+        line.epoch, line.dialled_for, line.failure = epoch, newest, None
+        self._adopt(line.column, stream)
+        return True
+
+    async def _greet(self, stream: Stream, peer: Peer) -> int:
+        """Say hello; the epoch of who answers.
+
+        Raises:
+            OSError: nobody answers.
+            Unauthorized, ProtocolError: whoever does is not that member.
+        """
+        mine = self._mine()
+        await stream.send_all(request(0, "hello", [mine.to_map()]))
+        reader = FrameReader(MOST_HELLO_BYTES)
+        while True:
+            received = await stream.receive_some(MOST_HELLO_BYTES)
+            if not received:
+                raise ConnectionResetError(errno.ECONNRESET, "closed without a hello")
+            reader.feed(received)
+            for frame in reader:
+                response = decode_response(frame)
+                if response.error is not None:
+                    raise response.error
+                theirs = hello.of_answer(response.result)
+                mine.check(theirs)
+                if theirs.uuid != peer.uuid:
+                    raise Unauthorized(
+                        f"{peer.address} is the node {theirs.uuid.hex()} now, not {peer.name}",
+                        {"uuid": peer.uuid.hex(), "other": theirs.uuid.hex()},
+                    )
+                return theirs.epoch
+
+    def _say(self, line: _Line, failure: str) -> None:
+        """Note why there is no connection; once in the log, when that is more than nobody listening."""
+        if line.failure != failure and line.peer.state == 0:
+            self._log.info("peer_unreached", node=line.peer.name, address=str(line.peer.address), reason=failure)
+        line.failure = failure
+
+
+def _reason(error: OSError | trio.TooSlowError | GossipKVError) -> str:
+    match error:
+        case trio.TooSlowError():
+            return f"no answer in {DIAL_TIMEOUT_S:.0f} s"
+        case GossipKVError():
+            return error.message
+        case _:
+            return error.strerror or type(error).__name__

@@ -1,0 +1,348 @@
+"""How the databases of this node take part in the cluster: what others say reaches them, and what they ask for is done.
+
+`dataset.cluster` decides, and knows no gossip; here stands who translates.  In: the members as gossip knows them, their
+places in the ring, what they publish below `partitions/` and `databases/`, the answers of those who were asked.  Out:
+this node's own statements, direct questions, and whom the serving loop may ask for what.
+
+One task looks when something has changed, at most every `PAUSE_S`, and then wakes the databases that it concerns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import trio
+
+from gossipkv.dataset.cluster import question
+from gossipkv.dataset.cluster.effects import Ask, Publish, PublishDatabase, Route, Withdraw
+from gossipkv.dataset.cluster.members import Member, State
+from gossipkv.errors import TooLarge, UnknownDatabase
+from gossipkv.node.peers import Peer
+from gossipkv.node.scan_elsewhere import Source
+from gossipkv.placement.holders import HolderState
+from gossipkv.placement.shard_claim import NODES, place_of
+from gossipkv.placement.statement import MAX_PIECES, decode, decode_database, encode, encode_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.dataset.cluster.core import DatabaseCore
+    from gossipkv.dataset.cluster.effects import Outward
+    from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.statements import Owner
+    from gossipkv.gossip import member as gossip
+    from gossipkv.gossip.tree.tree import TreeEntry
+    from gossipkv.gossip.tree.watch import Watch
+    from gossipkv.node.peers import Peers
+    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.placement.statement import DatabaseStatement
+    from gossipkv.wire.rpc import Value
+
+PARTITIONS: Final = "partitions"
+DATABASES: Final = "databases"
+
+# Changes come in bursts, and each look lists what is below a database.
+PAUSE_S: Final = 0.05
+# So often it is looked whether this node hears the others, which nobody tells.
+TICK_S: Final = 0.5
+
+
+class ClusterTree(Protocol):
+    """The tree and the members, as gossip has them."""
+
+    def members_known(self) -> Iterable[gossip.Member]: ...
+    def isolated(self) -> bool: ...
+    def names(self, path: str) -> list[str]: ...  # Of all owners, also of those that are hidden.
+    def below(self, path: str) -> list[TreeEntry]: ...  # Likewise.
+    def publish(self, path: str, value: bytes) -> None: ...  # Raises TooLarge.
+    def withdraw(self, path: str) -> bool: ...
+    def watch(self, path: str, wake: Callable[[], None]) -> Watch: ...
+
+
+class SharedLibrary(Protocol):
+    """The library, as far as others come to know it."""
+
+    def core(self, database: str) -> DatabaseCore | None: ...
+    def cores(self) -> Iterable[DatabaseCore]: ...
+    def hear_of(self, databases: Iterable[str]) -> None: ...  # Others have them.
+    def wake(self, database: str) -> None: ...
+
+
+class RouteTable(Protocol):
+    """The serving loop's core, as far as it knows who holds what."""
+
+    def set_holder(self, wire_id: bytes, partitions: int, column: int, bitmap: bytes) -> None: ...
+
+
+class Heard(NamedTuple):
+    """What a member has published of one database in an epoch, as bytes."""
+
+    epoch: int
+    versions: dict[str, list[bytes]]  # The pieces of each.
+    database: bytes | None = None
+
+
+@final
+class Sharing:
+    """One node's databases among those of others."""
+
+    def __init__(
+        self,
+        tree: ClusterTree,
+        library: SharedLibrary,
+        membership: Membership,
+        peers: Peers,
+        routes: RouteTable,
+        *,
+        address: Address,
+        ask_timeout_ms: int,
+    ) -> None:
+        self._tree = tree
+        self._library = library
+        self._membership = membership
+        self._peers = peers
+        self._routes = routes
+        self._address = str(address)
+        self._ask_timeout_ms = ask_timeout_ms
+        self._wake = trio.Event()
+        self._watches: dict[str, tuple[Watch, ...]] = {}  # By database.
+        self._roots = [tree.watch(path, self.wake) for path in (NODES, DATABASES)]
+        self._heard: dict[tuple[str, str], Heard] = {}  # By database and member.
+        self._owners: dict[str, Owner] = {}  # Those of the last run that nobody has heard of in this one.
+        self._published: dict[tuple[str, str], int] = {}  # Pieces, by database and version.
+        self.unreadable = 0  # Statements of others that could not be read.
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look whenever something has changed, until cancelled."""
+        self.look()
+        task_status.started()
+        while True:
+            await trio.sleep(PAUSE_S)
+            with trio.move_on_after(TICK_S):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            self.look()
+
+    def wake(self) -> None:
+        """Have it look soon."""
+        self._wake.set()
+
+    def look(self) -> None:
+        """Tell the databases what has changed among the members, and in what they say."""
+        revision = self._membership.revision
+        for root in self._roots:
+            root.look()
+        self._look_at_members()
+        self._library.hear_of(self._tree.names(DATABASES))
+        moved = self._membership.revision != revision
+        for core in self._library.cores():
+            if self._hear(core) or moved:
+                self._library.wake(core.name)
+
+    # What comes in: the members
+
+    def _look_at_members(self) -> None:
+        now_ms = _now_ms()
+        places = self._places()
+        known = {self._membership.own.name}
+        for member in self._tree.members_known():
+            shard_id, is_firm = places.get(member.name, (None, False))
+            known.add(member.name)
+            told = Member(
+                member.name, member.uuid, member.epoch, member.address, State(member.state), shard_id, is_firm=is_firm
+            )
+            self._membership.tell(told, now_ms=now_ms)
+        for name in [member.name for member in self._membership.others if member.name not in known]:
+            self._membership.forget(name)
+            for core in self._library.cores():
+                core.forget(name)
+        self._membership.isolate(isolated=self._tree.isolated(), now_ms=now_ms)
+        self._tell_peers()
+
+    def _places(self) -> dict[str, tuple[str, bool]]:
+        """Each owner's place in the ring, and whether its claim is firm."""
+        found = ((entry.owner, place_of(entry.name, entry.value)) for entry in self._tree.below(NODES))
+        return {owner: place for owner, place in found if place is not None}
+
+    def _tell_peers(self) -> None:
+        members = self._membership.others
+        peers = {
+            each.name: Peer(each.name, each.uuid, each.address, min(each.state, State.DEAD), each.epoch)
+            for each in members
+        }
+        remembered = {name: Peer(*owner, State.DEAD, 0) for name, owner in self._owners.items()}
+        self._peers.tell((remembered | peers).values())
+
+    # What comes in: what they say
+
+    def _hear(self, core: DatabaseCore) -> bool:
+        """Whether others say something else of a database than when it was last looked."""
+        name = core.name
+        if name in self._watches:
+            if not any(watch.changed for watch in self._watches[name]):
+                return False
+        else:
+            paths = (f"{PARTITIONS}/{name}", f"{DATABASES}/{name}")
+            self._watches[name] = tuple(self._tree.watch(path, self.wake) for path in paths)
+        for watch in self._watches[name]:
+            watch.look()
+        found = self._read(name)
+        silent = {member: None for database, member in self._heard if database == name and member not in found}
+        changed = [self._take(core, member, heard) for member, heard in {**found, **silent}.items()]
+        return any(changed)
+
+    def _read(self, database: str) -> dict[str, Heard]:
+        """What others have published of a database, by member; of those that are suspected or dead, too."""
+        found: dict[str, Heard] = {}
+
+        def of(owner: str) -> Heard | None:
+            member = self._membership.get(owner)
+            if member is None or owner == self._membership.own.name:
+                return None
+            return found.setdefault(owner, Heard(member.epoch, {}))
+
+        for entry in self._tree.below(f"{DATABASES}/{database}"):
+            heard = of(entry.owner)
+            if heard is not None:
+                found[entry.owner] = heard._replace(database=entry.value)
+        for version in self._tree.names(f"{PARTITIONS}/{database}"):
+            for entry in self._tree.below(f"{PARTITIONS}/{database}/{version}"):
+                heard = of(entry.owner)
+                if heard is not None:
+                    heard.versions.setdefault(version, []).append(entry.value)
+        return found
+
+    def _take(self, core: DatabaseCore, name: str, heard: Heard | None) -> bool:
+        """Whether a member says something else than before."""
+        before = self._heard.get((core.name, name))
+        member = self._membership.get(name)
+        if heard == before:
+            return False
+        if heard is None or member is None:
+            del self._heard[core.name, name]
+            if member is not None:
+                core.hear(name, member.uuid, member.epoch, {}, None)
+            return True
+        self._heard[core.name, name] = heard
+        versions = {}
+        for version, pieces in heard.versions.items():
+            said = decode(pieces)
+            if said is not None and (said.identity.database, said.identity.version) == (core.name, version):
+                versions[version] = said
+            else:
+                self.unreadable += 1
+        database = None if heard.database is None else decode_database(heard.database)
+        self.unreadable += database is None and heard.database is not None
+        core.hear(name, member.uuid, heard.epoch, versions, database)
+        return True
+
+    def lost(self, name: str) -> None:
+        """Take in that the connection to a member has ended."""
+        for core in self._library.cores():
+            core.lost(name)
+            self._library.wake(core.name)
+
+    def look_again(self) -> None:
+        """Have all databases look at their gates: what a member was asked for it does not serve any more."""
+        self.wake()
+        for core in self._library.cores():
+            core.look_again()
+            self._library.wake(core.name)
+
+    def answer(self, database: str, wire_id: bytes, asker: str) -> Value:
+        """The answer to another member's direct question.
+
+        Raises:
+            UnknownDatabase: there is none of that name here.
+        """
+        core = self._library.core(database)
+        if core is None:
+            raise UnknownDatabase(f"no database {database} here", {"database": database})
+        answer = core.answer(asker, wire_id, now_ms=_now_ms())
+        self._library.wake(database)
+        return question.NOTHING if answer is None else question.encode(answer)
+
+    def sources(self, database: str, version: str, wire_id: bytes) -> dict[str, Source]:
+        """Return which members may be asked for a content, by name, as the serving loop knows it, too."""
+        core = self._library.core(database)
+        identity = None if core is None else core.identity(version)
+        if core is None or identity is None or identity.wire_id != wire_id:
+            return {}
+        found = {}
+        for owner, partitions in core.owners(identity):
+            member = self._membership.get(owner.name)
+            state = State.DEAD if member is None else min(member.state, State.DEAD)
+            found[owner.name] = Source(HolderState(state), partitions)
+        return found
+
+    # What goes out
+
+    def perform(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
+        """Do what a database asks for."""
+        for effect in effects:
+            match effect:
+                case Publish():
+                    self._publish(core, effect)
+                case Withdraw(version):
+                    self._withdraw(core.name, version, 0)
+                case PublishDatabase(statement):
+                    self._publish_database(core, statement)
+                case Ask(member, identity):
+                    self._ask(core, member, identity)
+                case Route(identity, owner, partitions):
+                    self._route(owner, identity, partitions)
+
+    def _publish(self, core: DatabaseCore, effect: Publish) -> None:
+        pieces = encode(effect.statement)
+        path = self._path(core.name, effect.version)
+        try:
+            for number, piece in enumerate(pieces):
+                self._tree.publish(f"{path}+{number}" if number else path, piece)
+        except TooLarge:
+            self._make_room(core, core.refused(effect.version, now_ms=_now_ms()))
+        else:
+            self._withdraw(core.name, effect.version, len(pieces))
+            self._published[core.name, effect.version] = len(pieces)
+
+    def _publish_database(self, core: DatabaseCore, statement: DatabaseStatement) -> None:
+        try:
+            self._tree.publish(f"{DATABASES}/{core.name}/{self._address}", encode_database(statement))
+        except TooLarge:
+            self._make_room(core, core.refused_database(statement, now_ms=_now_ms()))
+
+    def _make_room(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
+        """What has no room is tried again: the database looks when that is due."""
+        self._library.wake(core.name)
+        self.perform(core, effects)
+
+    def _withdraw(self, database: str, version: str, first: int) -> None:
+        """Take back the pieces of a statement from the first-th on."""
+        path = self._path(database, version)
+        for number in range(first, self._published.pop((database, version), MAX_PIECES)):
+            self._tree.withdraw(f"{path}+{number}" if number else path)
+
+    def _path(self, database: str, version: str) -> str:
+        return f"{PARTITIONS}/{database}/{version}/{self._address}"
+
+    def _ask(self, core: DatabaseCore, member: str, identity: Identity) -> None:
+        def hear(result: Value, epoch: int | None) -> None:
+            answer = None if epoch is None else question.decode(result, identity.partitions)
+            core.answered(member, epoch or 0, identity.wire_id, answer)
+            self._library.wake(core.name)
+
+        params: list[Value] = [identity.database, identity.wire_id, self._membership.own.name]
+        self._peers.ask(member, question.METHOD, params, self._ask_timeout_ms, hear)
+
+    def _route(self, owner: Owner, identity: Identity, partitions: PartitionSet) -> None:
+        if self._membership.get(owner.name) is None and partitions:
+            self._owners[owner.name] = owner
+            self._tell_peers()
+        column = self._peers.column(owner.name)
+        if column is not None:  # Else it is forgotten, with all that it held.
+            self._routes.set_holder(identity.wire_id, identity.partitions, column, partitions.to_bytes())
+
+
+def _now_ms() -> int:
+    return int(trio.current_time() * 1000)

@@ -1,0 +1,26 @@
+"""Results that are no plain values: one that is MessagePack already, and one that has to be waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, final
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable
+
+    from gossipkv.wire.rpc import Value
+
+
+class Packed(NamedTuple):
+    """A result as MessagePack."""
+
+    data: bytes
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A result that takes time; `shared_by`: the same for all that ask before it is begun, named by this."""
+
+    result: Callable[[], Awaitable[Value | Packed]]
+    shared_by: Hashable | None = None

@@ -1,0 +1,329 @@
+"""What one node says of a version and of a database, and the bytes in which others read it in the tree.
+
+A version's statement stands under `partitions/<database>/<version>/`, in pieces of 8,192 partitions, the first of which
+is named like the node.  A piece stands for itself: what of a longer statement is not there says nothing of its
+partitions.  A database's is one entry under `databases/<database>/`.
+
+A piece is a map in MessagePack:
+
+    format      1; of another one nothing is read
+    database, version, digest, partitions, function, regrouped  the identity; digest is 32 bytes
+    source_ms   the newest time among the source's files, since 1970; 0: not known
+    progress    of the build, in percent
+    uuid        the node's (16 bytes)
+    first       the first partition of this piece, a multiple of 8,192
+    ready, building  partitions, counted from `first`: the shorter one of
+                     a bitmap (bytes; bit p & 7 of byte p >> 3 is partition p; zeros at the end left out)
+                     runs (a list: how many are not in it, how many are, how many not, ..., ending with are)
+
+A database's entry is a map, too:
+
+    format          1
+    active, next    null, or [version, wire id (16 bytes)]
+    newest, hold    null, or the name of a version
+    refuted         a list of [digest (32 bytes), function, ...]: at most 16, the latest last
+    told            true or false
+
+A field that is not known is passed over, so that later versions may say more.  What is malformed, too large or of
+another format is None: reading raises nothing, and makes nothing before it has counted bytes and partitions.
+
+A piece takes at most 2,720 bytes, two full bitmaps and the longest names among them; with a path as long as paths
+become (676) it fits the 4,096 bytes that an entry has by default.  65,536 partitions are 8 pieces, in a branch at most
+30 KiB of its 256, overhead included.  A node's share by the ring is a bitmap mostly, and all partitions are one run.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgpack
+
+from gossipkv.placement.identity import WIRE_ID_BYTES, Identity
+from gossipkv.placement.partition_set import PartitionSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    Packed = bool | int | str | bytes | None | list["Packed"] | Mapping[str, "Packed"]
+
+FORMAT: Final = 1
+MAX_PARTITIONS: Final = 65_536
+PIECE_PARTITIONS: Final = 8_192
+MAX_PIECES: Final = MAX_PARTITIONS // PIECE_PARTITIONS
+MAX_PIECE_BYTES: Final = 32 << 10  # As long as an entry of the tree may be made: later versions may say more.
+MAX_NAME_CHARACTERS: Final = 200  # Of databases and versions, as at the source.
+MAX_REFUTED: Final = 16  # Digests in one entry, the latest; of functions there are few.
+DIGEST_BYTES: Final = 32
+UUID_BYTES: Final = 16
+
+_NAME: Final = re.compile(rf"[-_a-zA-Z0-9]{{1,{MAX_NAME_CHARACTERS}}}").fullmatch
+_FUNCTION: Final = re.compile(r"[-_a-zA-Z0-9]{1,32}").fullmatch
+_MAX_FUNCTIONS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What one node says of one version."""
+
+    identity: Identity
+    source_ms: int  # The newest time among the source's files, since 1970; 0: not known.
+    progress: int  # Percent of its build.
+    ready: PartitionSet
+    building: PartitionSet
+    uuid: bytes  # The node's.
+
+    def __post_init__(self) -> None:
+        """Assert that it is about the partitions of its version."""
+        partitions = self.identity.partitions
+        assert 0 < partitions <= MAX_PARTITIONS, self.identity
+        assert self.ready.partitions == self.building.partitions == partitions, (self.ready, self.building)
+        assert len(self.uuid) == UUID_BYTES, self.uuid
+
+
+class Named(NamedTuple):
+    """A version by its name, and by what is in it."""
+
+    version: str
+    wire_id: bytes  # `Identity.wire_id`
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseStatement:
+    """What one node says of one database."""
+
+    active: Named | None = None  # What its clients get.
+    next: Named | None = None  # What they are to get.
+    newest: str | None = None  # The newest that it has, or that its source shows: others speak for themselves.
+    hold: str | None = None  # The version that an operator has pinned there.
+    # By the digest of a version's source, the functions that a stray has refuted; the latest last.
+    refuted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    told: bool = False  # This life of the node has told all its copies: what a former one said is over.
+
+
+def encode(statement: Statement) -> list[bytes]:
+    """Return a version's statement in pieces of 8,192 partitions."""
+    return [_encode_piece(statement, first) for first in range(0, statement.identity.partitions, PIECE_PARTITIONS)]
+
+
+def decode(pieces: Sequence[bytes]) -> Statement | None:
+    """Return the statement of these pieces, in any order; None: one cannot be read, or they are not of one statement.
+
+    Partitions of a piece that is not there are neither ready nor being built.
+    """
+    if not 0 < len(pieces) <= MAX_PIECES:
+        return None
+    try:
+        read = sorted((_piece(_said(piece)) for piece in pieces), key=lambda piece: piece.first)
+    except _Malformed:
+        return None
+    first = read[0].said
+    if any((piece.said.identity, piece.said.uuid) != (first.identity, first.uuid) for piece in read):
+        return None
+    if len({piece.first for piece in read}) < len(read):
+        return None
+    ready, building = first.ready, first.building
+    for piece in read[1:]:
+        ready |= piece.said.ready
+        building |= piece.said.building
+    return Statement(first.identity, first.source_ms, first.progress, ready, building, first.uuid)
+
+
+def encode_database(statement: DatabaseStatement) -> bytes:
+    """Return a database's statement as one entry, with what was refuted for the latest `MAX_REFUTED` digests."""
+    refuted = list(statement.refuted.items())[-MAX_REFUTED:]
+    return _pack({
+        "format": FORMAT,
+        "active": None if statement.active is None else list(statement.active),
+        "next": None if statement.next is None else list(statement.next),
+        "newest": statement.newest,
+        "hold": statement.hold,
+        "refuted": [[bytes.fromhex(digest), *functions] for digest, functions in refuted],
+        "told": statement.told,
+    })  # fmt: skip
+
+
+def decode_database(entry: bytes) -> DatabaseStatement | None:
+    """Return the statement of this entry; None: it cannot be read."""
+    try:
+        return _database(_said(entry))
+    except _Malformed:
+        return None
+
+
+class _Malformed(Exception):
+    """No statement, or none that this program reads."""
+
+
+class _Piece(NamedTuple):
+    first: int
+    said: Statement
+
+
+def _encode_piece(statement: Statement, first: int) -> bytes:
+    identity = statement.identity
+    return _pack({
+        "format": FORMAT,
+        "database": identity.database,
+        "version": identity.version,
+        "digest": bytes.fromhex(identity.digest),
+        "partitions": identity.partitions,
+        "function": identity.function,
+        "regrouped": identity.regrouped,
+        "source_ms": statement.source_ms,
+        "progress": statement.progress,
+        "uuid": statement.uuid,
+        "first": first,
+        "ready": _shorter(statement.ready, first),
+        "building": _shorter(statement.building, first),
+    })  # fmt: skip
+
+
+def _piece(said: Mapping[str, Packed]) -> _Piece:
+    partitions, first = _whole(said, "partitions", MAX_PARTITIONS), _whole(said, "first", MAX_PARTITIONS)
+    if not first < partitions or first % PIECE_PARTITIONS:
+        raise _Malformed
+    identity = Identity(
+        _text(said, "database", _NAME),
+        _text(said, "version", _NAME),
+        _bytes(said, "digest", DIGEST_BYTES).hex(),
+        partitions,
+        _text(said, "function", _FUNCTION),
+        _flag(said, "regrouped"),
+    )
+    statement = Statement(
+        identity,
+        _whole(said, "source_ms", 1 << 63),
+        _whole(said, "progress", 100),
+        _partitions(said.get("ready"), first, partitions),
+        _partitions(said.get("building"), first, partitions),
+        _bytes(said, "uuid", UUID_BYTES),
+    )
+    return _Piece(first, statement)
+
+
+def _database(said: Mapping[str, Packed]) -> DatabaseStatement:
+    refuted = said.get("refuted")
+    if not isinstance(refuted, list) or len(refuted) > MAX_REFUTED:
+        raise _Malformed
+    newest, hold = (None if said.get(name) is None else _text(said, name, _NAME) for name in ("newest", "hold"))
+    return DatabaseStatement(
+        _named(said.get("active")),
+        _named(said.get("next")),
+        newest,
+        hold,
+        dict(map(_refutation, refuted)),
+        _flag(said, "told"),
+    )
+
+
+# Partitions
+
+
+def _shorter(some: PartitionSet, first: int) -> Packed:
+    """Return the partitions of one piece, counted from its first, as a bitmap or as runs."""
+    size = min(PIECE_PARTITIONS, some.partitions - first)
+    piece = PartitionSet(size, some.bits >> first & (1 << size) - 1)
+    bitmap = piece.to_bytes().rstrip(b"\0")
+    if 2 * (piece.bits & ~(piece.bits << 1)).bit_count() > len(bitmap) + 1:  # A run takes two bytes at least.
+        return bitmap
+    runs: list[Packed] = []
+    before = 0
+    for start, end in piece.runs():
+        runs += [start - before, end - start]
+        before = end
+    return runs if len(_pack(runs)) <= len(_pack(bitmap)) else bitmap
+
+
+def _partitions(told: Packed, first: int, partitions: int) -> PartitionSet:
+    size = min(PIECE_PARTITIONS, partitions - first)
+    if isinstance(told, bytes):
+        try:
+            bits = PartitionSet.from_bytes(size, told).bits
+        except ValueError:
+            raise _Malformed from None
+    elif isinstance(told, list) and len(told) <= size // 8 + 2 and len(told) % 2 == 0:  # Else the bitmap is shorter.
+        bits = _bits_of_runs(told, size)
+    else:
+        raise _Malformed
+    return PartitionSet(partitions, bits << first)
+
+
+def _bits_of_runs(runs: list[Packed], size: int) -> int:
+    lengths = [length for length in runs if type(length) is int and 0 <= length <= size]
+    if len(lengths) < len(runs) or sum(lengths) > size:
+        raise _Malformed
+    bits = end = 0
+    for gap, length in zip(lengths[::2], lengths[1::2], strict=True):
+        bits |= ((1 << length) - 1) << end + gap
+        end += gap + length
+    return bits
+
+
+# Fields
+
+
+def _pack(said: Packed) -> bytes:
+    packed: bytes = msgpack.packb(said)
+    return packed
+
+
+def _said(packed: bytes) -> Mapping[str, Packed]:
+    """Return the map that these bytes are, if it is of this format.  Raises _Malformed."""
+    if len(packed) > MAX_PIECE_BYTES:
+        raise _Malformed
+    try:
+        said = msgpack.unpackb(packed)
+    except (ValueError, msgpack.UnpackException):
+        raise _Malformed from None
+    if not isinstance(said, dict) or type(said.get("format")) is not int or said["format"] != FORMAT:
+        raise _Malformed
+    return said
+
+
+def _whole(said: Mapping[str, Packed], name: str, most: int) -> int:
+    number = said.get(name)
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= most:
+        return number
+    raise _Malformed
+
+
+def _flag(said: Mapping[str, Packed], name: str) -> bool:
+    flag = said.get(name)
+    if isinstance(flag, bool):
+        return flag
+    raise _Malformed
+
+
+def _text(said: Mapping[str, Packed], name: str, form: Callable[[str], re.Match[str] | None]) -> str:
+    return _of_form(said.get(name), form)
+
+
+def _of_form(text: Packed, form: Callable[[str], re.Match[str] | None]) -> str:
+    if isinstance(text, str) and form(text) is not None:
+        return text
+    raise _Malformed
+
+
+def _bytes(said: Mapping[str, Packed], name: str, size_bytes: int) -> bytes:
+    found = said.get(name)
+    if isinstance(found, bytes) and len(found) == size_bytes:
+        return found
+    raise _Malformed
+
+
+def _named(told: Packed) -> Named | None:
+    match told:
+        case None:
+            return None
+        case [version, bytes(wire_id)] if len(wire_id) == WIRE_ID_BYTES:
+            return Named(_of_form(version, _NAME), wire_id)
+    raise _Malformed
+
+
+def _refutation(told: Packed) -> tuple[str, tuple[str, ...]]:
+    match told:
+        case [bytes(digest), *functions] if len(digest) == DIGEST_BYTES and len(functions) <= _MAX_FUNCTIONS:
+            return digest.hex(), tuple(_of_form(function, _FUNCTION) for function in functions)
+    raise _Malformed

@@ -1,0 +1,1021 @@
+"""Reads that other nodes answer: whom to ask, when to ask another one, what to believe, when to give up.
+
+A plain read of a partition that is not here becomes a relay (`_relays.pyx`)::
+
+    read ──> an owner is asked ── a value or a miss ──────────────────────────────> relayed, byte for byte
+               │  ^      ├─ it refuses, is lost, answers nonsense ──> the next owner, at once
+               │  │      └─ a stage passes in silence ──────────────> the next owner as well
+               │  └── a pause ── begins anew, by the table as it is then <── all were asked
+               └────────────── the time is over ──> handed to Python with a report
+
+* Who is asked is who holds the partition of that very identity, in the order of `gossipkv.placement.candidates`.
+* The first value or miss is the answer; what comes later is dropped.  Who has not answered yet is not asked again.
+* A peer is believed only what it was asked: the id, on that connection, and the shape of the answer, its version too.
+  Whoever sends anything else loses its connection, and whatever waits on it goes on at once.
+* What goes to a peer gathers in its output and leaves once a round, however many reads it is.
+* While an answer is arriving, the read has all of its own time: a large value may take longer than a stage.
+* The keys of a batch that one owner is asked for are one request, a part; a part that fails is divided anew.
+* In a new round a read is planned again: a version may have been switched, or its partition may be here by now.
+* A record that is here but damaged is asked for as if it were not; Python hears of it, and sees what is the matter.
+
+Nothing here touches a Python object: a peer that dies under ten thousand reads costs no call.  Python tells who holds
+what, dials, and writes the errors.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcmp, memcpy
+
+from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
+
+from gossipkv.node._backlog cimport ASKED, UNANSWERED, Request, request_bytes
+from gossipkv.node._connections cimport Connection, Connections, check
+from gossipkv.node._counters cimport (
+    BYTES_RECEIVED, CLOSED_BAD_ANSWER, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE,
+    FORWARDED, FORWARD_ANSWERS, FORWARD_ANSWERS_LATE, FORWARD_ATTEMPTS, FORWARD_CORRUPT, FORWARD_FAILED,
+    FORWARD_NOT_READY, FORWARD_NOT_SERVED, FORWARD_OVERLOADED, FORWARD_QUEUE_FULL, FORWARD_REFUSED, FORWARD_ROUNDS,
+    FORWARD_SILENCES, FORWARD_UNCONNECTED, FORWARD_UNKNOWN_VERSION, REPLIES, frame_fault,
+)
+from gossipkv.node._published cimport (
+    ANSWERED, DAMAGED, HAND_OFF, IDENTITY_BYTES, OUT_OF_MEMORY, Lookup, PublishedTable, ReadOptions, VersionRow,
+    count_request, may_go_elsewhere, refuse_too_large, take_options,
+)
+from gossipkv.node._relays cimport (
+    ASKED_STILL, BATCH, MISSING_VALUE, MOST_TRIED, NEVER, PART, QUESTION, READ, SAID_CORRUPT, SAID_NONSENSE,
+    SAID_NOT_READY, SAID_NOT_SERVED, SAID_OTHERWISE, SAID_OVERLOADED, SAID_UNKNOWN_VERSION, WAS_FULL, WAS_SILENT,
+    WAS_UNCONNECTED, Asked, Attempt, Place, Relay, Tried, attempt_begin, attempt_end, attempt_find, next_restless,
+    pop_due, relay_begin, relay_end, relay_note, relay_note_size, relay_reply, relay_stir, relays_drop, set_due,
+)
+from gossipkv.node._scans cimport UNDER_WAY
+from gossipkv.wire._buffer cimport (
+    Buffer, buffer_append, buffer_drop, buffer_init, buffer_release, buffer_reserve, buffer_size,
+)
+from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_PARTIAL, TRUE, FrameLimits, FrameState, frame_begin, frame_scan
+from gossipkv.wire._message cimport (
+    ENVELOPE_BYTES, HEAD_BYTES, Blob, Cursor, Envelope, blob_is, put, put_answer, put_array, put_bin, put_bytes,
+    put_nil, put_request, put_response, put_str, put_text, put_unsigned, take_array, take_bin, take_blob, take_map,
+    take_nil, take_response, take_str, unsigned_size,
+)
+
+cdef enum:
+    # Between rounds, at first; it doubles, up to a stage.
+    PAUSE_NS = 1000000
+    # What a request to an owner has beside database and key.
+    REQUEST_BYTES = 128
+    # Keys of one request to an owner: they and its answer are bounded as others are.
+    PART_BYTES = 65536
+    # What a report has of a peer: its name, what became of asking it.
+    OUTCOME_BYTES = 300
+
+# What a report calls what became of asking a peer, in the order of `Tried`.
+cdef const char* OUTCOMES[12]
+OUTCOMES[:] = [
+    b"asked", b"silent", b"lost", b"not connected", b"queue full", b"NOT_SERVED", b"NOT_READY", b"UNKNOWN_VERSION",
+    b"CORRUPT", b"OVERLOADED", b"refused", b"nonsense",
+]
+
+
+cdef inline Tried meaning_of(const Blob* code) noexcept nogil:
+    """What an error means for the read."""
+    if blob_is(code, b"NOT_SERVED", 10):
+        return SAID_NOT_SERVED
+    if blob_is(code, b"NOT_READY", 9):
+        return SAID_NOT_READY
+    if blob_is(code, b"UNKNOWN_VERSION", 15):
+        return SAID_UNKNOWN_VERSION
+    if blob_is(code, b"CORRUPT", 7):
+        return SAID_CORRUPT
+    return SAID_OVERLOADED if blob_is(code, b"OVERLOADED", 10) else SAID_OTHERWISE
+
+
+cdef inline int counter_of(Tried outcome) noexcept nogil:
+    if outcome == SAID_NOT_SERVED:
+        return FORWARD_NOT_SERVED
+    if outcome == SAID_NOT_READY:
+        return FORWARD_NOT_READY
+    if outcome == SAID_UNKNOWN_VERSION:
+        return FORWARD_UNKNOWN_VERSION
+    if outcome == SAID_CORRUPT:
+        return FORWARD_CORRUPT
+    return FORWARD_OVERLOADED if outcome == SAID_OVERLOADED else FORWARD_REFUSED
+
+
+cdef inline Relay* whole_of(const Relay* relay) noexcept nogil:
+    """The batch of a part; else itself."""
+    return relay.batch if relay.batch != NULL else <Relay*>relay
+
+
+cdef inline Blob version_name(const Relay* relay) noexcept nogil:
+    """The version that is asked for; of a part, its batch's."""
+    cdef const Relay* whole = whole_of(relay)
+    return Blob(whole.body.data + whole.params_size, whole.body.end - whole.params_size)
+
+
+cdef inline Py_ssize_t key_count(const Relay* part) noexcept nogil:
+    return part.body.end // <Py_ssize_t>sizeof(uint32_t)
+
+
+cdef inline Place* place_of(const Relay* part, Py_ssize_t number) noexcept nogil:
+    """The place of that key of a part."""
+    return &part.batch.places[(<const uint32_t*>part.body.data)[number]]
+
+
+cdef inline const Place* first_missing(const Relay* part) noexcept nogil:
+    """The place of its first key that is not there yet; NULL: none is missing."""
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        if place_of(part, i).size == MISSING_VALUE:
+            return place_of(part, i)
+    return NULL
+
+
+cdef inline bint asks_for(const Relay* part, const Place* place) noexcept nogil:
+    """Whether a part has that key."""
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        if place_of(part, i) == place:
+            return True
+    return False
+
+
+@cython.final
+cdef class Forwarding:
+    """What this node asks of others."""
+
+    def __cinit__(self, Connections connections not None, int64_t whole_ms, int64_t stage_ms, uint64_t seed):
+        if not 1 <= stage_ms <= whole_ms:
+            raise ValueError(f"a stage is 1 ms at least and the whole at most, not {stage_ms} of {whole_ms}")
+        self.connections = connections
+        self.relays = &connections.relays
+        self.counts = connections.counts
+        self.peers = Peers(connections, seed)
+        self.published = PublishedTable(())
+        self.whole_ns = whole_ms * 1000000
+        self.stage_ns = stage_ms * 1000000
+        self.answered = LatencyHistogram()
+
+    # A client's read --------------------------------------------------------------------------------------------
+
+    cdef int begin(self, Connection* client, const Envelope* request, const Lookup* lookup) noexcept nogil:
+        """Ask an owner, or wait until one is known: `UNDER_WAY`, and the id of the request is in flight then.
+
+        `HAND_OFF`: it is here, but damaged, and nobody else is to be asked.
+        """
+        cdef Cursor params = request.params
+        cdef ReadOptions options
+        cdef Relay* relay
+        if lookup.file != NULL and not self.may_divert(params, lookup):
+            return HAND_OFF
+        relay = relay_begin(self.relays, READ, &client.relays)
+        if relay == NULL:
+            return OUT_OF_MEMORY
+        if self.remember(relay, &params) < 0 or self.set_version(relay, lookup) < 0:
+            relay_end(self.relays, relay)
+            return OUT_OF_MEMORY
+        params.at = request.params.at
+        take_array(&params)
+        params.at += relay.subject_size
+        take_options(&params, 2 + (params.at < params.end), &options)
+        relay.client = client.handle
+        relay.msgid = request.msgid
+        self.set_limits(relay, client, &options)
+        relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
+        self.counts[FORWARDED] += 1
+        count_request(lookup.version, lookup.by_name)
+        if lookup.file != NULL:
+            self.note_damage(relay, NULL)
+        self.ask_next(relay)
+        return UNDER_WAY
+
+    cdef bint may_divert(self, Cursor params, const Lookup* lookup) noexcept nogil:
+        """Whether others may and can be asked for what is damaged here."""
+        cdef ReadOptions options
+        cdef Blob unused
+        cdef const VersionRow* version = self.published.plan(&params, &unused, &options, False)
+        return may_go_elsewhere(version, &options) and self.peers.is_held(version.identity, lookup.partition)
+
+    cdef void note_damage(self, const Relay* relay, const Place* place) noexcept nogil:
+        """Keep for Python which record could not be read, `[database, key, version]`; of a batch the key's place.
+
+        It looks at one in each round: many reads may meet the same damage.
+        """
+        cdef Buffer* told = &self.peers.damaged
+        cdef Blob version = version_name(relay)
+        cdef Py_ssize_t key_size = place.key_size if place != NULL else 0
+        cdef Py_ssize_t size = relay.subject_size + key_size + version.size + 2 * HEAD_BYTES
+        if buffer_size(told) > 0 or buffer_reserve(told, size) < 0:
+            return
+        put_array(told, 3)
+        put_bytes(told, relay.body.data + relay.subject_at, relay.subject_size)
+        if place != NULL:
+            put_bytes(told, relay.body.data + place.key_at, key_size)
+        put_bin(told, version.data, version.size)
+
+    cdef void set_limits(self, Relay* relay, const Connection* client, const ReadOptions* options) noexcept nogil:
+        """Have it end when the request's own time is over."""
+        relay.begun_ns = client.received_ns
+        relay.limit_ns = NEVER
+        if options.has_timeout:
+            relay.limit_ns = relay.begun_ns + <int64_t>min(options.timeout_ms, <uint64_t>1 << 40) * 1000000
+        relay.pause_ns = PAUSE_NS
+
+    cdef int remember(self, Relay* relay, const Cursor* params) noexcept nogil:
+        """Copy the parameters: what they were read from is used again."""
+        cdef Cursor ahead = params[0]
+        cdef Blob unused
+        if buffer_append(&relay.body, params.at, params.end - params.at) < 0:
+            return -1
+        relay.params_size = params.end - params.at
+        take_array(&ahead)
+        relay.subject_at = ahead.at - params.at
+        take_blob(&ahead, &unused)
+        take_blob(&ahead, &unused)
+        relay.subject_size = ahead.at - params.at - relay.subject_at
+        return 0
+
+    cdef int set_version(self, Relay* relay, const Lookup* lookup) noexcept nogil:
+        """Have it ask for this version from now on."""
+        relay.body.end = relay.params_size
+        if buffer_append(&relay.body, lookup.version.name.data, lookup.version.name.size) < 0:
+            return -1
+        memcpy(relay.identity, lookup.version.identity, IDENTITY_BYTES)
+        relay.partition = lookup.partition
+        relay_note_size(self.relays, relay)
+        return 0
+
+    cdef void go_on(self) noexcept nogil:
+        """Have those go on whom somebody has refused or left.  Requires: `out` is empty."""
+        cdef Relay* relay = next_restless(self.relays)
+        while relay != NULL:
+            if relay.kind == QUESTION:
+                relay_reply(self.relays, relay)
+            elif relay.kind == PART:
+                self.pass_on(relay)
+            elif not relay.resting:
+                self.ask_next(relay)
+            relay = next_restless(self.relays)
+
+    cdef void ask_next(self, Relay* relay) noexcept nogil:
+        """Ask the next owner, or have it rest until it begins anew."""
+        cdef int column = self.next_to_ask(relay, relay.partition)
+        while column >= 0:
+            if self.send(relay, column):
+                return
+            column = self.next_to_ask(relay, relay.partition)
+        self.rest(relay)
+
+    cdef int next_to_ask(self, Relay* relay, Py_ssize_t partition) noexcept nogil:
+        """The next owner that there is a connection to, and room in its output; -1: none is left in this round."""
+        cdef Connection* connection
+        cdef int column
+        while relay.tried_count < MOST_TRIED:
+            column = self.peers.next_owner(relay, partition)
+            if column < 0:
+                break
+            connection = self.peers.connection_of(column)
+            if connection == NULL:
+                self.counts[FORWARD_UNCONNECTED] += 1
+                relay_note(relay, column, WAS_UNCONNECTED)
+                self.peers.want(column)
+            elif buffer_size(&connection.output) >= self.connections.max_queued:
+                self.note_full(relay, column)
+            else:
+                return column
+        return -1
+
+    cdef void note_full(self, Relay* relay, int column) noexcept nogil:
+        """Note that too much waits to be sent to that owner."""
+        self.counts[FORWARD_QUEUE_FULL] += 1
+        self.peers.routes.peers[column].slow = True
+        relay_note(relay, column, WAS_FULL)
+
+    cdef void rest(self, Relay* relay) noexcept nogil:
+        """Have it begin anew after a pause that doubles."""
+        relay.resting = True
+        set_due(self.relays, relay, min(self.connections.now_ns + relay.pause_ns, relay.whole_ns))
+        relay.pause_ns = min(2 * relay.pause_ns, self.stage_ns)
+
+    cdef bint send(self, Relay* relay, int column) noexcept nogil:
+        """Ask that peer, with the others that are asked in this round; False when there is no memory for it."""
+        cdef Connection* connection = self.peers.connection_of(column)
+        cdef Attempt* attempt
+        cdef Buffer* out = &connection.output
+        cdef Py_ssize_t size = whole_of(relay).subject_size + relay.keys_size + REQUEST_BYTES
+        cdef Py_ssize_t before
+        if size > self.connections.room() or buffer_reserve(out, size) < 0:
+            self.note_full(relay, column)
+            return False
+        attempt = attempt_begin(self.relays, relay, &connection.attempts, connection.handle, <uint16_t>column)
+        if attempt == NULL:
+            relay_note(relay, column, WAS_FULL)
+            return False
+        check(
+            self.connections, connection, connection.peer and connection.column == column,
+            b"a read asks a peer on the connection to that peer",
+        )
+        before = out.end
+        put_request(out, attempt.id)
+        put_text(out, b"get_many" if relay.kind == PART else b"get")
+        put(out, 0x93)
+        put_bytes(out, whole_of(relay).body.data + whole_of(relay).subject_at, whole_of(relay).subject_size)
+        if relay.kind == PART:
+            put_keys(out, relay)
+        put(out, 0x83)
+        put_text(out, b"forwarded")
+        put(out, TRUE)
+        put_text(out, b"identity")
+        put_bin(out, relay.identity, IDENTITY_BYTES)
+        put_text(out, b"max_frame")
+        put_unsigned(out, <uint64_t>self.frame_limits.max_size)
+        self.connections.note_output(connection, out.end - before)
+        relay_note(relay, column, ASKED_STILL)
+        set_due(self.relays, relay, min(self.connections.now_ns + self.stage_ns, relay.whole_ns))
+        self.counts[FORWARD_ATTEMPTS] += 1
+        return True
+
+    cdef void begin_round(self, Relay* relay) noexcept nogil:
+        """Plan it anew, by what is here and who holds what by now, and ask all again but those who are silent."""
+        cdef Cursor params = Cursor(relay.body.data, relay.body.data + relay.params_size)
+        cdef Lookup lookup
+        cdef int outcome
+        relay.resting = False
+        if relay.kind == PART:
+            self.begin_part_round(relay)
+            return
+        outcome = self.published.begin_get(params, &self.read_limits, &lookup)
+        relay.rounds += 1
+        relay.tried_count = 0
+        self.counts[FORWARD_ROUNDS] += 1
+        if outcome == ANSWERED and self.answer_here(relay, &lookup):
+            return
+        if outcome == HAND_OFF:
+            self.hand_back(relay)
+        elif self.set_version(relay, &lookup) == 0:
+            relay_stir(self.relays, relay)
+        else:
+            self.hand_back(relay)
+
+    # A client's batch --------------------------------------------------------------------------------------------
+
+    cdef int begin_batch(self, Connection* client, const Envelope* request) noexcept nogil:
+        """Read what is here, and ask for the other keys: `UNDER_WAY`, or `HAND_OFF` and nobody was asked."""
+        cdef Relay* batch = relay_begin(self.relays, BATCH, &client.relays)
+        cdef Cursor params = request.params
+        cdef ReadOptions options
+        cdef VersionRow* version
+        cdef Blob unused
+        cdef int outcome = HAND_OFF
+        if batch == NULL:
+            return OUT_OF_MEMORY
+        version = self.published.plan(&params, &unused, &options, True)
+        if version != NULL:
+            outcome = OUT_OF_MEMORY
+            if buffer_append(&batch.body, request.params.at, request.params.end - request.params.at) == 0:
+                batch.params_size = batch.body.end
+                outcome = self.read_here(batch, version, params.at - request.params.at)
+            if outcome == ANSWERED and batch.missing == 0:
+                outcome = HAND_OFF  # What was damaged is read again, as others would be.
+        if outcome != ANSWERED:
+            relay_end(self.relays, batch)
+            return outcome
+        batch.client = client.handle
+        batch.msgid = request.msgid
+        self.set_limits(batch, client, &options)
+        batch.whole_ns = batch.limit_ns if options.has_timeout else self.connections.now_ns + self.whole_ns
+        self.counts[FORWARDED] += 1
+        count_request(version, options.has_version)
+        return self.ask_for_rest(batch)
+
+    cdef int read_here(self, Relay* batch, const VersionRow* version, Py_ssize_t keys_at) noexcept nogil:
+        """Find the place of every key, which stand there in the parameters, and the values that are here."""
+        cdef Cursor keys
+        cdef Place* place
+        cdef Blob key
+        cdef Py_ssize_t count
+        cdef Py_ssize_t i
+        cdef int outcome
+        if not version.shared:
+            return HAND_OFF
+        batch.body.end = batch.params_size
+        batch.values.start = batch.values.end = 0
+        if buffer_append(&batch.body, version.name.data, version.name.size) < 0:
+            return OUT_OF_MEMORY
+        memcpy(batch.identity, version.identity, IDENTITY_BYTES)
+        keys = Cursor(batch.body.data, batch.body.data + batch.params_size)
+        take_array(&keys)
+        batch.subject_at = keys.at - batch.body.data
+        batch.subject_size = keys_at - batch.subject_at
+        keys.at = batch.body.data + keys_at
+        count = take_array(&keys)
+        if batch.places == NULL:
+            batch.places = <Place*>malloc((count + 1) * sizeof(Place))
+            if batch.places == NULL:
+                return OUT_OF_MEMORY
+        batch.place_count = <uint32_t>count
+        batch.missing = 0
+        batch.hedged = False
+        for i in range(count):
+            place = &batch.places[i]
+            place.key_at = keys.at - batch.body.data
+            if not take_blob(&keys, &key) or key.size > self.read_limits.max_key:
+                return HAND_OFF
+            place.key_size = keys.at - batch.body.data - place.key_at
+            place.partition = partition_of(version.function, key.data, key.size, version.partitions)
+            if place.partition < 0:
+                return HAND_OFF
+            place.size = MISSING_VALUE
+            place.damaged = False
+            if version.files[place.partition] == NULL:
+                batch.missing += 1
+                continue
+            place.at = batch.values.end
+            outcome = self.published.read_one(
+                version, place.partition, &key, &self.read_limits, &batch.values, &place.size
+            )
+            if outcome == DAMAGED and self.peers.is_held(version.identity, place.partition):
+                place.damaged = True
+                batch.missing += 1
+                self.note_damage(batch, place)
+                continue
+            if outcome != ANSWERED:
+                return OUT_OF_MEMORY if outcome == OUT_OF_MEMORY else HAND_OFF
+            if batch.values.end > self.read_limits.max_frame:
+                return HAND_OFF
+        relay_note_size(self.relays, batch)
+        return ANSWERED
+
+    cdef int ask_for_rest(self, Relay* batch) noexcept nogil:
+        """Ask for the keys that are elsewhere: `UNDER_WAY`, or `OUT_OF_MEMORY`."""
+        cdef Relay* part = self.begin_part(batch)
+        cdef uint32_t i
+        if part == NULL:
+            return OUT_OF_MEMORY
+        for i in range(batch.place_count):
+            if batch.places[i].size == MISSING_VALUE and not add_key(part, i):
+                return OUT_OF_MEMORY
+        return UNDER_WAY if self.divide(part) == 0 else OUT_OF_MEMORY
+
+    cdef Relay* begin_part(self, Relay* before) noexcept nogil:
+        """A new part, which has tried whom the one before it has, or a batch's first; NULL: no memory."""
+        cdef Relay* batch = whole_of(before)
+        cdef Relay* part = relay_begin(self.relays, PART, &batch.parts)
+        if part == NULL:
+            return NULL
+        part.batch = batch
+        part.client = batch.client
+        part.msgid = batch.msgid
+        memcpy(part.identity, batch.identity, IDENTITY_BYTES)
+        part.begun_ns = batch.begun_ns
+        part.limit_ns = batch.limit_ns
+        part.whole_ns = batch.whole_ns
+        part.pause_ns = before.pause_ns
+        part.rounds = before.rounds
+        part.tried_count = before.tried_count
+        memcpy(part.tried, before.tried, before.tried_count * sizeof(Asked))
+        return part
+
+    cdef void pass_on(self, Relay* part) noexcept nogil:
+        """Have others asked for its keys, since somebody has refused, is gone or silent."""
+        cdef Connection* connection
+        if part.passed_on:
+            if part.attempts == NULL:
+                relay_end(self.relays, part)
+        elif self.divide(part) < 0:
+            connection = self.connections.find(part.client)
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.connections.flush_later(connection)
+
+    cdef int divide(self, Relay* part) noexcept nogil:
+        """Ask the next owner of each of its keys that are missing, in as few new parts as that takes; -1: no memory.
+
+        Of a part for which nobody is left the new one rests.  The old one ends, unless its owner may still answer.
+        """
+        cdef Relay* before = part.batch.parts.first
+        cdef Relay* group = NULL
+        cdef Relay* ahead
+        cdef Relay* resting = NULL
+        cdef Py_ssize_t i
+        cdef int column
+        cdef int result = 0
+        for i in range(key_count(part)):
+            if place_of(part, i).size != MISSING_VALUE:
+                continue
+            column = self.next_to_ask(part, place_of(part, i).partition)
+            group = self.peers.routes.peers[column].gathering if column >= 0 else resting
+            if group == NULL or group.keys_size >= PART_BYTES:
+                group = self.begin_part(part)
+                if group == NULL:
+                    result = -1
+                    break
+                group.column = column
+                if column >= 0:
+                    self.peers.routes.peers[column].gathering = group
+                else:
+                    resting = group
+            if not add_key(group, (<const uint32_t*>part.body.data)[i]):
+                result = -1
+                break
+        part.passed_on = True
+        group = part.batch.parts.first
+        while group != before:
+            ahead = group.next
+            if group.column >= 0:
+                self.peers.routes.peers[group.column].gathering = NULL
+            if result == 0:
+                relay_note_size(self.relays, group)
+                if group.column < 0:
+                    self.rest(group)
+                elif not self.send(group, group.column):
+                    relay_stir(self.relays, group)
+            group = ahead
+        if part.attempts == NULL:
+            relay_end(self.relays, part)
+        else:
+            part.batch.hedged = True
+        return result
+
+    cdef void begin_part_round(self, Relay* part) noexcept nogil:
+        """Ask all again for a part, unless the whole has to be planned anew: it is from one version."""
+        cdef Relay* batch = part.batch
+        cdef Cursor params = Cursor(batch.body.data, batch.body.data + batch.params_size)
+        cdef ReadOptions options
+        cdef Blob unused
+        cdef VersionRow* version = self.published.plan(&params, &unused, &options, True)
+        cdef int outcome
+        part.rounds += 1
+        part.tried_count = 0
+        self.counts[FORWARD_ROUNDS] += 1
+        if version == NULL:
+            self.hand_back(batch)
+        elif memcmp(version.identity, batch.identity, IDENTITY_BYTES) == 0 and not is_any_here(part, version):
+            note_silent(part)
+            relay_stir(self.relays, part)
+        else:
+            relays_drop(self.relays, &batch.parts)
+            outcome = self.read_here(batch, version, params.at - batch.body.data)
+            if outcome == HAND_OFF:
+                self.hand_back(batch)
+            elif outcome == OUT_OF_MEMORY or (batch.missing > 0 and self.ask_for_rest(batch) == OUT_OF_MEMORY):
+                self.connections.doom(self.connections.find(batch.client), CLOSED_MEMORY)
+                self.connections.flush_later(self.connections.find(batch.client))
+            elif batch.missing == 0:
+                self.answer_batch(batch)
+
+    cdef void take_values(self, Relay* part, Cursor result) noexcept nogil:
+        """Put the values of a part into their places; the last one completes the answer.  Requires: `are_values`."""
+        cdef Relay* batch = part.batch
+        cdef Relay* other
+        cdef Relay* ahead
+        cdef Connection* connection
+        cdef const uint8_t* begin
+        cdef Place* place
+        cdef Blob unused
+        cdef Py_ssize_t i
+        if buffer_reserve(&batch.values, result.end - result.at) < 0:
+            connection = self.connections.find(batch.client)
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.connections.flush_later(connection)
+            return
+        take_array(&result)
+        take_array(&result)
+        for i in range(key_count(part)):
+            begin = result.at
+            if not take_nil(&result):
+                take_bin(&result, &unused)
+            place = place_of(part, i)
+            if place.size == MISSING_VALUE:
+                place.at = batch.values.end
+                place.size = result.at - begin
+                put_bytes(&batch.values, begin, place.size)
+                batch.missing -= 1
+        relay_end(self.relays, part)
+        relay_note_size(self.relays, batch)
+        if batch.missing == 0 or batch.values.end > self.read_limits.max_frame:
+            self.answer_batch(batch)
+            return
+        other = batch.parts.first if batch.hedged else NULL
+        while other != NULL:
+            ahead = other.next
+            if first_missing(other) == NULL:
+                relay_end(self.relays, other)
+            other = ahead
+
+    cdef void answer_batch(self, Relay* batch) noexcept nogil:
+        """Answer with the values in the order asked, or say that they are too much."""
+        cdef Connection* connection = self.claim(batch)
+        cdef Blob version = version_name(batch)
+        cdef Buffer* out = &connection.output
+        cdef Py_ssize_t before = buffer_size(out)
+        cdef Py_ssize_t size = batch.values.end + version.size + 5 * HEAD_BYTES
+        cdef const Place* place
+        cdef uint32_t i
+        if not self.connections.make_room(connection, size) or buffer_reserve(out, size) < 0:
+            self.connections.doom(connection, CLOSED_MEMORY)
+        elif not connection.doomed:
+            put_answer(out, batch.msgid)
+            put_array(out, 2)
+            put_array(out, batch.place_count)
+            for i in range(batch.place_count if batch.missing == 0 else 0):
+                place = &batch.places[i]
+                put_bytes(out, batch.values.data + place.at, place.size)
+            put_str(out, version.data, version.size)
+            if batch.missing > 0 or buffer_size(out) - before > self.read_limits.max_frame:
+                out.end = out.start + before
+                refuse_too_large(
+                    out, batch.msgid, b"the values do not fit into one answer: ask for fewer",
+                    self.read_limits.max_frame, -1
+                )
+            self.connections.note_output(connection, buffer_size(out) - before)
+        relay_end(self.relays, batch)
+        self.connections.flush_later(connection)
+        self.connections.sent(connection, 0)
+
+    cdef bint answer_here(self, Relay* relay, Lookup* lookup) noexcept nogil:
+        """Answer a read whose partition is here by now; False: others are to be asked.  Requires: `out` is empty."""
+        cdef Buffer* out = &self.connections.out
+        cdef Connection* connection
+        cdef int outcome
+        self.published.fetch_record(lookup)
+        outcome = self.published.end_get(lookup, relay.msgid, &self.read_limits, out)
+        if outcome == DAMAGED and self.peers.is_held(lookup.version.identity, lookup.partition):
+            return False
+        if outcome == HAND_OFF or outcome == DAMAGED:
+            self.hand_back(relay)
+            return True
+        connection = self.claim(relay)
+        if outcome == OUT_OF_MEMORY:
+            self.connections.doom(connection, CLOSED_MEMORY)
+        relay_end(self.relays, relay)
+        self.connections.hold_output(connection, 0)
+        self.connections.flush_later(connection)
+        self.connections.sent(connection, 0)
+        return True
+
+    cdef Connection* claim(self, const Relay* relay) noexcept nogil:
+        """The connection that awaits the answer, from now on no more: a relay ends with its client's connection."""
+        cdef Connection* connection = self.connections.find(relay.client)
+        cdef bint awaited = self.connections.remove_in_flight(connection, relay.msgid)
+        check(self.connections, connection, awaited, b"the id of a relay is in flight until it is answered")
+        self.counts[REPLIES] += 1
+        connection.active_ms = self.connections.now_ms
+        histogram_record(&self.answered.histogram, <uint64_t>(self.connections.now_ns - relay.begun_ns), 1)
+        return connection
+
+    cdef void answer(self, Relay* relay, const uint8_t* data, Py_ssize_t size, bint refused) noexcept nogil:
+        """Give the client what the owner has said, behind a head of its own."""
+        cdef Connection* connection = self.claim(relay)
+        cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(relay.msgid)
+        cdef Buffer* out = &connection.output
+        if not self.connections.make_room(connection, frame_size) or buffer_reserve(out, frame_size) < 0:
+            self.connections.doom(connection, CLOSED_MEMORY)
+        elif not connection.doomed:
+            put_response(out, relay.msgid)
+            if not refused:
+                put_nil(out)
+            put_bytes(out, data, size)
+            if refused:
+                put_nil(out)
+            self.connections.note_output(connection, frame_size)
+        relay_end(self.relays, whole_of(relay))
+        self.connections.flush_later(connection)
+        self.connections.sent(connection, 0)
+
+    cdef void hand_back(self, Relay* relay) noexcept nogil:
+        """Have Python answer it as if it had just come: something is to be said that only Python knows."""
+        cdef Connection* connection = self.connections.find(relay.client)
+        cdef Py_ssize_t size = 8 if relay.kind == BATCH else 3
+        cdef Request* waiting = self.connections.backlog.put(
+            relay.client, relay.msgid, ASKED, relay.begun_ns, size, relay.params_size
+        )
+        if waiting == NULL:
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.connections.flush_later(connection)
+        else:
+            memcpy(request_bytes(waiting), <const char*>b"get_many", size)
+            memcpy(request_bytes(waiting) + size, relay.body.data, relay.params_size)
+        relay_end(self.relays, relay)
+
+    cdef void give_up(self, Relay* relay) noexcept nogil:
+        """Have Python say why nobody has answered."""
+        cdef Connection* connection = self.connections.find(relay.client)
+        cdef Request* waiting = NULL
+        cdef Buffer report
+        buffer_init(&report)
+        self.counts[FORWARD_FAILED] += 1
+        if self.write_report(relay, &report) == 0:
+            waiting = self.connections.backlog.put(
+                relay.client, relay.msgid, UNANSWERED, relay.begun_ns, 0, report.end
+            )
+        if waiting == NULL:
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.connections.flush_later(connection)
+        else:
+            memcpy(request_bytes(waiting), report.data, report.end)
+        buffer_release(&report)
+        relay_end(self.relays, whole_of(relay))
+
+    cdef int write_report(self, const Relay* relay, Buffer* out) noexcept nogil:
+        """`[[database, key], version, partition, rounds, ms, [[peer, outcome], ...]]`, as MessagePack."""
+        cdef const Relay* whole = whole_of(relay)
+        cdef const Place* place = first_missing(relay) if relay.kind == PART else NULL
+        cdef Py_ssize_t partition = place.partition if place != NULL else relay.partition
+        cdef Py_ssize_t key_size = place.key_size if place != NULL else 0
+        cdef Blob version = version_name(relay)
+        cdef const Attempt* attempt = relay.attempts
+        cdef uint32_t count = relay.tried_count
+        cdef uint32_t i
+        while attempt != NULL:  # Those who are silent since an earlier round.
+            count += not was_tried(relay, attempt.column)
+            attempt = attempt.next_of_relay
+        if buffer_reserve(
+            out, whole.subject_size + key_size + version.size + 10 * HEAD_BYTES + count * OUTCOME_BYTES
+        ) < 0:
+            return -1
+        put_array(out, 6)
+        put_array(out, 2)
+        put_bytes(out, whole.body.data + whole.subject_at, whole.subject_size)
+        if place != NULL:
+            put_bytes(out, whole.body.data + place.key_at, key_size)
+        put_bin(out, version.data, version.size)
+        put_unsigned(out, <uint64_t>partition)
+        put_unsigned(out, relay.rounds)
+        put_unsigned(out, <uint64_t>max(self.connections.now_ns - relay.begun_ns, <int64_t>0) // 1000000)
+        put_array(out, count)
+        for i in range(relay.tried_count):
+            self.put_outcome(out, relay.tried[i].column, <Tried>relay.tried[i].outcome)
+        attempt = relay.attempts
+        while attempt != NULL:
+            if not was_tried(relay, attempt.column):
+                self.put_outcome(out, attempt.column, WAS_SILENT)
+            attempt = attempt.next_of_relay
+        return 0
+
+    cdef void put_outcome(self, Buffer* out, int column, Tried outcome) noexcept nogil:
+        cdef const Blob* name = &self.peers.routes.peers[column].name
+        put_array(out, 2)
+        put_bin(out, name.data, name.size)
+        put_text(out, OUTCOMES[<int>outcome])
+
+    # Time -------------------------------------------------------------------------------------------------------
+
+    cdef void expire(self) noexcept nogil:
+        """Do what is due, but for asking anew: first all is known of who is silent.  Requires: `out` is empty."""
+        cdef Relay* relay = pop_due(self.relays, self.connections.now_ns)
+        while relay != NULL:
+            self.expire_one(relay)
+            relay = pop_due(self.relays, self.connections.now_ns)
+
+    cdef void expire_one(self, Relay* relay) noexcept nogil:
+        cdef int64_t now_ns = self.connections.now_ns
+        cdef const Attempt* attempt = relay.attempts
+        if relay.kind == QUESTION:
+            relay_reply(self.relays, relay)
+        elif now_ns >= relay.limit_ns:
+            self.give_up(relay)
+        elif self.is_under_way(relay):
+            set_due(self.relays, relay, min(now_ns + self.stage_ns, relay.limit_ns))
+        elif now_ns >= relay.whole_ns:
+            self.give_up(relay)
+        elif relay.resting:
+            self.begin_round(relay)
+        else:
+            while attempt != NULL:
+                self.peers.routes.peers[attempt.column].slow = True
+                relay_note(relay, attempt.column, WAS_SILENT)
+                attempt = attempt.next_of_relay
+            self.counts[FORWARD_SILENCES] += 1
+            relay_stir(self.relays, relay)
+
+    cdef bint is_under_way(self, const Relay* relay) noexcept nogil:
+        """Whether the beginning of an answer has arrived; of a part, of one that it was passed on from as well."""
+        cdef const Relay* other
+        if self.has_begun(relay):
+            return True
+        other = relay.batch.parts.first if relay.kind == PART and relay.batch.hedged else NULL
+        while other != NULL:
+            if other.passed_on and asks_for(other, first_missing(relay)) and self.has_begun(other):
+                return True
+            other = other.next
+        return False
+
+    cdef bint has_begun(self, const Relay* relay) noexcept nogil:
+        """Whether the beginning of an answer to that has arrived."""
+        cdef const Attempt* attempt = relay.attempts
+        cdef Connection* connection
+        cdef Cursor begun
+        cdef uint32_t id
+        while attempt != NULL:
+            connection = self.connections.find(attempt.handle)
+            begun = Cursor(connection.input.data + connection.input.start, connection.input.data + connection.input.end)
+            if buffer_size(&connection.input) > 0 and take_response(&begun, &id) and id == attempt.id:
+                return True
+            attempt = attempt.next_of_relay
+        return False
+
+    # What peers answer ------------------------------------------------------------------------------------------
+
+    cdef void receive(self, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """Take bytes that arrived from a peer.
+
+        What was kept is taken out of the connection while it is read: memory that an answer needs may cost a connection
+        what it holds, and it may be this one.
+        """
+        cdef Buffer kept
+        cdef Py_ssize_t consumed
+        self.counts[BYTES_RECEIVED] += <uint64_t>size
+        peer.active_ms = self.connections.now_ms
+        peer.received_ns = self.connections.now_ns
+        if buffer_size(&peer.input) == 0:
+            consumed = self.consume(peer, data, size)
+            if consumed < size and not peer.doomed:
+                self.connections.hold_input(peer, data + consumed, size - consumed)
+        elif self.connections.hold_input(peer, data, size) == 0:
+            kept = self.connections.take_input(peer)
+            consumed = self.consume(peer, kept.data + kept.start, buffer_size(&kept))
+            buffer_drop(&kept, consumed)
+            self.connections.put_input_back(peer, &kept)
+        else:
+            return
+        if buffer_size(&peer.input) == 0:
+            peer.partial_ms = 0
+        elif consumed > 0 or peer.partial_ms == 0:
+            peer.partial_ms = self.connections.now_ms
+
+    cdef Py_ssize_t consume(self, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """Take answer after answer; how many bytes they were."""
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t length
+        cdef int result
+        while at < size and not peer.doomed:
+            result = frame_scan(&peer.scan, data + at, size - at, &self.frame_limits)
+            if result == FRAME_PARTIAL:
+                break
+            if result != FRAME_COMPLETE:
+                self.counts[frame_fault(result)] += 1
+                self.connections.doom(peer, CLOSED_BAD_FRAME)
+                break
+            length = peer.scan.position
+            frame_begin(&peer.scan)
+            self.take_answer(peer, data + at, length)
+            at += length
+        return at
+
+    cdef void take_answer(self, Connection* peer, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """Take one whole frame, if it is the answer to what was asked on that connection."""
+        cdef Cursor body = Cursor(data, data + size)
+        cdef Cursor error
+        cdef Attempt* attempt
+        cdef Relay* relay
+        cdef uint32_t id = 0
+        cdef Blob code
+        cdef bint refused
+        if not take_response(&body, &id):
+            self.connections.doom(peer, CLOSED_BAD_MESSAGE)
+            return
+        attempt = attempt_find(self.relays, id, peer.handle)
+        if attempt == NULL:
+            self.connections.doom(peer, CLOSED_UNASKED_RESPONSE)
+            return
+        self.counts[FORWARD_ANSWERS] += 1
+        self.peers.routes.peers[attempt.column].slow = False
+        refused = not take_nil(&body)
+        if refused and not take_failure(body, &self.frame_limits, &code, &error):
+            self.connections.doom(peer, CLOSED_BAD_ANSWER)
+            return
+        relay = attempt.relay
+        if relay == NULL:
+            self.counts[FORWARD_ANSWERS_LATE] += 1
+            attempt_end(self.relays, attempt)
+        elif relay.kind == QUESTION:
+            attempt_end(self.relays, attempt)
+            self.peers.keep_reply(relay, &error if refused else &body, refused)
+        elif refused:
+            attempt_end(self.relays, attempt)
+            self.take_error(peer, relay, &code, &error)
+        elif relay.kind == PART and are_values(relay, body):
+            attempt_end(self.relays, attempt)
+            self.take_values(relay, body)
+        elif relay.kind == READ and is_value(relay, body):
+            attempt_end(self.relays, attempt)
+            self.answer(relay, body.at, body.end - body.at, False)
+        else:
+            relay_note(relay, attempt.column, SAID_NONSENSE)
+            relay_stir(self.relays, relay)
+            attempt_end(self.relays, attempt)
+            self.connections.doom(peer, CLOSED_BAD_ANSWER)
+
+    cdef void take_error(self, Connection* peer, Relay* relay, const Blob* code, const Cursor* error) noexcept nogil:
+        """Have the next owner asked, unless all would say the same."""
+        cdef Tried outcome = meaning_of(code)
+        if blob_is(code, b"TOO_LARGE", 9):
+            self.answer(relay, error.at, error.end - error.at, True)
+            return
+        self.counts[counter_of(outcome)] += 1
+        if outcome == SAID_OVERLOADED:
+            self.peers.routes.peers[peer.column].slow = True
+        elif outcome == SAID_NOT_SERVED:
+            self.peers.note_not_served(peer.column, error)
+        relay_note(relay, peer.column, outcome)
+        relay_stir(self.relays, relay)
+
+cdef inline bint was_tried(const Relay* relay, int column) noexcept nogil:
+    cdef uint32_t i
+    for i in range(relay.tried_count):
+        if relay.tried[i].column == column:
+            return True
+    return False
+
+
+cdef bint take_failure(Cursor body, const FrameLimits* limits, Blob* code, Cursor* error) noexcept nogil:
+    """`[code, message, details]`, and nil for the result."""
+    cdef FrameState scan
+    cdef Cursor inner
+    cdef Blob message
+    frame_begin(&scan)
+    if frame_scan(&scan, body.at, body.end - body.at, limits) != FRAME_COMPLETE:
+        return False
+    error[0] = Cursor(body.at, body.at + scan.position)
+    body.at = error.end
+    if not take_nil(&body) or body.at != body.end:
+        return False
+    inner = error[0]
+    return (
+        take_array(&inner) == 3
+        and take_str(&inner, code)
+        and take_str(&inner, &message)
+        and take_map(&inner) >= 0
+    )
+
+
+cdef inline bint add_key(Relay* part, uint32_t place) noexcept nogil:
+    """Have a part ask for that key as well; False without memory."""
+    part.keys_size += part.batch.places[place].key_size
+    return buffer_append(&part.body, <const uint8_t*>&place, sizeof(uint32_t)) == 0
+
+
+cdef inline void put_keys(Buffer* out, const Relay* part) noexcept nogil:
+    """The keys that it asks for, as they came."""
+    cdef const Place* place
+    cdef Py_ssize_t i
+    put_array(out, key_count(part))
+    for i in range(key_count(part)):
+        place = place_of(part, i)
+        put_bytes(out, part.batch.body.data + place.key_at, place.key_size)
+
+
+cdef inline bint is_any_here(const Relay* part, const VersionRow* version) noexcept nogil:
+    """Whether the partition of any of its keys is on this node by now, and was not read in vain."""
+    cdef const Place* place
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        place = place_of(part, i)
+        if version.files[place.partition] != NULL and not place.damaged:
+            return True
+    return False
+
+
+cdef inline void note_silent(Relay* part) noexcept nogil:
+    """Have it not ask those who may still answer a part that it was passed on from."""
+    cdef const Place* place = first_missing(part)
+    cdef const Relay* other = part.batch.parts.first
+    while other != NULL:
+        if other.passed_on and other.attempts != NULL and asks_for(other, place):
+            relay_note(part, other.attempts.column, WAS_SILENT)
+        other = other.next
+
+
+cdef bint is_value(const Relay* relay, Cursor result) noexcept nogil:
+    """Whether that is `[value or nil, version]`, of the version that was asked for, and nothing behind it."""
+    cdef Blob unused
+    return (
+        take_array(&result) == 2
+        and (take_nil(&result) or take_bin(&result, &unused))
+        and is_version_asked(relay, result)
+    )
+
+
+cdef bint are_values(const Relay* part, Cursor result) noexcept nogil:
+    """Whether that is `[[value or nil, ...], version]`, one for each key of the part."""
+    cdef Blob unused
+    cdef Py_ssize_t left = key_count(part)
+    if take_array(&result) != 2 or take_array(&result) != left:
+        return False
+    while left > 0:
+        if not take_nil(&result) and not take_bin(&result, &unused):
+            return False
+        left -= 1
+    return is_version_asked(part, result)
+
+
+cdef inline bint is_version_asked(const Relay* relay, Cursor result) noexcept nogil:
+    """Whether what follows is the version that was asked for, and nothing else."""
+    cdef Blob asked = version_name(relay)
+    cdef Blob version
+    return (
+        take_str(&result, &version)
+        and result.at == result.end
+        and version.size == asked.size
+        and memcmp(version.data, asked.data, asked.size) == 0
+    )

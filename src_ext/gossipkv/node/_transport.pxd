@@ -1,0 +1,50 @@
+"""What carries the bytes of the loop's connections, and tells it the time.  The idea stands in `_transport.pyx`."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+cdef enum:  # Handles of no connection: generations start at 1.
+    LISTENER = 0
+    WAKER = 1
+    TIMER = 2
+
+cdef enum:  # What one waits for, and what has come; as in epoll, so that nothing is translated.
+    READABLE = 0x01
+    WRITABLE = 0x04
+    ENDED = 0x18  # It is broken; told without being asked for.
+
+cdef enum:  # Instead of a size or a descriptor.
+    NOT_YET = -1
+    BROKEN = -2
+    GONE = -3  # Who knocked is away again; the next one may be there.
+    EXHAUSTED = -4  # There are no descriptors left.
+
+cdef struct Event:
+    uint64_t handle
+    uint32_t what
+
+
+cdef class Transport:
+    cdef readonly bint polls  # whether it pays to look out for events for a moment before one sleeps
+
+    # What a round does.
+    cdef int64_t now_ns(self) noexcept nogil
+    cdef int fetch(self, Event* events, int most) noexcept nogil
+    cdef void set_timer(self, int64_t due_ns) noexcept nogil
+    cdef bint listen(self, bint wanted) noexcept nogil
+    cdef int accept(self, uint64_t* address) noexcept nogil
+    cdef int begin(self, int fd, uint64_t handle) noexcept nogil
+    cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept nogil
+    cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil
+    cdef void end(self, int fd) noexcept nogil
+    cdef void close(self, int fd, bint cut) noexcept nogil
+
+    # What Python does between rounds.
+    cdef int fileno(self) except -2
+    cdef bint has_events(self) except -1
+    cdef object due_s(self)
+    cdef int wake(self) except -1
+    cdef int admit(self, connection) except -1
+    cdef int raise_failure(self) except -1
+    cdef int stop_listening(self) except -1
+    cdef int shut(self) except -1

@@ -1,0 +1,98 @@
+"""What the rounds of the loop (`_serving.pyx`) stand on: something that carries bytes, and a clock.
+
+There are two.  `_sockets.pyx` is Linux: sockets, epoll, a timer, CLOCK_MONOTONIC.  `_streams.pyx` is whatever has
+Python's methods for the same: the connections of a simulation, and its time, which stands still while a round lasts.
+The order of a round is the loop's alone, so what a simulation finds is true of a node.
+
+The rules of both:
+
+* A connection is known by a descriptor, a small number of the transport's own, and by the handle it was begun with.
+* Events are level-triggered: who is ready shows up in each `fetch` until it is read, written or watched no more.
+* What may happen to a peer is a value (`NOT_YET`, `BROKEN`, `EXHAUSTED`) and never an exception; a defect of the
+  transport is kept for `raise_failure`, which is called where Python may hear of it.
+
+What a round does is a call through the table of a class, and one for a system call: a nanosecond or two each.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef class Transport:
+    """Contract of the two; what stands here is done where one of them has nothing to do."""
+
+    # What a round does ------------------------------------------------------------------------------------------
+
+    cdef int64_t now_ns(self) noexcept nogil:
+        """The time, from any beginning; it never goes back."""
+        return 0
+
+    cdef int fetch(self, Event* events, int most) noexcept nogil:
+        """Write down what is ready, and return how many that are; waits for nothing."""
+        return 0
+
+    cdef void set_timer(self, int64_t due_ns) noexcept nogil:
+        """Have the event `TIMER` come once, then, and not when it was to come before."""
+
+    cdef bint listen(self, bint wanted) noexcept nogil:
+        """Have the event `LISTENER` come, or not, while somebody knocks; whether that is so now."""
+        return wanted
+
+    cdef int accept(self, uint64_t* address) noexcept nogil:
+        """The descriptor of somebody who knocks, and what their address counts as; or why there is none."""
+        return NOT_YET
+
+    cdef int begin(self, int fd, uint64_t handle) noexcept nogil:
+        """Watch a connection that was accepted or admitted for what it brings, under that handle; -1: it cannot be."""
+        return 0
+
+    cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
+        """Watch it for other things than before; -1: it cannot be."""
+        return 0
+
+    cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """How many bytes have come; 0: the peer's end; `NOT_YET` or `BROKEN`."""
+        return NOT_YET
+
+    cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """How many of these bytes were taken; `NOT_YET` or `BROKEN`."""
+        return NOT_YET
+
+    cdef void end(self, int fd) noexcept nogil:
+        """Send our end behind what was sent; the peer may go on."""
+
+    cdef void close(self, int fd, bint cut) noexcept nogil:
+        """Let go of it; `cut`: what is on its way need not arrive."""
+
+    # What Python does between rounds ----------------------------------------------------------------------------
+
+    cdef int fileno(self) except -2:
+        """The descriptor that is readable when there are events; -1 once it is shut."""
+        return -1
+
+    cdef bint has_events(self) except -1:
+        """Whether there are events of which the descriptor does not tell."""
+        return False
+
+    cdef object due_s(self):
+        """How long until the timer's event, if the descriptor does not tell of it; else None."""
+        return None
+
+    cdef int wake(self) except -1:
+        """Make the descriptor readable, until the next `fetch`."""
+        return 0
+
+    cdef int admit(self, connection) except -1:
+        """The descriptor of a connection that was made elsewhere.  Raises OSError: it is the caller's then."""
+        return -1
+
+    cdef int raise_failure(self) except -1:
+        """Raise what has gone wrong in the transport itself."""
+        return 0
+
+    cdef int stop_listening(self) except -1:
+        """Take no more connections; who knocks is turned away."""
+        return 0
+
+    cdef int shut(self) except -1:
+        """Stop listening, and have no more events.  Requires: the connections are closed."""
+        return 0

@@ -1,0 +1,62 @@
+"""The serving loop of a node whose table of partitions is large, and of which other nodes have most.
+
+`python -m tests.bench.cluster.table_node DIRECTORY OTHERS PARTITIONS…`: each number is a database of so many
+partitions; the directory has sorted files of the first, named by their partitions. All that is not there is
+elsewhere: another node is stated as its owner, in the loop's own table of routes, and is never asked, since no key
+of the load is there. With 0 for OTHERS nobody is.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from gossipkv.environment.trio_world import RealSockets
+from gossipkv.node._serving import Loop
+from gossipkv.node._sockets import Sockets
+from gossipkv.node.published import publish
+from gossipkv.node.pump import Pump
+from gossipkv.placement.identity import WIRE_ID_BYTES
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.storage.sorted_file import SortedFile
+from tests.bench.network.inline_pump import MOST, Inline
+from tests.unit.node.driven import BuiltVersion, make_core
+
+FUNCTION = "text"
+VERSION = "1"
+OWNER = 0  # The column of the other node.
+
+
+def database(number: int) -> str:
+    """The name of one."""
+    return f"db{number}"
+
+
+async def main(found: dict[int, SortedFile], counts: list[int], *, others: bool) -> None:
+    """Serve."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    listener.settimeout(0)
+    core = make_core(max_in_flight=MOST, max_connections=MOST, frame_timeout_ms=MOST, output_timeout_ms=MOST)
+    held = []
+    for number, partitions in enumerate(counts):
+        here = found if number == 0 else {}
+        files = [here.get(partition) for partition in range(partitions)]
+        wire_id = bytes([number]) * WIRE_ID_BYTES
+        held.append((BuiltVersion(database(number), VERSION, files, FUNCTION, wire_id), True))
+        elsewhere = PartitionSet.whole(partitions) - PartitionSet.of(partitions, here)
+        if elsewhere and others:
+            core.set_peer(OWNER, "other", 0)
+            core.set_holder(wire_id, partitions, OWNER, elsewhere.to_bytes())
+    core.publish(publish(held).table())
+    sys.stdout.write(f"ready 127.0.0.1:{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
+    await Pump(core, Loop(core, Sockets(listener, polls=False)), RealSockets(), Inline()).run()
+
+
+if __name__ == "__main__":
+    opened = {int(path.stem): SortedFile(path) for path in Path(sys.argv[1]).glob("*.gkv")}
+    trio.run(partial(main, opened, [int(count) for count in sys.argv[3:]], others=sys.argv[2] != "0"))

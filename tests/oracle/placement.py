@@ -1,0 +1,53 @@
+"""Placement by the letter of its rules, one partition at a time: plain sets and lists, and nothing from the package."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import msgpack
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+
+def share(ids: Iterable[str], mine: str, partitions: int, replication: int) -> set[int]:
+    """Seed 000: the list of all partitions, each R times; index i to the i mod n-th id."""
+    ring = sorted(set(ids))
+    written = [partition for partition in range(partitions) for _ in range(replication)]
+    return {partition for index, partition in enumerate(written) if ring and ring[index % len(ring)] == mine}
+
+
+def in_at_least(count: int, partitions: int, sets: Sequence[Collection[int]]) -> set[int]:
+    """Count the sets that have each partition."""
+    return {partition for partition in range(partitions) if sum(partition in some for some in sets) >= count}
+
+
+def rank(name: str, states: Mapping[str, int], slow: Collection[str]) -> tuple[bool, int]:
+    """When a holder is asked: the smaller the earlier, equal ones in any order."""
+    return name in slow, states[name]
+
+
+def forms(some: Collection[int], partitions: int) -> tuple[bytes, list[int]]:
+    """The bitmap of these partitions and their runs, in turn absent and present ones, ending with present ones."""
+    bits = [number in some for number in range(partitions)]
+    grouped = [(present, len(list(run))) for present, run in groupby(bits)]
+    runs = [0] * (grouped[0][0]) + [length for _, length in grouped[: len(grouped) - (not grouped[-1][0])]]
+    bitmap = bytes(sum(1 << bit for bit, has in enumerate(bits[at : at + 8]) if has) for at in range(0, partitions, 8))
+    return bitmap.rstrip(b"\0"), runs
+
+
+def partitions_of(pieces: Iterable[bytes], field: str) -> set[int]:
+    """Read one field of sound pieces: a bitmap bit by bit, runs one by one."""
+    found = set()
+    for piece in pieces:
+        said = msgpack.unpackb(piece)
+        at, told = said["first"], said[field]
+        if isinstance(told, bytes):
+            found |= {at + 8 * place + bit for place, byte in enumerate(told) for bit in range(8) if byte & 1 << bit}
+        else:
+            for number, length in enumerate(told):
+                if number % 2:
+                    found |= set(range(at, at + length))
+                at += length
+    return found

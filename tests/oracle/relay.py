@@ -1,0 +1,256 @@
+"""A node's reads that others answer, in plain Python: who may be asked when, and what a client must get.
+
+Written from docs/development/forwarding.md.  It draws nothing by lot: it is told whom the node has asked, and says
+whether that was one of those who might be; and after each event it says whom the node must have asked by now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgpack
+
+from tests.oracle import msgpack_scanner
+
+ALIVE, SUSPECT, DEAD = 0, 1, 2
+PAUSE_MS = 1
+REFUSALS = {"NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED", "INTERNAL", "BAD_REQUEST"}
+
+
+@dataclass
+class Peer:
+    """Another node."""
+
+    state: int = ALIVE
+    slow: bool = False
+    connected: bool = True
+    holds: bool = True
+
+
+@dataclass
+class Read:
+    """One that is under way."""
+
+    whole_ms: int
+    is_part: bool
+    pause_ms: int = PAUSE_MS
+    due_ms: float = 0
+    resting: bool = False
+    restless: bool = True  # It has to ask somebody now.
+    rounds: int = 1
+    tried: dict[int, str] = field(default_factory=dict)  # In this round, and what became of it.
+    perhaps: set[int] = field(default_factory=set)  # Of equal rank without a connection: the lot may have met them.
+    awaited: set[int] = field(default_factory=set)  # Asked at any time, and not answered.
+    last: int = -1  # Who was asked last, until it is silent: of a part the one whose refusal has others asked.
+
+    def report(self) -> dict[int, str]:
+        """Who was asked, and what became of it."""
+        return {**dict.fromkeys(self.awaited, "silent"), **self.tried}
+
+
+class Relay:
+    """The reads of one node, by names that the test gives them."""
+
+    def __init__(self, peers: int, *, whole_ms: int, stage_ms: int) -> None:
+        self.peers = {column: Peer() for column in range(peers)}
+        self.whole_ms = whole_ms
+        self.stage_ms = stage_ms
+        self.now_ms = 1
+        self.reads: dict[object, Read] = {}
+        self.unanswered: dict[int, dict[object, bool]] = {column: {} for column in range(peers)}  # False: abandoned.
+
+    def begin(self, name: object, timeout_ms: int | None = None, *, is_part: bool = False) -> None:
+        """A client asks; a part of a batch has the request's own time, if that says how much."""
+        time_ms = self.whole_ms if timeout_ms is None else timeout_ms
+        self.reads[name] = Read(self.now_ms + (time_ms if is_part else min(time_ms, self.whole_ms)), is_part)
+
+    def candidates(self, name: object) -> set[int]:
+        """Who may be asked next: those of the least rank who were not asked in this round and do not owe an answer."""
+        read = self.reads[name]
+        open_to = {
+            column: (peer.slow, peer.state)
+            for column, peer in self.peers.items()
+            if peer.holds and column not in read.tried and column not in read.awaited
+        }
+        least = min(open_to.values(), default=None)
+        return {column for column, rank in open_to.items() if rank == least}
+
+    def asked(self, column: int, name: object) -> None:
+        """The node has asked this one, and passed over those before it who have no connection."""
+        read = self.reads[name]
+        assert read.restless, "it had nobody to ask now"
+        while column not in self.candidates(name):
+            self.pass_over(name, column)
+        assert self.peers[column].connected, "there is no connection"
+        read.perhaps |= {other for other in self.candidates(name) if not self.peers[other].connected}
+        read.restless = False
+        read.tried[column] = "asked"
+        read.last = column
+        read.awaited.add(column)
+        read.due_ms = min(self.now_ms + self.stage_ms, read.whole_ms)
+        self.unanswered[column][name] = True
+
+    def pass_over(self, name: object, wanted: int | None = None) -> bool:
+        """Somebody who would come before has no connection, or had none; whether there was one."""
+        read, candidates = self.reads[name], self.candidates(name)
+        passed = {column for column in candidates if column in read.perhaps or not self.peers[column].connected}
+        if wanted is not None:
+            assert passed, f"{wanted} was asked out of turn"
+            assert passed == candidates, f"{wanted} was asked before its turn"
+        for column in passed:
+            read.tried[column] = "not connected"
+        return bool(passed)
+
+    def settled(self) -> None:
+        """The node has done all that it does now: whoever has not asked had nobody left, and rests."""
+        for name, read in self.reads.items():
+            while read.restless and self.pass_over(name):
+                pass
+            if read.restless:
+                assert not self.candidates(name), "there was somebody to ask"
+                read.restless, read.resting = False, True
+                read.due_ms = min(self.now_ms + read.pause_ms, read.whole_ms)
+                read.pause_ms = min(2 * read.pause_ms, self.stage_ms)
+
+    def answered(self, column: int, name: object) -> bool:
+        """A value or a miss has come: whether it is the client's answer."""
+        self.peers[column].slow = False
+        if not self.unanswered[column].pop(name):
+            return False
+        self.end(name)
+        return True
+
+    def refused(self, column: int, name: object, code: str) -> bool:
+        """An error has come: whether it is the client's answer."""
+        self.peers[column].slow = False
+        if not self.unanswered[column].pop(name):
+            return False
+        if code == "TOO_LARGE":
+            self.end(name)
+            return True
+        self.peers[column].slow = code == "OVERLOADED"
+        known = code in {"NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED"}
+        self.move_on(column, name, code if known else "refused")
+        return False
+
+    def move_on(self, column: int, name: object, outcome: str) -> None:
+        """The next one is to be asked at once, unless it rests."""
+        read = self.reads[name]
+        read.awaited.discard(column)
+        if read.is_part and column != read.last:
+            return  # Others are asked already, for this part of it.
+        read.tried[column] = outcome
+        read.restless = not read.resting
+
+    def lost(self, column: int, nonsense: object = None) -> None:
+        """Its connection has ended; by nonsense, in the place of that read's answer."""
+        self.peers[column].connected = False
+        names, self.unanswered[column] = self.unanswered[column], {}
+        for name, awaited in names.items():
+            if awaited:
+                self.move_on(column, name, "nonsense" if name == nonsense else "lost")
+
+    def joined(self, column: int) -> None:
+        """It has a new connection."""
+        if self.peers[column].connected:
+            self.lost(column)
+        self.peers[column].connected, self.peers[column].slow = True, False
+
+    def gone(self, name: object) -> None:
+        """Its client has gone."""
+        self.end(name)
+
+    def end(self, name: object) -> None:
+        """Nobody awaits anything for it any more."""
+        del self.reads[name]
+        for names in self.unanswered.values():
+            if name in names:
+                names[name] = False
+
+    def tick(self) -> dict[object, Read]:
+        """A millisecond has passed; the reads that were given up, whose report goes to Python."""
+        self.now_ms += 1
+        failed: dict[object, Read] = {}
+        for name, read in list(self.reads.items()):
+            if self.now_ms < read.due_ms:
+                continue
+            if self.now_ms >= read.whole_ms:
+                failed[name] = read
+                self.end(name)
+            elif read.resting:
+                read.resting, read.restless, read.rounds = False, True, read.rounds + 1
+                # Who refuses a part that others are asked for already has been asked in this round.
+                read.tried = dict.fromkeys(read.awaited, "silent") if read.is_part else {}
+                read.perhaps = set()
+            else:
+                for column in {read.last} if read.is_part else read.awaited:
+                    self.peers[column].slow = True
+                    read.tried[column] = "silent"
+                read.last, read.restless = -1, True
+        return failed
+
+
+def judge(
+    stream: bytes, asked: int, version: str, limits: dict[str, int], keys: int | None = None
+) -> tuple[str, bytes]:
+    """What bytes from a peer come to that was asked one get: "waits", "ends", "refuses", or "answers" and with what.
+
+    `keys`: it was asked for a part with so many.  "ends" also when something came behind the answer; then there are the
+    bytes of the answer.
+    """
+    size = msgpack_scanner.scan(stream, **limits)
+    if size is None:
+        return "waits", b""
+    if not isinstance(size, int):
+        return "ends", b""
+    frame, rest = stream[:size], stream[size:]
+    told, answer = judge_frame(frame, asked, version, limits, keys)
+    if told != "ends" and rest and msgpack_scanner.scan(rest, **limits) is not None:
+        told = "ends"
+    return told, answer
+
+
+def judge_frame(frame: bytes, asked: int, version: str, limits: dict[str, int], keys: int | None) -> tuple[str, bytes]:
+    """The same of one whole value."""
+    message = decode(frame)
+    if not isinstance(message, list) or len(message) != 4 or [type(part) for part in message[:2]] != [int, int]:
+        return "ends", b""
+    error, result = message[2:]
+    if error is None:
+        as_asked = isinstance(result, list) and len(result) == 2 and result[1] == version
+        as_asked = as_asked and is_asked_for(result[0], keys)
+    else:
+        is_error = isinstance(error, list) and [type(part) for part in error] == [str, str, tuple]
+        as_asked = is_error and result is None
+    if message[:2] != [1, asked] or not as_asked:
+        return "ends", b""
+    if error is None:
+        return "answers", b"\xc0" + parts_of(frame, limits)[3]
+    return ("answers", parts_of(frame, limits)[2] + b"\xc0") if error[0] == "TOO_LARGE" else ("refuses", b"")
+
+
+def is_asked_for(value: object, keys: int | None) -> bool:
+    """Whether that is a value or nil; or as many of these as keys were asked for."""
+    if keys is None:
+        return isinstance(value, bytes | None)
+    return isinstance(value, list) and len(value) == keys and all(isinstance(one, bytes | None) for one in value)
+
+
+def decode(frame: bytes) -> object:
+    """One value, a map as its pairs; None when it cannot be had."""
+    try:
+        return msgpack.unpackb(frame, strict_map_key=False, unicode_errors="surrogateescape", object_pairs_hook=tuple)
+    except (ValueError, TypeError):
+        return None
+
+
+def parts_of(frame: bytes, limits: dict[str, int]) -> list[bytes]:
+    """The four elements of an answer, as they came."""
+    at = 1 if frame[0] < 0xA0 else 3 if frame[0] == 0xDC else 5
+    parts = []
+    for _ in range(4):
+        size = msgpack_scanner.scan(frame[at:], **limits)
+        assert isinstance(size, int)
+        parts.append(frame[at : at + size])
+        at += size
+    return parts

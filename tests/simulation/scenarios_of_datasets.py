@@ -1,0 +1,423 @@
+"""What happens to a database that machines share: each scenario returns the promises that were broken by it."""
+
+from __future__ import annotations
+
+from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.testing.datasets.cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
+from gossipkv.testing.datasets.contents import DATABASE, FUNCTION, KEY_NAMES
+from gossipkv.testing.datasets.disk import Stored
+from gossipkv.testing.scheduler import MS
+
+ONCE = TERMS._replace(replication=1)  # Each partition on one node.
+RETIRED_S = (TERMS.retire_after_ms + TERMS.grace_ms) / 1000 + 30
+
+
+def formed(machines=3, *, terms=TERMS, seed=1, partitions=6):
+    """Machines on which version 1 is active, and readers that ask them."""
+    cluster = SharingCluster(seed, machines, terms=terms)
+    cluster.offer("1", partitions=partitions)
+    cluster.start()
+    cluster.until_active("1")
+    cluster.run(5)
+    cluster.readers.begin(20)
+    return cluster
+
+
+def one_empty_node():
+    """A node alone waits for nobody, and serves what comes to its source."""
+    cluster = SharingCluster(1, 1)
+    cluster.start()
+    cluster.run(5)
+    cluster.readers.begin(20)
+    cluster.offer("1")
+    cluster.until_active("1", within_s=12)
+    cluster.offer("2")
+    cluster.until_active("2", within_s=12)
+    cluster.until_gone("1", within_s=RETIRED_S)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def empty_cluster(machines=3):
+    """Nodes that come together build each its share, and no more."""
+    cluster = SharingCluster(1, machines)
+    cluster.start()
+    cluster.run(12)
+    cluster.readers.begin(20)
+    cluster.offer("1", partitions=2 * machines, file_ms=1_000)
+    cluster.until_active("1", within_s=30)
+    cluster.run(10)
+    for machine in cluster.machines:
+        held = len(cluster.shared.disks[machine.name].versions["1"].ready)
+        if held != min(machines, TERMS.replication) * 2:
+            cluster.checkers.found("shares", machine.name, f"holds {held} partitions")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def upgrade():
+    """Under load nobody fails and nobody goes back; the old version goes when nobody needs it."""
+    cluster = formed()
+    for version in "23":
+        cluster.offer(version)
+        cluster.until_active(version, within_s=30)
+        cluster.until_gone(str(int(version) - 1), within_s=RETIRED_S)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def delayed_on_one():
+    """One node's source shows the new version much later: it answers from it nevertheless, by forwarding."""
+    cluster = formed(terms=ONCE)
+    late = cluster.machines[2]
+    cluster.sources.give(late, {"1": content_of("1")})
+    cluster.offer("2")
+    cluster.until_active("2", within_s=90)
+    cluster.until_gone("1", within_s=RETIRED_S)
+    cluster.sources.share(late)
+    cluster.run(20)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def without_a_source():
+    """A node that has none answers all, and no partition is left to it alone."""
+    cluster = SharingCluster(1, 3, terms=ONCE)
+    cluster.sources.give(cluster.machines[1], None)
+    cluster.offer("1")
+    cluster.start()
+    cluster.until_active("1", within_s=120)
+    cluster.readers.begin(20)
+    cluster.run(20)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def restarts():
+    """A process ends at each step of an upgrade and comes back."""
+    cluster = formed()
+    for step in range(7):
+        version = str(101 + step)
+        cluster.offer(version, file_ms=300)
+        cluster.run(step)
+        victim = cluster.machines[step % 3]
+        victim.crash()
+        cluster.run(1)
+        victim.start()
+        if not cluster.until_active(version, within_s=40):
+            break
+    return cluster.checkers.result()
+
+
+def late_joiner():
+    """A node that joins answers before it has built anything, and nobody's share changes."""
+    cluster = formed(terms=ONCE)
+    before = {name: disk.versions["1"].share for name, disk in cluster.shared.disks.items()}
+    joiner = cluster.add()
+    cluster.sources.give(joiner, None)
+    joiner.start()
+    cluster.until_active("1", within_s=8)
+    cluster.run(10)
+    cluster.sources.share(joiner)
+    cluster.run(30)
+    for name, share in before.items():
+        if cluster.shared.disks[name].versions["1"].share != share:
+            cluster.checkers.found("shares", name, "another share than before")
+    if not cluster.shared.disks[joiner.name].versions["1"].ready:
+        cluster.checkers.found("shares", joiner.name, "has built nothing")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def rolling_restart():
+    """One after the other ends and comes back: each partition keeps an owner, and no read fails."""
+    cluster = formed()
+    for machine in cluster.machines:
+        machine.crash()
+        cluster.run(3)
+        machine.start()
+        cluster.until_active("1", within_s=5)
+        cluster.run(6)
+    cluster.must_not_fail()
+    if any(node.switches > 1 for node in cluster.shared.nodes.values()):
+        cluster.checkers.found("restored", "-", "a gate was passed again for what was active")
+    return cluster.checkers.result()
+
+
+def death(when):
+    """A node dies for good before, at, or after the gate of a new version."""
+    cluster = formed(4)
+    victim = cluster.machines[3]
+    switching = cluster.checkers.switching
+
+    def at_the_gate(node, identity):
+        switching(node, identity)
+        if victim.is_up and identity.version == "2" and node.machine is not victim:
+            victim.crash()
+
+    cluster.offer("2")
+    if when == "before":
+        cluster.run(6)
+        victim.crash()
+    elif when == "at":
+        cluster.shared.observer = Observing(cluster.checkers, at_the_gate)
+    cluster.until_active("2", within_s=90)
+    if when == "after":
+        victim.crash()
+    cluster.run(10)
+    cluster.readers.failures.clear()  # Those of the victim itself.
+    cluster.run(10)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+class Observing:
+    """Checkers, and somebody who acts when a switch begins."""
+
+    def __init__(self, checkers, switching):
+        self.switching = switching
+        self.dropping = checkers.dropping
+
+
+def all_cut_off():
+    """Nobody reaches anybody: what is here is answered, nothing is switched, and afterwards all is well."""
+    cluster = formed()
+    cluster.world.network.partition(*([machine] for machine in cluster.machines))
+    cluster.run(10)
+    cluster.offer("2")
+    cluster.run(40)
+    if set(cluster.active()) != {"1"}:
+        cluster.checkers.found("cut_off", "-", f"switched while nobody was heard: {cluster.active()}")
+    cluster.world.network.heal()
+    cluster.until_active("2", within_s=60)
+    cluster.readers.failures.clear()
+    cluster.until_gone("1", within_s=RETIRED_S)
+    cluster.must_not_fail()
+    cluster.readers.pins = False
+    cluster.offer("3")
+    cluster.until_active("3", within_s=40)
+    cluster.world.network.partition(*([machine] for machine in cluster.machines))
+    cluster.run(RETIRED_S)
+    for machine in cluster.machines:
+        if "2" not in cluster.shared.disks[machine.name].versions:
+            cluster.checkers.found("cut_off", machine.name, "let a version go while nobody was heard")
+    return cluster.checkers.result()
+
+
+def wrong_dead():
+    """Gossip holds everybody for dead who is not: the last owners are asked nevertheless, and no read fails."""
+    cluster = formed(terms=ONCE)
+    cluster.world.network.refuse(lambda packet: True)
+    cluster.run(60)
+    node = cluster.node(cluster.machines[0])
+    if not any(node.states[other.name] == 2 for other in cluster.machines[1:]):
+        cluster.checkers.found("scenario", "-", "nobody was held for dead")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def laggard():
+    """A node that is cut off keeps its version on all others; for an hour, and then it has to go on when it is back."""
+    cluster = formed(terms=ONCE)
+    cluster.readers.pins = False
+    lagging, others = cluster.machines[2], cluster.machines[:2]
+    cluster.world.network.partition([lagging], others)
+    cluster.offer("2")
+    cluster.until(lambda: [cluster.node(each).active for each in others] == ["2", "2"], "2", within_s=90)
+    cluster.run(60 - TERMS.retire_after_ms / 1000)
+    for machine in others:
+        if "1" not in cluster.shared.disks[machine.name].versions:
+            cluster.checkers.found("laggards", machine.name, "let version 1 go while a member needs it")
+    cluster.run(RETIRE_MAX_MS / 1000)
+    for machine in others:
+        if "1" in cluster.shared.disks[machine.name].versions:
+            cluster.checkers.found("laggards", machine.name, "waits for the dead for ever")
+    cluster.world.network.heal()
+    cluster.until_active("2", within_s=40)
+    cluster.readers.failures.clear()
+    cluster.run(10)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def automatic_ids_at_once():
+    """Eight nodes begin in one moment and claim the same ids: each partition has its owners in the end."""
+    cluster = SharingCluster(1, 8)
+    cluster.offer("1", partitions=16)
+    cluster.start(within_ms=1)
+    cluster.until_active("1", within_s=60)
+    cluster.readers.begin(20)
+    cluster.run(10)
+    copies = sum(len(disk.versions["1"].ready) for disk in cluster.shared.disks.values() if disk.versions)
+    if copies != TERMS.replication * 16:
+        cluster.checkers.found("shares", "-", f"{copies} copies of 16 partitions")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def views_that_differ():
+    """Rings of {A, B}, {A, B, C} and {A, C}: what they leave to nobody is built by the next of the ring, once."""
+    cluster = SharingCluster(1, 3, terms=ONCE)
+    content = cluster.offer("1")
+    identity = Identity(DATABASE, "1", content.source.digest, 6, FUNCTION, regrouped=False)
+    for machine, share in zip(cluster.machines, ((0, 2), (1,), (3, 5)), strict=True):
+        some = PartitionSet.of(6, share)
+        cluster.shared.disks[machine.name].versions["1"] = Stored(identity, some, PartitionSet.empty(6))
+    cluster.start()
+    cluster.until_active("1", within_s=60)
+    cluster.readers.begin(20)
+    cluster.run(10)
+    owners = sum(len(disk.versions["1"].ready) for disk in cluster.shared.disks.values())
+    if owners != 6:
+        cluster.checkers.found("reassigned", "-", f"{owners} copies of 6 partitions")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def stray():
+    """One key lies in another file: whoever relied on it and skipped that file never answers that it is absent."""
+    cluster = formed(terms=ONCE)
+    key = KEY_NAMES[7]
+    cluster.offer("2", stray=key, file_ms=1_500)
+
+    def ask():
+        for machine in cluster.machines:
+            for pinned in (None, "2"):
+                cluster.readers.ask(machine, key, pinned)
+
+    cluster.world.scheduler.every(100 * MS, ask)
+    cluster.until_active("2", within_s=120)
+    cluster.run(10)
+    if not all(node.core.identity("2").regrouped for node in cluster.shared.nodes.values()):
+        cluster.checkers.found("scenario", "-", "nobody has regrouped it")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def left_alone():
+    """The other one is gone for good: nothing new is built for as long as it may come back, then it goes on alone."""
+    cluster = formed(2)
+    cluster.machines[1].stop()
+    cluster.run(20)
+    cluster.offer("2")
+    cluster.run(30)
+    if cluster.active() != ["1"]:
+        cluster.checkers.found("alone", "-", "goes on before it may")
+    cluster.until_active("2", within_s=RETIRE_MAX_MS / 1000)
+    cluster.until_gone("1", within_s=RETIRED_S)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def two_contents():
+    """One node's source has other files by the same name: they are named, and never mixed."""
+    cluster = SharingCluster(1, 3, terms=ONCE)
+    cluster.offer("1")
+    cluster.sources.give(cluster.machines[2], {"1": content_of("1", batch=1)})
+    cluster.start()
+    cluster.readers.begin(20)
+    cluster.until_active("1", within_s=150)
+    cluster.run(10)
+    if not all(cluster.node(machine).core.conflicts for machine in cluster.machines):
+        cluster.checkers.found("conflicts", "-", "two contents by one name are not named")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def held():
+    """An operator goes back on one node: all keep the old version for it, the others go on; then it goes on too."""
+    cluster = formed(terms=ONCE)
+    cluster.readers.pins = False
+    node = cluster.node(cluster.machines[0])
+    cluster.offer("2")
+    cluster.until_active("2", within_s=40)
+    cluster.checkers.held.add(node.machine.name)
+    cluster.run(2)
+    node.pin("1")
+    cluster.until(lambda: cluster.active() == ["1", "2", "2"], "the hold is not obeyed", within_s=5)
+    cluster.run(RETIRED_S)
+    if not all("1" in disk.versions for disk in cluster.shared.disks.values()):
+        cluster.checkers.found("held", "-", "version 1 is gone while it is held")
+    node.pin(None)
+    cluster.until_active("2", within_s=10)
+    cluster.until_gone("1", within_s=RETIRED_S)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def back_alone():
+    """All end; two come back and hear nobody: what one lacks it asks of the other, as it remembers who held what."""
+    cluster = formed(terms=ONCE)
+    cluster.run(8)
+    held = {name: set(disk.versions["1"].ready) for name, disk in cluster.shared.disks.items()}
+    for machine in cluster.machines:
+        machine.crash()
+    cluster.world.network.refuse(lambda packet: True)
+    cluster.readers.pins = False
+    asked, answering = cluster.machines[:2]
+    asked.start()
+    answering.start()
+    cluster.run(5)
+    cluster.readers.failures.clear()
+    keys = [key for key in KEY_NAMES if content_of("1").partition(key) in held["m0"] | held["m1"]]
+    before = len(cluster.readers.answers)
+    cluster.readers.is_over = True
+    for key in keys:
+        cluster.readers.ask(asked, key)
+    cluster.run(2)
+    if len(cluster.readers.answers) != before + len(keys):
+        cluster.checkers.found("remembers", "m0", f"{len(cluster.readers.answers) - before} of {len(keys)} answered")
+    return cluster.checkers.result()
+
+
+def gone_before_the_gate():
+    """An owner ends when the last partition is almost there, and nobody knows it yet: nobody switches by it."""
+    cluster = formed(terms=ONCE)
+    victim, slow = cluster.machines[1:]
+    for turn in range(4):
+        version = str(101 + turn)
+        cluster.offer(version, file_ms=100)
+        cluster.sources.give(slow, {version: content_of(version, file_ms=3_000)})
+        disk = cluster.shared.disks[slow.name]
+
+        def is_almost_there(disk=disk, version=version):
+            stored = disk.versions.get(version)
+            return stored is not None and len(stored.share - stored.ready) == 1
+
+        if not cluster.until(is_almost_there, "nothing is built", within_s=40):
+            break
+        cluster.run(2.0 + turn / 10)
+        victim.crash()
+        cluster.run(6)
+        victim.start()
+        if not cluster.until_active(version, within_s=60):
+            break
+        cluster.sources.share(slow)
+    return cluster.checkers.result()
+
+
+SCENARIOS = {
+    scenario.__name__: scenario
+    for scenario in (
+        one_empty_node,
+        empty_cluster,
+        upgrade,
+        delayed_on_one,
+        without_a_source,
+        restarts,
+        late_joiner,
+        rolling_restart,
+        all_cut_off,
+        wrong_dead,
+        laggard,
+        automatic_ids_at_once,
+        views_that_differ,
+        stray,
+        left_alone,
+        two_contents,
+        gone_before_the_gate,
+        held,
+        back_alone,
+    )
+} | {f"death_{when}_the_gate": lambda when=when: death(when) for when in ("before", "at", "after")}

@@ -1,0 +1,171 @@
+"""`status` of databases that several nodes have, as people see it, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+from rich.console import Console
+
+from gossipkv.cli import owners
+from tests.unit.client.fake_node import FakeNode, answering
+
+INFO = {"node": "n1", "cluster": "c", "uptime_s": 65.0, "shard_id": "1"}
+
+
+def some(*partitions, runs=None):
+    """A set of partitions as a node tells it."""
+    return {"count": len(partitions), "runs": ",".join(map(str, partitions)) if runs is None else runs}
+
+
+def owner(name, state, ready, building=None):
+    """One node that has something."""
+    return {"node": name, "state": state, "ready": ready, "building": building or some()}
+
+
+def node(name, active="v1", state="alive"):
+    """One node of the cluster."""
+    return {"node": name, "state": state, "active": active}
+
+
+def told(missing=None, under_replicated=None, *, nodes=None, **version):
+    """A database that three nodes share, one of them dead."""
+    return {"geo": {
+        "kind": "dataset", "active": "v1", "hold": None, "error": None, "replication": 2, "min_replication": 1,
+        "nodes": nodes or [node("n1"), node("n2"), node("n3", state="dead")],
+        "nodes_not_named": 0,
+        "versions": {"v1": {
+            "state": "ACTIVE", "format": "tsv", "function": "sequins", "partitions": [{}] * 5, "records": 3437,
+            "size_bytes": 90_624, "partition_count": 8, "missing": missing or some(),
+            "under_replicated": under_replicated or some(),
+            "owners": [
+                owner("n1", "alive", some(0, 1, 2, 5, 6, runs="0-2,5-6")),
+                owner("n2", "suspect", some(0, 3, 4, 7, runs="0,3-4,7"), some(1)),
+                owner("n3", "dead", some(1, 2, 3, runs="1-3")),
+            ],
+            "owners_not_named": 0,
+        } | version},
+    }}  # fmt: skip
+
+
+def ask(run, said, *options):
+    """What the command writes, a line each, and its exit status."""
+    with FakeNode(answering(("status", said), ("info", INFO))) as fake:
+        done = run("status", *options, "--node", fake.address)
+    return done.status, [" ".join(line.split()) for line in done.out.splitlines()], done.out
+
+
+def test_who_has_what_is_a_table(run):
+    """A line for each owner; the database and the version are said once, and how much of it is here beside it."""
+    status, lines, _ = ask(run, told())
+    assert status == 0
+    assert "geo v1 ACTIVE tsv sequins 5 of 8 3,437 88.5 KiB" in lines
+    assert "database version node member ready building partitions" in lines
+    at = lines.index("geo v1 n1 alive 5 0-2,5-6")
+    assert lines[at + 1 :][:2] == ["n2 suspect 4 1 0,3-4,7", "n3 dead 3 1-3"]
+
+
+def test_a_node_that_knows_no_other_tells_of_no_owners(run):
+    """What everybody sees who tries it out is as short as it can be; one copy of two is not to be complained of."""
+    status, lines, out = ask(run, told(under_replicated=some(0, 1), nodes=[node("n1")]))
+    assert (status, len(lines)) == (0, 4)
+    assert "fewer" not in out
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--wait",)])
+def test_the_status_is_3_while_a_partition_has_no_live_owner(run, options):
+    """Of the version that is served; of another one it is a matter of time."""
+    said = told(missing=some(2, 5))
+    status, _, out = ask(run, said, *options)
+    assert status == 3
+    assert json.loads(out) == said if options == ("--json",) else "geo v1: 2 of 8 partitions without a live" in out
+    said["geo"]["active"] = None
+    said["geo"]["versions"]["v1"]["state"] = "AVAILABLE"
+    assert ask(run, said)[0] == 0
+
+
+def test_what_is_on_too_few_nodes_is_told(run):
+    """It deserves attention, and is no failure."""
+    status, _, out = ask(run, told(under_replicated=some(1, 2, 3, runs="1-3")))
+    assert status == 0
+    assert "geo v1: 3 of 8 partitions on fewer than 2 live nodes: 1-3\n" in out
+
+
+def test_many_runs_are_cut(run):
+    """The first of them stand in the table, and their number beside them."""
+    many = some(*range(0, 40, 2))
+    _, lines, _ = ask(run, told(owners=[owner("n1", "alive", many)], owners_not_named=1200))
+    assert "geo v1 n1 alive 20 0,2,4,6,8,10,12,14,..." in lines
+    assert "and 1200 more" in lines
+
+
+CONFLICTS = [
+    {"digest": "ab" * 32, "partition_count": 8, "function": "sequins", "regrouped": False, "nodes": ["n1", "n2"]},
+    {"digest": "cd" * 32, "partition_count": 4, "function": "text", "regrouped": True, "nodes": ["n3"]},
+]
+CONFLICTING = (
+    "geo v1: different contents by one name: 8 partitions by sequins, digest abababab, on n1 and n2; "
+    "4 partitions by text, regrouped, digest cdcdcdcd, on n3"
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        (
+            {"conflicts": CONFLICTS},
+            CONFLICTING,
+        ),
+        (
+            {"disputes": [{"nodes": ["n1", "n2"], "partitions": some(4, 5, runs="4-5")}]},
+            "geo v1: the files of n1 and n2 differ for 2 of 8 partitions: 4-5",
+        ),
+        (
+            {"unpublished": True},
+            "geo v1: the tree has no room for what this node has of it, so others do not ask it for that",
+        ),
+        (
+            {"waits_until": "every partition has an owner: 2 of 8 have none (2, 5)"},
+            "geo v1: waits until every partition has an owner: 2 of 8 have none (2, 5)",
+        ),
+        ({"kept_by": ["n2", "n3"]}, "geo v1: kept for n2 and n3, which may still need it"),
+    ],
+)
+def test_what_an_operator_has_to_see_is_a_line(run, version, line):
+    """Below the tables, whole."""
+    assert line in ask(run, told(**version))[2].splitlines()
+
+
+def test_nodes_that_have_another_version_active_are_told(run):
+    """Those that live; where all have the same there is nothing to say."""
+    nodes = [node("n1", "v2"), node("n2"), node("n3", None), node("n4", "v0", "dead")]
+    assert "geo: active are v2 on n1, v1 on n2, none on n3\n" in ask(run, told(nodes=nodes))[2]
+    assert "active are" not in ask(run, told())[2]
+
+
+def test_a_version_serves_whose_share_here_is_still_built(run, monkeypatch):
+    """--wait does not wait for it: clients have it from other nodes."""
+    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
+    waiting = told(state="SEEN", waits_until="its owners have answered")
+    waiting["geo"]["active"] = None
+    for here in ({"state": "BUILDING"}, {"state": "SEEN", "waiting_for": "a data file"}):
+        with FakeNode(answering(("status", [waiting, told(**here)]), ("info", INFO))) as fake:
+            assert run("status", "--wait", "--node", fake.address).status == 0
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_owners_in_a_narrow_terminal(run, monkeypatch, width):
+    """Each owner's state is whole, whatever else must fold."""
+    for module in "screen", "status":
+        monkeypatch.setattr(f"gossipkv.cli.{module}.console", partial(Console, width=width, highlight=False))
+    words = ask(run, told())[2].split()
+    assert [words.count(state) for state in ("alive", "suspect", "dead")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("said", [{}, {"geo": None}, {"geo": {}}, {"geo": {"nodes": 3, "versions": {"v1": 5}}}])
+def test_what_another_program_tells_is_no_reason_to_fall(said):
+    """A node of another version may tell less, or otherwise."""
+    assert owners.table(said) is None
+    assert list(owners.lines(said)) == []
+    assert not owners.unowned(said)

@@ -1,0 +1,145 @@
+"""Members, identities and statements by short names, and one core of a node among them."""
+
+from __future__ import annotations
+
+from gossipkv.address import Address
+from gossipkv.dataset.cluster.convergence import Convergence
+from gossipkv.dataset.cluster.core import DatabaseCore
+from gossipkv.dataset.cluster.effects import Ask, Publish, PublishDatabase, Withdraw
+from gossipkv.dataset.cluster.members import Member, Membership, State
+from gossipkv.dataset.cluster.own_copy import OwnCopy
+from gossipkv.dataset.cluster.question import Answer
+from gossipkv.dataset.cluster.terms import Terms
+from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.statement import DatabaseStatement, Named, Statement
+
+SETTLE_MS = 10_000
+HOUR_MS = 3_600_000
+TERMS = Terms(
+    replication=1,
+    min_replication=1,
+    reassign_after_ms=60_000,
+    retire_after_ms=600_000,
+    probe_interval_ms=1_000,
+    grace_ms=5_000,
+)
+DIGEST = "ab" * 32
+
+
+def uuid_of(name):
+    """Sixteen bytes that order as names do."""
+    return name.encode().rjust(16, b"\0")
+
+
+def member(name, shard_id=None, *, state=State.ALIVE, epoch=1, firm=True):
+    """A member, whose place in the ring is its name unless another is given."""
+    address = Address(f"{name}.example", 7070)
+    return Member(name, uuid_of(name), epoch, address, state, shard_id or name, firm)
+
+
+def identity(version="1", *, digest=DIGEST, partitions=4, function="sequins", regrouped=False):
+    """The identity of a version of `d`."""
+    return Identity("d", version, digest, partitions, function, regrouped)
+
+
+def some(*partitions, of=4):
+    """These partitions of so many."""
+    return PartitionSet.of(of, partitions)
+
+
+def statement(name, ready=(), building=(), of=None):
+    """What a member says of a version."""
+    of = of or identity()
+    count = of.partitions
+    return Statement(of, 0, 100, some(*ready, of=count), some(*building, of=count), uuid_of(name))
+
+
+def active(of=None, **more):
+    """What a member says of the database that has a version active."""
+    of = of or identity()
+    return DatabaseStatement(Named(of.version, of.wire_id), told=True, **more)
+
+
+def answer(*ready, dropping=False, seals=None):
+    """What a member serves, all of one kind."""
+    return Answer(some(*ready), seals or {"1/none": dict.fromkeys(ready, 7)}, dropping)
+
+
+class Node:
+    """The core of `d` on a node `a` among others."""
+
+    def __init__(self, *others, terms=TERMS, expects_others=True, epoch=1, firm=True, refuted=None):
+        self.now_ms = 1_000_000
+        own = member("a", epoch=epoch, firm=firm)
+        self.membership = Membership(
+            own, expects_others=expects_others, retire_max_ms=HOUR_MS, now_ms=self.now_ms
+        )  # fmt: skip
+        for other in others:
+            self.tell(member(other))
+        self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=self.now_ms)
+        self.core = DatabaseCore("d", self.membership, self.convergence, terms, refuted=refuted or {})
+        self.effects = []
+        self.asked = []
+        self.published = {}
+        self.database = None
+
+    def tell(self, told):
+        """A member is known in another way."""
+        self.membership.tell(told, now_ms=self.now_ms)
+
+    def state(self, name, state, *, epoch=1):
+        """A member has another state."""
+        self.tell(member(name, state=state, epoch=epoch))
+
+    def step(self, ms=0):
+        """Let time pass, and have the core act; what it asks for is noted."""
+        self.now_ms += ms
+        found = self.core.step(now_ms=self.now_ms)
+        self.effects += found
+        for effect in found:
+            match effect:
+                case Ask(name, of):
+                    self.asked.append((name, of))
+                case Publish(version, said):
+                    self.published[version] = said
+                case Withdraw(version):
+                    del self.published[version]
+                case PublishDatabase(said):
+                    self.database = said
+        return found
+
+    def settle(self):
+        """Let the list of ids become still."""
+        self.step()
+        self.step(SETTLE_MS)
+
+    def hear(self, name, *said, database=None, epoch=1):
+        """A member says all this."""
+        self.core.hear(name, uuid_of(name), epoch, {each.identity.version: each for each in said}, database)
+        self.step()
+
+    def copy(self, version="1", **more):
+        """This node has, builds or sees something."""
+        self.core.tell_copy(OwnCopy(version=version, **more))
+
+    def has(self, *ready, of=None, **more):
+        """Have these partitions ready."""
+        of = of or identity()
+        seals = {"1/none": dict.fromkeys(ready, 7)}
+        more = {"seals": seals, "digest": of.digest, "partitions": of.partitions} | more
+        self.copy(of.version, identity=of, ready=some(*ready, of=of.partitions), **more)
+        self.step()
+
+    def answered(self, name, told, of=None, *, epoch=1):
+        """A member answers what it was asked."""
+        self.core.answered(name, epoch, (of or identity()).wire_id, told)
+        self.step()
+
+    def verdicts(self):
+        """As of now."""
+        return self.core.verdicts(self.now_ms)
+
+    def passes(self, version="1"):
+        """Whether the gate of a version holds now."""
+        return self.verdicts().may_switch(version)

@@ -1,0 +1,166 @@
+"""The list of ids that a ring is made of."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.dataset.cluster.convergence import Convergence
+from gossipkv.dataset.cluster.members import Membership, State
+from tests.unit.dataset.cluster.scene import HOUR_MS, SETTLE_MS, member
+
+
+class Listing:
+    """The list of a node `a`."""
+
+    def __init__(self, *, expects_others=True, firm=True):
+        self.now_ms = 500
+        self.membership = Membership(
+            member("a", "1", firm=firm), expects_others=expects_others, retire_max_ms=HOUR_MS, now_ms=500
+        )
+        self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=500)
+
+    def tell(self, *told):
+        """Members are known so."""
+        for each in told:
+            self.membership.tell(each, now_ms=self.now_ms)
+        return self.after(0)
+
+    def after(self, ms):
+        """The list some time later."""
+        self.now_ms += ms
+        self.convergence.step(self.now_ms)
+        return self.convergence.ids
+
+    def isolate(self, *, isolated):
+        """Nobody is heard, or somebody again."""
+        self.membership.isolate(isolated=isolated, now_ms=self.now_ms)
+        return self.after(0)
+
+
+def test_a_list_counts_when_it_was_still():
+    """Whoever comes begins the wait anew; ids are sorted as strings, each once."""
+    listing = Listing()
+    assert listing.tell(member("b", "10")) is None
+    assert listing.after(SETTLE_MS - 1) is None
+    assert listing.tell(member("c", "2"), member("d", "2")) is None
+    assert listing.convergence.wakes_at_ms == listing.now_ms + SETTLE_MS
+    assert listing.after(SETTLE_MS - 1) is None
+    assert listing.after(1) == ("1", "10", "2")
+    assert listing.convergence.wakes_at_ms is None
+
+
+def test_a_claim_must_be_firm_and_that_begins_no_wait():
+    """A provisional claim is awaited; that it is confirmed changes no list."""
+    listing = Listing()
+    listing.tell(member("b", "2", firm=False))
+    assert listing.after(5 * SETTLE_MS) is None
+    assert listing.tell(member("b", "2")) == ("1", "2")
+
+
+def test_the_last_still_list_is_used_meanwhile():
+    """After the start nothing waits: who comes is in the list when it is still again, who dies out of it."""
+    listing = Listing()
+    listing.tell(member("b", "2"))
+    assert listing.after(SETTLE_MS) == ("1", "2")
+    assert listing.tell(member("c", "3", firm=False)) == ("1", "2")
+    assert listing.after(SETTLE_MS) == ("1", "2")
+    assert listing.tell(member("c", "3")) == ("1", "2", "3")
+    assert listing.tell(member("b", "2", state=State.SUSPECT)) == ("1", "2", "3")
+    assert listing.after(SETTLE_MS) == ("1", "2", "3")
+    assert listing.tell(member("b", "2", state=State.DEAD)) == ("1", "2", "3")
+    assert listing.after(SETTLE_MS) == ("1", "3")
+
+
+def test_who_expects_others_and_hears_nobody_waits_for_an_hour():
+    """Told to join, or remembering somebody: alone, it makes no list; after `retire_max` it goes on alone."""
+    listing = Listing()
+    assert listing.after(HOUR_MS - 1) is None
+    assert listing.after(1 + SETTLE_MS) == ("1",)
+
+
+def test_who_knows_nobody_waits_for_nobody():
+    """The first node of a cluster builds at once, its claim provisional."""
+    listing = Listing(expects_others=False, firm=False)
+    assert listing.after(0) == ("1",)
+    assert listing.tell(member("b", "2")) == ("1",)
+    assert listing.after(SETTLE_MS) == ("1",)  # Its own is not firm.
+    assert listing.tell(member("a", "1")) == ("1", "2")
+
+
+def test_nothing_is_computed_while_nobody_is_heard():
+    """The list is not shown while isolated; after an hour alone, it is that of those who are left."""
+    listing = Listing()
+    listing.tell(member("b", "2"))
+    assert listing.after(SETTLE_MS) == ("1", "2")
+    assert listing.isolate(isolated=True) is None
+    assert listing.tell(member("b", "2", state=State.DEAD)) is None
+    assert listing.after(HOUR_MS - 1) is None
+    assert listing.after(1) == ("1", "2")
+    assert listing.after(SETTLE_MS) == ("1",)
+
+
+def test_after_being_heard_again_stillness_begins_anew():
+    """What happened to the list while nobody was heard has not stood before those who might object."""
+    listing = Listing()
+    listing.tell(member("b", "2"))
+    listing.after(SETTLE_MS)
+    listing.isolate(isolated=True)
+    listing.tell(member("b", "2", state=State.DEAD))
+    listing.after(SETTLE_MS)
+    assert listing.isolate(isolated=False) == ("1", "2")
+    assert listing.after(SETTLE_MS - 1) == ("1", "2")
+    assert listing.tell(member("b", "2")) == ("1", "2")
+
+
+def test_a_member_without_an_id_has_no_part():
+    """Once known for as long as any change is waited for, it holds up nobody."""
+    listing = Listing()
+    nameless = member("b", "2")._replace(shard_id=None, is_firm=False)
+    assert listing.tell(nameless) is None
+    assert listing.after(SETTLE_MS) == ("1",)
+
+
+def test_a_node_that_has_no_id_yet_waits_for_one():
+    """Its list is empty, and time alone makes it no longer."""
+    listing = Listing(expects_others=False)
+    listing.tell(member("a", "1")._replace(shard_id=None))
+    assert listing.after(SETTLE_MS) is None
+    assert listing.convergence.wakes_at_ms is None
+    assert listing.tell(member("a", "7")) == ("7",)
+
+
+STATES = st.sampled_from(list(State))
+CHANGES = st.lists(
+    st.tuples(st.sampled_from("bcde"), st.sampled_from(["1", "2", "3", "10"]), STATES, st.booleans(), st.integers(0, 9))
+)
+
+
+@given(CHANGES)
+def test_every_list_was_still(changes):
+    """Whatever happens, a new list is that of the living, all firm, and has been so for the whole time."""
+    listing = Listing()
+    stood_since, before, shown = listing.now_ms, None, None
+    for name, shard_id, state, firm, seconds in changes:
+        listing.tell(member(name, shard_id, state=state, firm=firm))
+        living = {each.shard_id for each in listing.membership if each.state in {State.ALIVE, State.SUSPECT}}
+        if living != before:
+            stood_since, before = listing.now_ms, living
+        ids = listing.after(1000 * seconds)
+        if ids is not None and ids != shown:
+            assert set(ids) == living
+            assert listing.now_ms - stood_since >= SETTLE_MS or len(listing.membership.awaited) == 0
+            shown = ids
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_told_twice_is_told_once(isolated):
+    """The same again is no change."""
+    listing = Listing()
+    listing.isolate(isolated=isolated)
+    listing.tell(member("b", "2"))
+    revision = listing.membership.revision
+    listing.tell(member("b", "2"))
+    listing.isolate(isolated=isolated)
+    assert listing.membership.revision == revision

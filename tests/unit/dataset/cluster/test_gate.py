@@ -1,0 +1,381 @@
+"""Whether a version has owners enough, and whom a node asks to find out."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.dataset.cluster.effects import BuildAnew, Decide
+from gossipkv.dataset.cluster.gate import Dispute
+from gossipkv.dataset.cluster.members import State
+from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, identity, member, some, statement
+
+ONE, TWO = identity("1"), identity("2")
+
+
+def gated(*others, **more):
+    """A node that has partitions 0 and 1 of four, the first of the others having 2 and 3."""
+    node = Node(*others, **more)
+    node.settle()
+    node.has(0, 1)
+    node.hear(others[0], statement(others[0], (2, 3)))
+    return node
+
+
+def passed(*others, **more):
+    """One whose gate has passed."""
+    node = gated(*others, **more)
+    node.answered(others[0], answer(2, 3))
+    assert node.passes()
+    return node
+
+
+def test_what_is_published_is_not_enough():
+    """Each owner is asked, and counts by its answer alone."""
+    node = gated("b")
+    assert node.asked == [("b", ONE)]
+    assert not node.passes()
+    assert not node.verdicts().passed("1")
+    node.answered("b", answer(2, 3))
+    assert node.passes()
+    assert node.verdicts().passed("1")
+    assert node.effects[-1] == Decide()
+
+
+def test_nobody_is_asked_before_all_is_there():
+    """A question is worth it when what is published would do."""
+    node = Node("b", "c")
+    node.settle()
+    node.has(0, 1)
+    node.hear("b", statement("b", (2,), (3,)))
+    assert node.asked == []
+    node.hear("c", statement("c", (3,)))
+    assert sorted(node.asked) == [("b", ONE), ("c", ONE)]
+
+
+def test_an_answer_counts_for_what_it_says():
+    """An owner that serves less than it has published."""
+    node = gated("b")
+    node.answered("b", answer(2))
+    assert not node.passes()
+
+
+def test_the_share_here_need_not_be_ready():
+    """A node without any of it switches when the others have all."""
+    node = Node("b")
+    node.settle()
+    node.hear("b", statement("b", (0, 1, 2, 3)))
+    node.answered("b", answer(0, 1, 2, 3))
+    assert node.passes()
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
+def test_only_the_alive_count(state):
+    """A suspect owner counts no more, whatever it has answered."""
+    node = passed("b")
+    node.state("b", state)
+    node.step()
+    assert not node.passes()
+    assert node.verdicts().passed("1")  # What clients had, they keep.
+
+
+def test_an_answer_grows_old():
+    """One older than a probe interval counts no more; so it is asked again, before that."""
+    node = passed("b")
+    node.asked.clear()
+    node.step(TERMS.probe_interval_ms // 2)
+    assert node.asked == [("b", ONE)]
+    assert node.passes()
+    node.step(TERMS.probe_interval_ms // 2)
+    assert node.passes()
+    node.step(1)
+    assert not node.passes()
+    node.answered("b", None)  # Nothing came of it.
+    assert not node.passes()
+
+
+def test_a_question_that_comes_to_nothing_is_not_asked_again_at_once():
+    """There may be no connection, so that no time passes before that is known: it is asked again a little later."""
+    node = gated("b")
+    for _ in range(3):
+        node.answered("b", None)
+    assert node.asked == [("b", ONE)]
+    assert node.core.wakes_at_ms == node.now_ms + TERMS.probe_interval_ms // 2
+    node.step(TERMS.probe_interval_ms // 2)
+    assert node.asked == 2 * [("b", ONE)]
+    node.answered("b", answer(2, 3), epoch=7)  # Of another life than that which has published.
+    assert node.asked == 2 * [("b", ONE)]
+    assert not node.passes()
+
+
+def test_age_counts_from_the_question():
+    """What is asked and answered late says what was so when it was asked."""
+    node = gated("b")
+    node.step(TERMS.probe_interval_ms - 1)
+    node.answered("b", answer(2, 3))
+    assert node.passes()
+    node.step(2)
+    assert not node.passes()
+
+
+def test_an_owner_that_has_gone_on_makes_it_look_again():
+    """At once, and once: an answer that is fresh is asked for again."""
+    node = gated("b")
+    node.answered("b", answer(2))
+    node.asked.clear()
+    node.core.look_again()
+    node.step()
+    node.core.look_again()
+    node.step()
+    assert node.asked == [("b", ONE)]
+    node.answered("b", answer(2, 3))
+    assert node.passes()
+
+
+def test_what_nobody_has_any_more_is_not_to_be_had():
+    """A version that has gone everywhere is unknown, and not one that nobody answers."""
+    node = passed("b")
+    node.core.activate(TWO)
+    node.core.drop_copy("1")
+    node.step()
+    assert node.verdicts().passed("1")  # The other one still has some of it.
+    node.hear("b")
+    node.step()
+    assert not node.verdicts().passed("1")
+    assert node.core.versions == ["2"]
+
+
+def test_what_was_not_asked_is_passed_over():
+    """An answer that comes after its connection was lost."""
+    node = gated("b")
+    node.core.lost("b")
+    node.answered("b", answer(2, 3))
+    assert not node.passes()
+
+
+def test_a_lost_connection_voids_the_answer():
+    """It has to be asked again, on another one."""
+    node = passed("b")
+    node.core.lost("b")
+    node.asked.clear()
+    node.step()
+    assert not node.passes()
+    assert node.asked == [("b", ONE)]
+    node.answered("b", answer(2, 3))
+    assert node.passes()
+
+
+def test_a_newer_epoch_voids_the_answer():
+    """And what the former life had published counts for nothing, until the new one says it."""
+    node = passed("b")
+    node.state("b", State.ALIVE, epoch=2)
+    node.step()
+    assert not node.passes()
+    node.hear("b", statement("b", (2, 3)), epoch=2)
+    assert not node.passes()
+    node.answered("b", answer(2, 3), epoch=1)  # The other end was the old one.
+    assert not node.passes()
+    node.step(TERMS.probe_interval_ms)
+    node.answered("b", answer(2, 3), epoch=2)
+    assert node.passes()
+
+
+def test_an_answer_from_before_a_withdrawal_is_void():
+    """What is taken back and published again has to be asked for again."""
+    node = passed("b")
+    node.hear("b", statement("b", (2,)))
+    node.hear("b", statement("b", (2, 3)))
+    assert not node.passes()
+    node.answered("b", answer(2, 3))
+    assert node.passes()
+
+
+def test_a_question_about_another_identity_has_no_answer():
+    """What is here by that name has other files, or was grouped otherwise."""
+    node = Node("b")
+    node.has(0, 1)
+    assert node.core.answer("b", ONE.wire_id, now_ms=node.now_ms) == answer(0, 1)
+    assert node.core.answer("b", identity(regrouped=True).wire_id, now_ms=node.now_ms) is None
+    assert node.core.answer("b", TWO.wire_id, now_ms=node.now_ms) is None
+
+
+def test_who_is_about_to_drop_does_not_count():
+    """It says so in its answer."""
+    node = gated("b")
+    node.answered("b", answer(2, 3, dropping=True))
+    assert not node.passes()
+
+
+def test_a_silent_node_does_not_count():
+    """Its epoch is not kept: it may be another one tomorrow."""
+    node = gated("b")
+    node.answered("b", answer(2, 3), epoch=0)
+    assert not node.passes()
+
+
+def test_so_many_owners_are_needed():
+    """`min_replication` of each partition, this node among them."""
+    node = gated("b", "c", terms=TERMS._replace(replication=2, min_replication=2))
+    node.hear("c", statement("c", (0, 1, 2, 3)))
+    node.answered("c", answer(0, 1, 2, 3))
+    assert not node.passes()
+    node.answered("b", answer(2, 3))
+    assert node.passes()
+
+
+def test_another_identity_is_not_counted():
+    """Other files by the same name, or another function, are another version."""
+    for other in (identity(digest="cd" * 32), identity(function="spark"), identity(regrouped=True)):
+        node = Node("b", "c")
+        node.settle()
+        node.has(0, 1)
+        node.hear("b", statement("b", (2, 3), of=other))
+        assert node.asked == []
+        assert node.core.identity("1") == ONE
+        ((version, owners),) = node.core.conflicts
+        assert (version, owners) == ("1", {ONE: ["a"], other: ["b"]})
+
+
+def test_another_number_of_partitions_is_named_and_not_mixed():
+    """Half of the files were there when it was listed."""
+    node = Node("b")
+    node.settle()
+    node.has(0, 1)
+    other = identity(partitions=2)
+    node.hear("b", statement("b", (0, 1), of=other))
+    assert [set(owners) for _, owners in node.core.conflicts] == [{ONE, other}]
+
+
+def test_seals_must_agree():
+    """Two files for one partition that differ: neither counts, both owners are named."""
+    node = gated("b", "c")
+    node.hear("c", statement("c", (2, 3)))
+    node.answered("b", answer(2, 3))
+    node.answered("c", answer(2, 3, seals={"1/none": {2: 7, 3: 8}}))
+    assert not node.passes()
+    assert node.core.disputes == {"1": [Dispute("b", "c", some(3))]}
+    node.step(TERMS.probe_interval_ms // 2)
+    node.answered("c", answer(2, 3))
+    assert node.passes()
+    assert node.core.disputes == {}
+
+
+def test_seals_of_other_kinds_are_not_compared():
+    """What is compressed otherwise has another seal."""
+    node = gated("b", "c")
+    node.hear("c", statement("c", (2, 3)))
+    node.answered("b", answer(2, 3))
+    node.answered("c", answer(2, 3, seals={"1/lz4": {2: 1, 3: 2}}))
+    assert node.passes()
+
+
+@pytest.mark.parametrize(("other", "gives_way"), [("b", False), ("A", True)])
+def test_the_greater_uuid_builds_anew_once(other, gives_way):
+    """Of the two nodes that differ the same one gives way, whoever looks; and only once."""
+    node = Node(other)
+    node.settle()
+    node.has(0, 1, 2)
+    node.hear(other, statement(other, (2, 3)))
+    node.answered(other, answer(2, 3, seals={"1/none": {2: 8, 3: 7}}))
+    anew = [effect for effect in node.effects if isinstance(effect, BuildAnew)]
+    assert anew == [BuildAnew("1", some(2))] * gives_way
+    assert not node.passes()
+    node.has(0, 1, 2, seals={"1/none": {0: 7, 1: 7, 2: 9}})  # Built anew, and still another.
+    node.step(TERMS.probe_interval_ms // 2)
+    assert len([effect for effect in node.effects if isinstance(effect, BuildAnew)]) == len(anew)
+    node.has(0, 1, 2, seals={"1/none": {0: 7, 1: 7, 2: 8}})
+    assert node.passes()
+
+
+def test_what_is_going_does_not_count():
+    """A partition that is about to be built anew is withdrawn at once."""
+    node = passed("b")
+    node.has(0, 1, going=some(1))
+    assert not node.passes()
+    assert node.published["1"].ready == some(0)
+    assert node.core.is_withdrawn("1", some(1))
+    assert not node.core.is_withdrawn("1", some(0))
+
+
+def test_nothing_older_is_switched_to():
+    """Never back: an older version may pass for those who name it, and is no candidate."""
+    node = passed("b")
+    node.core.activate(ONE)
+    node.hear("b", statement("b", (2, 3)), statement("b", (0, 1, 2, 3), of=identity("0")))
+    node.answered("b", answer(0, 1, 2, 3), identity("0"))
+    assert node.verdicts().passed("0")
+    assert not node.passes("0")
+    assert not node.passes("1")
+
+
+def test_a_hold_is_the_way_back():
+    """The version that is held may be switched to, and no other."""
+    node = passed("b")
+    node.core.activate(ONE)
+    node.core.hold("0")
+    node.hear("b", *(statement("b", (0, 1, 2, 3), of=identity(name)) for name in "02"))
+    for name in "02":
+        node.answered("b", answer(0, 1, 2, 3), identity(name))
+    assert node.passes("0")
+    assert not node.passes("2")
+    assert node.verdicts().passed("2")
+    assert node.database.next.version == "0"
+    assert node.database.hold == "0"
+
+
+def test_the_next_is_one_whose_gate_may_pass():
+    """A newer one that is being built does not keep a node from what is there."""
+    node = Node("b")
+    node.settle()
+    node.hear("b", statement("b", (0, 1, 2, 3)), statement("b", (0,), (1, 2, 3), of=TWO))
+    assert node.database.next.version == "1"
+    node.answered("b", answer(0, 1, 2, 3))
+    assert node.passes("1")
+    node.core.activate(ONE)
+    node.step(1_000)
+    assert node.database.active.version == "1"
+    assert node.database.next.version == "2"
+
+
+def test_what_passed_keeps_its_identity():
+    """Clients never get two contents by one name, whoever comes with another."""
+    node = passed("b")
+    other = identity(digest="cd" * 32)
+    node.hear("b", statement("b", (0, 1, 2, 3), of=other), database=active(other))
+    node.step()
+    assert node.core.identity("1") == ONE
+
+
+def test_a_node_that_has_nothing_takes_what_is_covered():
+    """Of two contents, the one that has owners for all."""
+    node = Node("b", "c")
+    node.settle()
+    whole, part = identity(digest="ff" * 32), identity(digest="00" * 32)
+    node.hear("b", statement("b", (0, 1), of=part))
+    node.hear("c", statement("c", (0, 1, 2, 3), of=whole))
+    assert node.core.identity("1") == whole
+
+
+def test_a_node_alone_needs_nobody():
+    """Its own partitions are the gate."""
+    node = Node(expects_others=False)
+    node.step()
+    node.has(0, 1, 2)
+    assert not node.passes()
+    node.has(0, 1, 2, 3)
+    assert node.passes()
+
+
+def test_a_node_that_leaves_goes_on_till_its_end():
+    """It has said that it goes, and still answers."""
+    node = passed("b")
+    node.state("a", State.LEFT)
+    node.step()
+    assert node.passes()
+
+
+def test_a_node_of_another_uuid_is_another():
+    """A name that is taken over: what its former owner had answered counts for nothing."""
+    node = passed("b")
+    node.tell(member("b")._replace(uuid=bytes(16)))
+    node.step()
+    assert not node.passes()

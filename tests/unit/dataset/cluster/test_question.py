@@ -1,0 +1,47 @@
+"""The direct question, as it travels."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.dataset.cluster.question import Answer, decode, encode
+from gossipkv.placement.partition_set import PartitionSet
+
+N = 20
+SEALS = st.dictionaries(
+    st.sampled_from(["1/none", "1/lz4"]), st.dictionaries(st.integers(0, N - 1), st.integers(0, 2**32 - 1))
+)
+ANSWERS = st.builds(Answer, st.sets(st.integers(0, N - 1)).map(lambda some: PartitionSet.of(N, some)), SEALS)
+
+
+@given(ANSWERS, st.booleans())
+def test_what_is_told_is_heard(answer, dropping):
+    """Through MessagePack, for each answer; and so with a field more."""
+    told = answer._replace(dropping=dropping)
+    packed = msgpack.packb(encode(told) | {"later": 1})
+    assert decode(msgpack.unpackb(packed, strict_map_key=False), N) == told
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        [],
+        {"ready": b"", "dropping": False},
+        {"ready": "", "dropping": False, "seals": {}},
+        {"ready": b"\0\0\x10", "dropping": False, "seals": {}},
+        {"ready": bytes(4), "dropping": False, "seals": {}},
+        {"ready": b"", "dropping": 1, "seals": {}},
+        {"ready": b"", "dropping": False, "seals": {1: [b"", b""]}},
+        {"ready": b"", "dropping": False, "seals": {"k": [b"\1", b""]}},
+        {"ready": b"", "dropping": False, "seals": {"k": [b"\0\0\x10", bytes(4)]}},
+        {"ready": b"", "dropping": False, "seals": {"k": b""}},
+        {"ready": b"", "dropping": False, "seals": {str(kind): [b"", b""] for kind in range(17)}},
+    ],
+)
+def test_what_is_malformed_is_no_answer(wrong):
+    """It raises nothing."""
+    assert decode(wrong, N) is None

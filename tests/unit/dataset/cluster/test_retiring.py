@@ -1,0 +1,157 @@
+"""When an old version may go."""
+
+from __future__ import annotations
+
+from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.retiring import Stance, clinging
+from gossipkv.placement.statement import DatabaseStatement, Named
+from tests.unit.dataset.cluster.scene import HOUR_MS, TERMS, Node, active, identity, statement
+
+OLD, NEW = identity("1"), identity("2")
+
+
+def retiring(*others, **more):
+    """A node on which version 1 is old and 2 is active, as on the others."""
+    node = Node(*others, **more)
+    node.core.opened()
+    node.settle()
+    for other in others:
+        node.hear(other, database=active(NEW))
+    node.core.activate(NEW)
+    node.has(0, 1, 2, 3, of=NEW)
+    node.has(0, 1, 2, 3, of=OLD, asked_ms=node.now_ms)
+    return node
+
+
+def may_retire(node, ms=0):
+    """Whether it may, some time later."""
+    node.step(ms)
+    return node.verdicts().may_retire("1")
+
+
+def quiet(node):
+    """Let everything pass that has to."""
+    node.step(TERMS.retire_after_ms)
+    return may_retire(node, TERMS.grace_ms)
+
+
+def test_a_quiet_version_is_withdrawn_and_then_goes():
+    """After `retire_after` nothing of it is published, and it is answered for a grace longer."""
+    node = retiring("b", "c")
+    assert not may_retire(node, TERMS.retire_after_ms - 1)
+    assert node.published.keys() == {"1", "2"}
+    assert not may_retire(node, 1)
+    assert node.published.keys() == {"2"}
+    assert node.core.answer("b", OLD.wire_id, now_ms=node.now_ms).dropping
+    assert not may_retire(node, TERMS.grace_ms - 1)
+    assert may_retire(node, 1)
+
+
+def test_who_asks_keeps_it():
+    """Also in the grace: it is published again, and the time begins anew."""
+    node = retiring("b")
+    node.step(TERMS.retire_after_ms)
+    node.has(0, 1, 2, 3, of=OLD, asked_ms=node.now_ms)
+    assert node.published.keys() == {"1", "2"}
+    assert not may_retire(node, TERMS.retire_after_ms - 1)
+
+
+def test_a_laggard_keeps_it():
+    """Whoever has it active, held, or next; or has not said which is active."""
+    for said in (
+        active(OLD),
+        active(NEW, hold="1"),
+        active(NEW, next=Named("1", OLD.wire_id)),
+        DatabaseStatement(told=True),
+        None,
+    ):
+        node = retiring("b", "c")
+        node.hear("c", database=said)
+        assert not quiet(node)
+        assert node.core.clinging("1", now_ms=node.now_ms) == ["c"]
+        node.hear("c", database=active(NEW))
+        node.step()
+        assert may_retire(node, TERMS.grace_ms)
+
+
+def test_the_dead_are_waited_for_for_an_hour():
+    """What they said last counts so long; who has left is waited for no more."""
+    for state, waited in ((State.SUSPECT, True), (State.DEAD, True), (State.LEFT, False)):
+        node = retiring("b", "c")
+        node.hear("c", database=active(OLD))
+        node.state("c", state)
+        assert quiet(node) is not waited
+        node.step(HOUR_MS)
+        assert may_retire(node, TERMS.grace_ms) is (state is not State.SUSPECT)
+
+
+def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():
+    """It takes no part in it then; who starts anew has as long again, and who has said something is waited for."""
+    for said, waited in ((None, False), (DatabaseStatement(told=True), True)):
+        node = retiring("b", "c")
+        node.step(TERMS.retire_after_ms)
+        node.state("c", State.ALIVE, epoch=2)
+        node.hear("c", database=said, epoch=2)
+        node.step(HOUR_MS - 1)
+        assert node.core.clinging("1", now_ms=node.now_ms) == ["c"]
+        assert node.core.wakes_at_ms == node.now_ms + 1
+        node.step(1)
+        assert node.core.clinging("1", now_ms=node.now_ms) == (["c"] if waited else [])
+        assert may_retire(node, TERMS.grace_ms) is not waited
+
+
+def test_a_new_life_has_to_say_again():
+    """A member that has started anew may have gone back to what it had."""
+    node = retiring("b", "c")
+    node.state("c", State.ALIVE, epoch=2)
+    assert not quiet(node)
+    node.hear("c", database=active(NEW), epoch=2)
+    assert may_retire(node, TERMS.grace_ms)
+
+
+def test_nothing_goes_while_nobody_is_heard():
+    """For less than `retire_max`; then it goes on alone."""
+    node = retiring("b", "c")
+    node.membership.isolate(isolated=True, now_ms=node.now_ms)
+    for other in "bc":
+        node.state(other, State.DEAD)
+    assert not quiet(node)
+    node.step(HOUR_MS)
+    assert may_retire(node, TERMS.grace_ms)
+
+
+def test_a_gate_that_asks_keeps_it():
+    """A member that may switch to it by the answer is a request for it; one that is beyond it is not."""
+    node = retiring("b", "c")
+    node.step(TERMS.retire_after_ms - 1)
+    node.core.answer("b", OLD.wire_id, now_ms=node.now_ms)  # It has 2.
+    node.step(1)
+    assert "1" not in node.published
+    node.hear("b", database=DatabaseStatement())
+    node.hear("b", database=active(identity("0")))
+    assert node.core.answer("b", OLD.wire_id, now_ms=node.now_ms).dropping
+    node.step()
+    assert "1" in node.published
+    assert not node.core.answer("b", OLD.wire_id, now_ms=node.now_ms).dropping
+
+
+def test_what_becomes_active_again_is_not_let_go():
+    """By an operator's hold."""
+    node = retiring("b")
+    node.step(TERMS.retire_after_ms)
+    node.has(0, 1, 2, 3, of=OLD)
+    assert "1" in node.published
+    assert not may_retire(node, TERMS.grace_ms)
+
+
+def test_clinging_names_members():
+    """In order, for people."""
+    stances = [Stance("c", "2"), Stance("b", "1"), Stance("d", None), Stance("e", "3", "4", "1")]
+    assert clinging("1", stances) == ["b", "d", "e"]
+
+
+def test_others_statements_do_not_keep_it():
+    """A member that merely has a copy does not need it."""
+    node = retiring("b")
+    node.hear("b", statement("b", (0, 1), of=OLD), database=active(NEW))
+    assert quiet(node)

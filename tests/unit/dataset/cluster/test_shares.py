@@ -1,0 +1,110 @@
+"""Which partitions fall to a node, once for each version; and what a member's change costs."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+
+from gossipkv.dataset.cluster.members import State
+from gossipkv.placement.partition_set import PartitionSet
+from tests.unit.dataset.cluster.scene import SETTLE_MS, TERMS, Node, identity, member, some, statement
+
+
+def test_no_share_before_the_list_is_still():
+    """Nothing is built; then what the ring gives."""
+    node = Node("b", terms=TERMS._replace(replication=1))
+    node.copy(digest=identity().digest, partitions=4)
+    node.step()
+    assert node.verdicts().share("1") is None
+    node.step(SETTLE_MS)
+    assert node.verdicts().share("1") == some(0, 2)
+    assert node.verdicts().share("2") is None
+
+
+def test_it_is_computed_once():
+    """Whoever comes or goes; a later version is shared by the list as it is still then."""
+    node = Node("b")
+    node.settle()
+    node.copy("1", digest=identity().digest, partitions=4)
+    assert node.verdicts().share("1") == some(0, 2)
+    node.tell(member("c"))
+    node.step()
+    node.step(SETTLE_MS)
+    node.copy("2", digest=identity().digest, partitions=6)
+    node.step()
+    assert node.verdicts().share("1") == some(0, 2)
+    assert node.verdicts().share("2") == some(0, 3, of=6)
+    node.state("b", State.DEAD)
+    node.step()
+    node.step(SETTLE_MS)
+    assert node.verdicts().share("1") == some(0, 2)
+    assert node.verdicts().share("2") == some(0, 3, of=6)
+
+
+def test_what_the_manifest_has_counts():
+    """A restart computes nothing anew."""
+    node = Node("b")
+    node.copy(digest=identity().digest, partitions=4, share=some(1, 3))
+    node.step()
+    assert node.verdicts().share("1") == some(1, 3)
+
+
+def test_what_the_manifest_had_outlives_its_files():
+    """A copy that is refuted or damaged is built again as it was shared out before the restart."""
+    node = Node("b")
+    node.copy(digest=identity().digest, partitions=4, share=some(1, 3))
+    node.step()
+    assert node.verdicts().share("1") == some(1, 3)
+    node.copy(digest=identity().digest, partitions=4)
+    node.settle()
+    assert node.verdicts().share("1") == some(1, 3)
+
+
+def test_another_number_of_files_is_another_share():
+    """The source was listed while files arrived."""
+    node = Node("b")
+    node.settle()
+    node.copy(digest="cd" * 32, partitions=2)
+    assert node.verdicts().share("1") == some(0, of=2)
+    node.copy(digest=identity().digest, partitions=4)
+    assert node.verdicts().share("1") == some(0, 2)
+
+
+def test_a_node_whose_id_is_not_in_the_list_has_an_empty_share():
+    """It came after the list was still."""
+    node = Node("b")
+    node.settle()
+    node.tell(member("a", "9"))
+    node.step()
+    node.copy(digest=identity().digest, partitions=4)
+    assert node.verdicts().share("1") == some()
+
+
+MANY = 65_536
+
+
+def calls_of(node, name):
+    """How many calls of Python functions a suspicion costs."""
+    node.state(name, State.SUSPECT)
+    profile = cProfile.Profile()
+    profile.runcall(node.step)
+    return pstats.Stats(profile).total_calls
+
+
+def test_a_suspicion_costs_nothing_for_each_partition():
+    """As many calls for 65,536 partitions of three versions as for 64: all of it is done on whole bitmaps."""
+    counts = []
+    for partitions in (64, MANY):
+        node = Node("b", "c", "d")
+        node.settle()
+        for version in "123":
+            of = identity(version, partitions=partitions)
+            whole = PartitionSet.whole(partitions)
+            node.copy(version, identity=of, partitions=partitions, share=whole, ready=whole)
+        for name in "bcd":
+            node.hear(name, *(statement(name, range(0, partitions, 2), of=identity(each, partitions=partitions))
+                              for each in "123"))  # fmt: skip
+        node.core.activate(identity("1", partitions=partitions))
+        node.step()
+        counts.append(calls_of(node, "b"))
+    assert counts[1] <= counts[0] + 10

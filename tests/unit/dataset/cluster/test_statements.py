@@ -1,0 +1,214 @@
+"""What others have said, in this life and in those before, and whom the serving loop may ask for it."""
+
+from __future__ import annotations
+
+from gossipkv.dataset.cluster.effects import KeepOwners, Look, Route
+from gossipkv.dataset.cluster.members import State
+from gossipkv.dataset.cluster.statements import Holding, Owner
+from gossipkv.placement.statement import DatabaseStatement
+from tests.unit.dataset.cluster.scene import Node, active, answer, identity, member, some, statement, uuid_of
+
+ONE, TWO = identity("1"), identity("2")
+
+
+class Loop:
+    """The routes of the serving loop, as they are told."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def __call__(self, of=ONE):
+        """Who may be asked for what of an identity."""
+        routes = {}
+        for effect in self.node.effects:
+            if isinstance(effect, Route) and effect.identity == of:
+                assert effect.partitions or effect.owner.name in routes, effect
+                routes.pop(effect.owner.name, None)
+                if effect.partitions:
+                    routes[effect.owner.name] = set(effect.partitions)
+        return routes
+
+
+def told(name, *said, epoch=1):
+    """A node that has told all its copies."""
+    return {"name": name, "said": said, "database": DatabaseStatement(told=True), "epoch": epoch}
+
+
+def test_who_says_so_may_be_asked():
+    """For exactly what it says; until it takes it back."""
+    node = Node("b", "c")
+    routes = Loop(node)
+    node.hear("b", statement("b", (0, 1), (2,)))
+    node.hear("c", statement("c", (1,)))
+    assert routes() == {"b": {0, 1}, "c": {1}}
+    node.hear("b", statement("b", (1, 2)))
+    assert routes() == {"b": {1, 2}, "c": {1}}
+    node.hear("b")
+    assert routes() == {"c": {1}}
+
+
+def test_a_state_changes_no_route():
+    """Suspects and the dead stay, whoever is wrong about them; the loop is told their states apart."""
+    node = Node("b")
+    routes = Loop(node)
+    node.hear("b", statement("b", (0,)))
+    before = len(node.effects)
+    for state in (State.SUSPECT, State.DEAD, State.ALIVE):
+        node.state("b", state)
+        node.step()
+    assert routes() == {"b": {0}}
+    assert not [effect for effect in node.effects[before:] if isinstance(effect, Route)]
+
+
+def test_who_has_left_is_not_asked():
+    """It said so itself; when it comes back it is asked again, before it has told anything."""
+    node = Node("b")
+    routes = Loop(node)
+    node.hear("b", statement("b", (0,)))
+    node.state("b", State.LEFT)
+    node.step()
+    assert routes() == {}
+    node.state("b", State.ALIVE, epoch=2)
+    node.step()
+    assert routes() == {"b": {0}}
+
+
+def test_a_newer_epoch_is_no_withdrawal():
+    """What a life before has said stays, until the new one says that it has told all its copies."""
+    node = Node("b")
+    routes = Loop(node)
+    node.hear("b", statement("b", (0, 1)), statement("b", (0,), of=TWO))
+    node.state("b", State.ALIVE, epoch=2)
+    node.hear("b", epoch=2)
+    assert routes() == {"b": {0, 1}}
+    node.hear("b", statement("b", (2,)), epoch=2, database=DatabaseStatement())
+    assert routes() == {"b": {0, 1, 2}}
+    assert routes(TWO) == {"b": {0}}
+    node.hear("b", statement("b", (2,)), epoch=2, database=DatabaseStatement(told=True))
+    assert routes() == {"b": {2}}
+    assert routes(TWO) == {}
+
+
+def test_an_older_life_is_passed_over():
+    """What comes late says nothing."""
+    node = Node("b")
+    node.state("b", State.ALIVE, epoch=2)
+    node.hear("b", statement("b", (1,)), epoch=2, database=DatabaseStatement(told=True))
+    node.hear("b", statement("b", (0,)), epoch=1)
+    assert Loop(node)() == {"b": {1}}
+
+
+def test_a_name_that_another_node_has_now():
+    """Another uuid is another disk: what was said before is not there."""
+    node = Node("b")
+    routes = Loop(node)
+    node.hear("b", statement("b", (0,)))
+    node.tell(member("b", epoch=2)._replace(uuid=bytes(16)))
+    node.step()
+    assert routes() == {}
+    node.core.hear("b", bytes(16), 2, {}, None)
+    node.step()
+    assert routes() == {}
+
+
+def test_another_address_is_told():
+    """The same node elsewhere: it is dialled there."""
+    node = Node("b")
+    node.hear("b", statement("b", (0,)))
+    node.tell(member("b")._replace(address=member("c").address))
+    node.step()
+    last = [effect for effect in node.effects if isinstance(effect, Route)][-2:]
+    assert [(effect.owner.address, len(effect.partitions)) for effect in last] == [
+        (member("b").address, 0),
+        (member("c").address, 1),
+    ]
+
+
+def test_the_forgotten_are_not_asked():
+    """Nobody knows them any more."""
+    node = Node("b")
+    node.hear("b", statement("b", (0,)))
+    node.membership.forget("b")
+    node.core.forget("b")
+    node.step()
+    assert Loop(node)() == {}
+
+
+def held(name, *partitions):
+    """What ACTIVE has of a node."""
+    return Holding(Owner(name, uuid_of(name), member(name).address), some(*partitions))
+
+
+def test_a_restart_that_hears_nobody_knows_whom_to_ask():
+    """From ACTIVE: the version is active without a gate, its owners may be asked, none of them a member yet."""
+    node = Node()
+    node.core.remember(ONE, [held("a", 0), held("b", 1, 2), held("c", 3)])
+    node.step()
+    assert Loop(node)() == {"b": {1, 2}, "c": {3}}
+    assert node.verdicts().passed("1")
+    assert not node.passes("1")
+    assert node.core.identity("1") == ONE
+    assert node.database.active.wire_id == ONE.wire_id
+
+
+def test_what_is_remembered_gives_way_to_what_is_said():
+    """As after any other restart: when the owner has told all."""
+    node = Node()
+    node.core.remember(ONE, [held("b", 1, 2)])
+    node.tell(member("b", epoch=5))
+    node.hear("b", statement("b", (3,)), epoch=5)
+    assert Loop(node)() == {"b": {1, 2, 3}}
+    node.hear("b", statement("b", (3,)), epoch=5, database=active())
+    assert Loop(node)() == {"b": {3}}
+
+
+def test_who_is_remembered_and_is_another_now():
+    """A disk that was lost has not what ACTIVE says."""
+    node = Node()
+    node.core.remember(ONE, [held("b", 1, 2)])
+    node.tell(member("b")._replace(uuid=bytes(16)))
+    node.step()
+    assert Loop(node)() == {}
+
+
+def test_owners_are_kept_as_they_change():
+    """At once for another version; for another owner no more often than every few seconds."""
+    node = Node("b", "c")
+    node.settle()
+    node.hear("b", statement("b", (0, 1, 2, 3)))
+    node.answered("b", answer(0, 1, 2, 3))
+    node.core.activate(ONE)
+    node.step()
+    kept = [effect for effect in node.effects if isinstance(effect, KeepOwners)]
+    assert kept == [KeepOwners(ONE, (held("b", 0, 1, 2, 3),))]
+    node.hear("c", statement("c", (1,)))
+    node.hear("c", statement("c", (1, 2)))
+    kept = [effect for effect in node.effects if isinstance(effect, KeepOwners)]
+    node.step(5_000)
+    (*_, last) = [effect for effect in node.effects if isinstance(effect, KeepOwners)]
+    assert last == KeepOwners(ONE, (held("b", 0, 1, 2, 3), held("c", 1, 2)))
+    assert len([effect for effect in node.effects if isinstance(effect, KeepOwners)]) <= len(kept) + 1
+
+
+def test_a_newer_version_is_looked_for_once():
+    """Whoever hears of it, of whomever; not of one that is known here."""
+    node = Node("b", "c")
+    node.copy("2", digest=TWO.digest, partitions=4)
+    node.hear("b", database=DatabaseStatement(newest="2"))
+    node.hear("b", database=DatabaseStatement(newest="4"))
+    node.hear("c", database=DatabaseStatement(newest="4"))
+    node.hear("c", statement("c", (0,), of=identity("3")))
+    node.hear("c", statement("c", (0,), of=identity("5")))
+    assert [effect.version for effect in node.effects if isinstance(effect, Look)] == ["4", "5"]
+    assert node.core.is_known_elsewhere
+
+
+def test_a_newer_active_version_is_found():
+    """For reads with a `min_version`, once each partition has somebody to ask; moves nothing."""
+    node = Node("b", "c")
+    node.hear("b", statement("b", (0,), of=TWO), database=active(TWO))
+    assert node.core.active_elsewhere("2") is None
+    node.hear("c", statement("c", (1, 2, 3), of=TWO))
+    assert node.core.active_elsewhere("2") == TWO
+    assert node.core.active_elsewhere("3") is None
+    assert not node.verdicts().passed("2")

@@ -1,0 +1,122 @@
+"""Lives of versions, by the word for them, and what is decided over them, for the tests of both."""
+
+from dataclasses import replace
+
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyState
+from gossipkv.dataset.lifecycle.decisions import check, decide
+from gossipkv.dataset.lifecycle.version_states import Life, VersionState, Word
+from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.listing import SourceVersion
+from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
+
+RETIRE_MS = 1000
+
+
+def source(name, size=1, waiting_for=None, files=1):
+    """A listed version."""
+    return SourceVersion("db", name, (SourceFile("part-0", "/x", size, 1),) * files, waiting_for)
+
+
+WHOLE = PartitionSet.whole(1)
+IDENTITY = Identity("db", "v", "digest", 1, "sequins", regrouped=False)
+
+COPIES = {Word.SEEN: CopyState.WANTED, Word.BUILDING: CopyState.BUILDING, Word.ERROR: CopyState.ERROR}
+TOWARDS_CLIENTS = {Word.ACTIVE: VersionState.ACTIVE, Word.RETIRING: VersionState.RETIRING}
+
+
+def life(name, word=Word.SEEN, **fields):
+    """Both lives, by the word for them; at the source unless told."""
+    copy = Copy(COPIES.get(word, CopyState.READY), fields.pop("trouble", None), share=WHOLE)
+    if fields.pop("open", word not in COPIES):
+        copy.begin_open(IDENTITY, WHOLE)
+        copy.damaged = word in COPIES
+    found = Life(name, TOWARDS_CLIENTS.get(word, VersionState.KNOWN), copy, **({"source": source(name)} | fields))
+    assert found.word is word
+    return found
+
+
+def begin(one):
+    """A build was started."""
+    one.copy.begin(one.source)
+
+
+def finish(one):
+    """It ended well."""
+    one.copy.finish(IDENTITY, WHOLE)
+
+
+def by_name(lives):
+    """As a database has them."""
+    return {one.name: one for one in lives}
+
+
+def what(*lives, verdicts=None, active=None, hold=None, now_ms=0):
+    """The decision, of a node alone unless told."""
+    verdicts = verdicts or Alone(by_name(lives))
+    return decide(lives, verdicts, active=active, hold=hold, now_ms=now_ms, retire_after_ms=RETIRE_MS)
+
+
+def checked(lives, active, *, switching=False):
+    """What a database asserts, of a node alone."""
+    check(lives, Alone(by_name(lives)), active, switching=switching)
+
+
+class Told:
+    """Verdicts of a cluster: names that clients may have, that may be switched to, that nobody else needs; shares."""
+
+    def __init__(self, passed=(), switch=(), retire=(), share=None, refuted=()):
+        self.passed, self.may_switch, self.may_retire = (names.__contains__ for names in (passed, switch, retire))
+        self.share, self.refuted = (lambda _: share), (lambda _: refuted)
+
+
+def share_of(*some):
+    """Some of four partitions."""
+    return PartitionSet.of(4, some)
+
+
+def partial(*here, share, **fields):
+    """A life with a copy that has some of four partitions."""
+    one = Life("v1", copy=Copy(CopyState.READY), source=source("v1", files=4), **fields)
+    one.copy.begin_open(replace(IDENTITY, partitions=4), share_of(*here))
+    one.copy.want(share_of(*share))
+    return one
+
+
+class Alone:
+    """A node alone: every partition is to be here, and what is here may be had."""
+
+    def __init__(self, lives):
+        self._lives = lives
+
+    def share(self, version):
+        """All: as many as were built, else as the source has files."""
+        life = self._lives[version]
+        copy, listed = life.copy, () if life.source is None else life.source.files
+        if copy is not None and copy.here is not None and (not copy.damaged or not listed):
+            return PartitionSet.whole(copy.here.partitions)
+        return PartitionSet.whole(len(listed)) if listed else None
+
+    def passed(self, version):
+        """Whether it is open; what was never answered yet is not until it is whole."""
+        life = self._lives.get(version)
+        return life is not None and life.open and (life.state is not VersionState.KNOWN or _is_whole(life))
+
+    def may_switch(self, version):
+        """Whether every partition is here; what retires is built again if it is damaged."""
+        life = self._lives[version]
+        return _is_whole(life) and (life.is_ready or life.state is VersionState.RETIRING)
+
+    def may_retire(self, version):
+        """Whether it is here: there is nobody else."""
+        return version in self._lives
+
+    def refuted(self, digest):
+        """None: who has every partition has read every file, and whatever strays."""
+        assert digest
+        return ()
+
+
+def _is_whole(life):
+    here = None if life.copy is None else life.copy.here
+    return here is not None and len(here) == here.partitions

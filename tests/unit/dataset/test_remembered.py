@@ -1,0 +1,200 @@
+"""What a node remembers beside its versions: what is active and who held it, and which functions are refuted."""
+
+import errno
+from dataclasses import replace
+from pathlib import PurePath
+from types import SimpleNamespace
+
+import pytest
+import structlog
+import trio
+
+from gossipkv.address import Address
+from gossipkv.dataset.lifecycle.version_states import Life, Word
+from gossipkv.dataset.local.active import Active, Holder
+from gossipkv.dataset.local.store import VersionStore
+from gossipkv.dataset.switching import Switching
+from gossipkv.environment.seam import READ_WRITE_NEW
+from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.storage.document import encode
+from gossipkv.testing.faulty_files import Action, Fault
+from tests.unit.dataset.build.test_steps import with_a_deep_stray
+from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
+from tests.unit.dataset.test_copies import Cluster, N, put
+
+IDENTITY = Identity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True)
+
+
+def holder(name, *partitions):
+    """A node that has some partitions."""
+    return Holder(name.encode() * 16, name, Address("10.0.0.1", 7070), PartitionSet.of(N, partitions))
+
+
+def on_disk(node):
+    """What the ACTIVE document says."""
+    return VersionStore(PurePath("/data"), node.disk).active(DATABASE)
+
+
+@pytest.fixture
+def node():
+    """A node without a source whose clients have v1 from others."""
+    cluster = Cluster()
+    cluster.had = cluster.gates = {"v1"}
+    node = SimulatedNode(cluster)
+    node.start()
+    node.hear(v1=IDENTITY)
+    yield node
+    node.close()
+
+
+def test_a_restart_that_hears_nobody_knows_what_is_active_and_whom_to_ask(node):
+    """Also while nothing is heard; it is no trouble that nothing of it is here."""
+    node.note_holders("v1", holder("a", 0, 1), holder("b", 2, 3))
+    node.stop()
+    node.start()
+    for _ in range(2):
+        assert node.database.switching.remembered == Active(
+            "v1", "v1", IDENTITY, (holder("a", 0, 1), holder("b", 2, 3))
+        )
+        assert (node.states, node.status["versions"]["v1"].get("error")) == ({"v1": Word.ACTIVE}, None)
+        assert [(held.identity, held.active) for held in node.library.held()] == [(IDENTITY, True)]
+        node.hear()
+
+
+def test_who_holds_it_is_written_at_once_and_then_once_a_second(node):
+    """Many changes are one."""
+    node.note_holders("v1", holder("a", 0))
+    assert on_disk(node).holders == (holder("a", 0),)
+    for partition in range(1, N):
+        node.note_holders("v1", holder("a", partition))
+        assert on_disk(node).holders == (holder("a", 0),)
+    before = len(node.files.trace)
+    for _ in range(8):
+        node.wait()
+    assert on_disk(node).holders == (holder("a", N - 1),)
+    assert sum(line.startswith("rename") for line in node.files.trace[before:]) == 1
+
+
+def test_who_will_hold_the_next_version_is_written_with_the_switch(node):
+    """And not before."""
+    node.note_holders("v1", holder("a", 0))
+    v2 = Identity(DATABASE, "v2", "e" * 64, N, "sequins", regrouped=True)
+    node.hear(v1=IDENTITY, v2=v2)
+    node.note_holders("v2", holder("b", 1))
+    for _ in range(8):
+        node.wait()
+    assert on_disk(node) == Active("v1", "v1", IDENTITY, (holder("a", 0),))
+    node.verdicts.had.add("v2")
+    node.decide_again()
+    assert on_disk(node) == Active("v2", "v2", v2, (holder("b", 1),))
+
+
+async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock):
+    """The disk may have taken long, and what its owners answered to the gate be too old when its sync begins."""
+    written = []
+
+    class SlowDisk:
+        """Threads that write."""
+
+        async def run(self, write):
+            """It is written a minute later."""
+            await trio.sleep(60)
+            written.append(write.args)
+
+    lives = {name: Life(name, heard=replace(IDENTITY, version=name)) for name in ("v1", "v2")}
+    store = SimpleNamespace(set_active=lambda *_: None)
+    shared = SimpleNamespace(
+        log=structlog.get_logger(),
+        may_write=lambda: True,
+        threads=SlowDisk(),
+        store=store,
+        on_change=lambda: None,
+        requests=lambda *_: 0,
+    )
+    verdicts = SimpleNamespace(may_switch=lambda _: True, passed=lambda _: True)
+    switching = Switching(DATABASE, lives, verdicts, shared)
+    assert await switching.switch("v1", None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(switching._rewrite)
+        await trio.sleep(1)
+        assert not await switching.switch("v2", None)
+    assert [version for _, version, *_ in written] == ["v1", "v1"]
+    assert (switching.active, switching.trouble, switching.not_before_ms) == ("v1", None, 0)
+    assert await switching.switch("v2", None)
+    assert switching.active == "v2"
+
+
+def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(node):
+    """It is said once; a switch does not wait for it."""
+    node.note_holders("v1", holder("a", 0))
+    for _ in range(8):
+        node.wait()
+    node.files.faults = tuple(Fault(at, Action.FAIL, kinds={"rename"}, error=errno.EIO) for at in range(3))
+    node.files._seen = [0] * 3
+    node.note_holders("v1", holder("b", 1))
+    assert on_disk(node).holders == (holder("a", 0),)
+    for _ in range(40):
+        node.wait()
+    assert on_disk(node).holders == (holder("b", 1),)
+    assert len(node.log("cannot_note")) == 1
+    assert node.states == {"v1": Word.ACTIVE}
+
+
+def test_the_first_format_is_read_and_replaced():
+    """By what the version is, once it is open."""
+    node = SimulatedNode()
+    node.start()
+    try:
+        put(node, "v1")
+        node.finish()
+        identity = on_disk(node).identity
+        assert (identity.version, identity.partitions) == ("v1", N)
+        node.stop()
+        body = encode("ACTIVE", {"database": DATABASE, "version": "v1", "newest": "v2"})
+        node.disk.unlink(f"/data/active/{DATABASE}")
+        descriptor = node.disk.open(f"/data/active/{DATABASE}", READ_WRITE_NEW)
+        node.disk.pwrite(descriptor, body, 0)
+        node.disk.close(descriptor)
+        assert on_disk(node) == Active("v1", "v2")
+        node.start()
+        assert node.active == "v1"
+        assert on_disk(node) == Active("v1", "v2", identity)
+    finally:
+        node.close()
+
+
+def test_what_is_refuted_is_kept(node):
+    """What was heard, over restarts; what is damaged counts as nothing."""
+    node.refute("d" * 64, "text", "sequins")
+    node.refute("d" * 64, "spark")
+    for _ in range(8):
+        node.wait()
+    node.stop()
+    node.start()
+    assert node.database.refutations.known == {"d" * 64: ("sequins", "spark", "text")}
+    node.stop()
+    node.spoil(f"/data/refuted/{DATABASE}")
+    node.start()
+    assert node.database.refutations.known == {}
+    assert len(node.log("refuted_damaged")) == 1
+
+
+def test_a_stray_that_is_met_is_noted():
+    """By the digest of the source, over restarts, without a word from outside."""
+    node = SimulatedNode()
+    node.start()
+    try:
+        node.put("v1", with_a_deep_stray()[0])
+        node.look()
+        node.finish()
+        (held,) = node.library.held()
+        assert held.identity.regrouped
+        refuted = node.database.refutations.known
+        assert set(refuted) == {held.identity.digest}
+        assert refuted[held.identity.digest]
+        node.stop()
+        node.start()
+        assert node.database.refutations.known == refuted
+    finally:
+        node.close()

@@ -1,0 +1,139 @@
+"""What people and scripts are told about a database by a library, alone and among others."""
+
+from __future__ import annotations
+
+import trio
+
+from gossipkv.address import Address
+from gossipkv.dataset.cluster.convergence import Convergence
+from gossipkv.dataset.cluster.core import Cluster
+from gossipkv.dataset.cluster.members import Member, Membership
+from gossipkv.dataset.cluster.terms import Terms
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.statement import DatabaseStatement, Named, Statement
+from tests.unit.dataset.sources import lines
+from tests.unit.dataset.world import active, state, until
+
+N = 4
+TERMS = Terms(2, 1, 60_000, 600_000, 1_000, 0)
+LOCAL = {"kind", "active", "hold", "error", "versions"}
+
+
+def member(name: str, shard_id: str) -> Member:
+    """One that lives, and has its place in the ring."""
+    return Member(name, name.encode() * 16, 1, Address("127.0.0.1", 0), shard_id=shard_id, is_firm=True)
+
+
+def among(*others: Member, settle_ms: int = 0, replication: int = 1):
+    """Node `a` among others."""
+    now_ms = int(trio.current_time() * 1000)
+    membership = Membership(member("a", "1"), expects_others=True, retire_max_ms=3_600_000, now_ms=now_ms)
+    for other in others:
+        membership.tell(other, now_ms=now_ms)
+    terms = TERMS._replace(replication=replication)
+    convergence = Convergence(membership, settle_ms=settle_ms, now_ms=now_ms)
+    return Cluster(membership, convergence, terms, lambda _core, _effects: None)
+
+
+def say(library, ready, identity):
+    """Node `b` says that it has these partitions, and this version active."""
+    some, none = PartitionSet.of(N, ready), PartitionSet.empty(N)
+    said = Statement(identity, 0, 100, some, none, b"b" * 16)
+    database = DatabaseStatement(Named(identity.version, identity.wire_id), told=True)
+    library.core("db").hear("b", b"b" * 16, 1, {identity.version: said}, database)
+    library.wake("db")
+
+
+def files(value):
+    """So many files that no partition function made."""
+    return [lines(**{f"key{at}{more}": value for more in range(20)}) for at in range(N)]
+
+
+async def test_what_is_here_is_told_alike_with_and_without_others(world):
+    """`local` tells what it told before there were others; what is told beside that changes nothing of it."""
+    world.put("v1", *files("v1"))
+    async with world.node() as library:
+        await active(library, "v1")
+        local, shared = library.status()["db"], library.status(local=False)["db"]
+        assert local.keys() == LOCAL
+        mine, ours = local["versions"].pop("v1"), shared["versions"].pop("v1")
+        assert local.items() <= shared.items()
+        assert {**ours, **mine} == ours
+        assert ours.keys() - mine.keys() == {
+            "owners", "owners_not_named", "missing", "under_replicated", "partition_count", "regrouped", "refuted",
+        }  # fmt: skip
+        all_of_it = {"count": N, "runs": "0-3"}
+        nothing = {"count": 0, "runs": ""}
+        assert ours["owners"] == [{"node": "alone", "state": "alive", "ready": all_of_it, "building": nothing}]
+        assert (ours["missing"], ours["under_replicated"]) == (nothing, nothing)
+        assert (ours["regrouped"], ours["refuted"]) == (True, [])
+        assert shared["nodes"] == [{"node": "alone", "state": "alive", "active": "v1"}]
+        assert library.databases() == [{"name": "db", "kind": "dataset", "version": "v1", "partitions": N}]
+
+
+async def test_a_version_says_what_its_gate_waits_for(world):
+    """Owners of the rest, then their answers; a client that waits for it does so with reason."""
+    world.put("v1", *files("v1"))
+    async with world.node(among(member("b", "2"))) as library:
+        wanted = "every partition has an owner: 2 of 4 have none (1, 3)"
+        await until(lambda: library.known("db") and library.unready("db") == f"version v1 waits until {wanted}")
+        assert state(library, "v1") == "AVAILABLE"
+        assert library.coming("db")
+        told = library.status(local=False)["db"]["versions"]["v1"]
+        assert (told["waits_until"], told["missing"]) == (wanted, {"count": 2, "runs": "1,3"})
+        assert "waiting_for" not in told
+        say(library, [1, 3], library.version("db", "v1").identity)
+        answers = "the owners of every partition have answered that they serve it"
+        await until(lambda: library.unready("db") == f"version v1 waits until {answers}")
+        assert library.coming("db")
+        assert library.databases()[0]["version"] is None
+
+
+async def test_a_version_says_that_its_share_is_not_known_yet(world):
+    """While the list of members changes, or nobody was heard: nothing is built, and a client may wait for it."""
+    world.put("v1", *files("v1"))
+    for others, words in (
+        ([member("b", "2")], "the list of members has been still for time_to_converge"),
+        ([], "another node has been heard"),
+    ):
+        async with world.node(among(*others, settle_ms=3_600_000)) as library:
+            await until(lambda library=library: state(library, "v1") == "SEEN")
+            assert library.unready("db") == f"version v1 waits until {words}"
+            assert library.coming("db")
+            assert library.status(local=False)["db"]["versions"]["v1"]["waits_until"] == words
+
+
+async def test_a_version_that_others_bring_is_coming_though_it_is_in_error_here(world):
+    """The gate does not want this node's share."""
+    world.put("v1", *files("v1"))
+    async with world.node(among(member("b", "2"))) as library:
+        await until(lambda: state(library, "v1") == "AVAILABLE")
+        identity = library.version("db", "v1").identity
+    (world.root / "data").rename(world.root / "before")
+    (world.source / "db/v1/part-0").write_bytes(b"no record\n")
+    async with world.node(among(member("b", "2"))) as library:
+        await until(lambda: state(library, "v1") == "ERROR")
+        assert not library.coming("db")
+        say(library, range(N), identity)
+        await until(lambda: library.coming("db"))
+        assert "is in error" in library.unready("db")
+
+
+async def test_a_node_that_has_nothing_tells_what_others_have(world):
+    """Also how many partitions there are, and by which function."""
+    world.put("v1", *files("v1"))
+    async with world.node() as library:
+        await active(library, "v1")
+        identity = library.version("db", "v1").identity
+    (world.root / "data").rename(world.root / "before")
+    async with world.node(among(member("b", "2")), source=None) as library:
+        library.hear_of(["db"])
+        await until(lambda: library.core("db") is not None)
+        say(library, [0, 1, 2], identity)
+        await until(lambda: library.known("db") and state(library, "v1") == "SEEN")
+        wanted = "every partition has an owner: 1 of 4 has none (3)"
+        await until(lambda: library.unready("db") == f"version v1 waits until {wanted}")
+        assert library.coming("db")
+        told = library.status(local=False)["db"]["versions"]["v1"]
+        assert (told["partition_count"], told["function"]) == (N, identity.function)
+        assert "partitions" not in told

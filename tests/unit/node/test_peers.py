@@ -1,0 +1,332 @@
+"""Connections to other nodes: hello, dialling, back-off, and what is asked on them."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.address import Address
+from gossipkv.errors import ProtocolError, Unauthorized
+from gossipkv.node import hello
+from gossipkv.node.hello import PROTOCOL, Hello
+from gossipkv.node.peers import DIAL_TIMEOUT_S, LAST_PAUSE_S, Peer, Peers
+from gossipkv.wire import rpc
+
+if TYPE_CHECKING:
+    from gossipkv.environment.seam import Datagrams, HasFileno, Listener, Stream
+    from gossipkv.wire.rpc import Value
+
+MINE = Hello(PROTOCOL, b"c" * 8, b"a" * 16, 3)
+THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9)
+B = Peer("b", b"b" * 16, Address("10.0.0.2", 7070), 0, THEIRS.epoch)
+
+
+class OneAnswer:
+    """A connection whose other end says one thing, and nothing more."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.sent = b""
+        self.closed = False
+        self._answer = answer
+
+    async def send_all(self, data: bytes) -> None:
+        """Note it."""
+        await trio.lowlevel.checkpoint()
+        self.sent += data
+
+    async def receive_some(self, most_bytes: int) -> bytes:
+        """A byte at a time, then the end."""
+        await trio.lowlevel.checkpoint()
+        assert most_bytes > 0
+        given, self._answer = self._answer[:1], self._answer[1:]
+        return given
+
+    def detach(self) -> object:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Note it."""
+        await trio.lowlevel.checkpoint()
+        self.closed = True
+
+
+class Network:
+    """Whoever is dialled answers as it was said; nobody listens where nothing was."""
+
+    def __init__(self) -> None:
+        self.answers: deque[bytes] = deque()
+        self.dialled: list[tuple[float, Address]] = []
+        self.streams: list[OneAnswer] = []
+        self.hangs = False
+
+    async def connect(self, to: Address) -> Stream:
+        """The next answer."""
+        self.dialled.append((trio.current_time(), to))
+        await trio.lowlevel.checkpoint()
+        if self.hangs:
+            await trio.sleep_forever()
+        if not self.answers:
+            raise ConnectionRefusedError(111, "Connection refused")
+        self.streams.append(OneAnswer(self.answers.popleft()))
+        return self.streams[-1]
+
+    def listen(self, host: str, port: int, backlog: int) -> Listener:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def datagrams(self, host: str, port: int) -> Datagrams:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    async def wait_readable(self, source: HasFileno) -> None:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    async def resolve(self, name: Address) -> list[Address]:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def source_towards(self, to: Address) -> str:
+        """Nobody asks."""
+        raise NotImplementedError
+
+
+class Table:
+    """What the serving loop's core was told."""
+
+    def __init__(self) -> None:
+        self.peers: dict[int, tuple[str, int]] = {}
+        self.asked: list[tuple[int, bytes, Value]] = []
+
+    def set_peer(self, column: int, name: str, state: int) -> None:
+        """Note it."""
+        self.peers[column] = (name, state)
+
+    def forget_peer(self, column: int) -> None:
+        """Note it."""
+        del self.peers[column]
+
+    def ask(self, column: int, method: bytes, params: bytes, timeout_ms: int) -> int:
+        """Note it; the number of the question."""
+        assert timeout_ms > 0
+        self.asked.append((column, method, msgpack.unpackb(params)))
+        return len(self.asked)
+
+
+class World:
+    """This node's peers, running."""
+
+    def __init__(self) -> None:
+        self.network = Network()
+        self.table = Table()
+        self.adopted: list[tuple[int, Stream]] = []
+        self.lost: list[str] = []
+        self.woken: list[None] = []
+        self.peers = Peers(
+            self.network,
+            random.Random(1),
+            self.table,
+            lambda column, stream: self.adopted.append((column, stream)),
+            mine=lambda: MINE,
+            wake=lambda: self.woken.append(None),
+            on_lost=self.lost.append,
+            on_not_served=lambda: self.lost.append("not served"),
+            on_damaged=lambda record: self.lost.append(record.decode()),
+        )
+
+
+@pytest.fixture
+async def world(nursery: trio.Nursery) -> World:
+    """One; time is the test's."""
+    made = World()
+    await nursery.start(made.peers.run)
+    return made
+
+
+def greeting(of: Hello = THEIRS) -> bytes:
+    """The answer to a hello."""
+    return rpc.response(0, of.to_map())
+
+
+async def test_a_member_is_dialled_and_greeted(autojump_clock, world):
+    """It is asked who it is, and the serving loop has the connection when that is who was meant."""
+    world.network.answers.append(greeting())
+    world.peers.tell([B])
+    await trio.sleep(0.01)
+    [(column, stream)] = world.adopted
+    assert world.table.peers == {column: ("b", 0)}
+    assert rpc.decode_request(stream.sent).method == b"hello"
+    assert (world.peers.name(column), world.peers.column("b"), world.peers.failure(column)) == ("b", column, None)
+    await trio.sleep(60)
+    assert len(world.network.dialled) == 1
+
+
+@pytest.mark.parametrize("answer", [
+    greeting(THEIRS._replace(protocol=PROTOCOL + 1)), greeting(THEIRS._replace(cluster_id=b"d" * 8)),
+    greeting(THEIRS._replace(uuid=b"x" * 16)), rpc.error_response(0, Unauthorized("no")), rpc.response(0, "pong"), b"",
+    b"\xc1", b"HTTP/1.1 400 Bad Request\r\n", greeting()[:-1], rpc.response(0, {"protocol": 1}),
+    rpc.response(0, "x" * 5000),
+])  # fmt: skip
+async def test_whoever_is_not_meant_is_not_asked(autojump_clock, world, answer):
+    """Another protocol, cluster or node, no node at all: the connection ends, and why is known."""
+    world.network.answers.append(answer)
+    world.peers.tell([B])
+    await trio.sleep(0.01)
+    assert world.network.streams[0].closed
+    assert not world.adopted
+    assert world.peers.failure(world.peers.column("b"))
+
+
+def test_what_cannot_be_read_here_is_passed_on():
+    """It is of this node, and of no column."""
+    world = World()
+    world.peers.hear([(-1, "damaged", b"record")], [])
+    assert world.lost == ["record"]
+
+
+async def test_who_cannot_be_reached_is_tried_again_ever_more_seldom(autojump_clock, world):
+    """And at once, nearly, when a read wants it."""
+    world.peers.tell([B])
+    await trio.sleep(600)
+    at = [when for when, _ in world.network.dialled]
+    gaps = [later - earlier for earlier, later in pairwise(at)]
+    assert gaps[0] < 0.1
+    assert max(gaps) <= LAST_PAUSE_S + 0.1
+    assert 600 / LAST_PAUSE_S < len(at) < 600 / LAST_PAUSE_S * 3
+    tried = len(at)
+    for _ in range(10):
+        world.peers.hear([(world.peers.column("b"), "wanted", None)], [])
+        await trio.sleep(0.025)
+    assert 10 <= len(world.network.dialled) - tried <= 12
+
+
+async def test_the_dead_are_dialled_when_they_are_wanted(autojump_clock, world):
+    """Not before; and when they live again."""
+    world.peers.tell([B._replace(state=2)])
+    await trio.sleep(0.05)
+    tried = len(world.network.dialled)
+    await trio.sleep(600)
+    assert len(world.network.dialled) == tried
+    world.network.answers.append(greeting())
+    world.peers.hear([(world.peers.column("b"), "wanted", None)], [])
+    await trio.sleep(0.1)
+    assert len(world.adopted) == 1
+
+
+async def test_a_host_that_says_nothing_does_not_hold_the_task(autojump_clock, world):
+    """A dial has a time."""
+    world.network.hangs = True
+    world.peers.tell([B])
+    await trio.sleep(DIAL_TIMEOUT_S + 1)
+    world.network.hangs = False
+    world.network.answers.append(greeting())
+    await trio.sleep(2 * DIAL_TIMEOUT_S)
+    assert len(world.adopted) == 1
+
+
+async def test_what_was_lost_is_dialled_anew_and_said(autojump_clock, world):
+    """Whoever relied on its answers is told."""
+    world.network.answers += [greeting(), greeting(THEIRS._replace(epoch=10))]
+    world.peers.tell([B])
+    await trio.sleep(0.01)
+    column = world.peers.column("b")
+    world.peers.hear([(column, "lost", "reset")], [])
+    assert world.lost == ["b"]
+    assert world.peers.failure(column) == "reset"
+    await trio.sleep(0.1)
+    assert len(world.adopted) == 2
+    assert world.peers.failure(column) is None
+
+
+async def test_who_began_anew_is_dialled_anew(autojump_clock, world):
+    """A machine that lost its power ends no connection: word of its next life does, once that has been greeted."""
+    world.network.answers += [greeting(), greeting(THEIRS._replace(epoch=10))]
+    world.peers.tell([B])
+    await trio.sleep(0.01)
+    world.peers.tell([B._replace(epoch=10)])
+    assert not world.lost
+    await trio.sleep(0.1)
+    assert [column for column, _ in world.adopted] == 2 * [world.peers.column("b")]
+    assert world.lost == ["b"]
+    await trio.sleep(600)
+    assert len(world.network.dialled) == 2
+
+
+async def test_an_epoch_that_nobody_lives_costs_a_dial(autojump_clock, world):
+    """It was invented, or is not heard of by its owner yet: who answers is as good as it was."""
+    world.network.answers += [greeting(), greeting()]
+    world.peers.tell([B])
+    await trio.sleep(0.01)
+    world.peers.tell([B._replace(epoch=50)])
+    await trio.sleep(600)
+    assert len(world.network.dialled) == len(world.adopted) == 2
+    world.peers.tell([B._replace(epoch=51)])
+    await trio.sleep(600)
+    assert len(world.adopted) == 2
+    assert world.peers.failure(world.peers.column("b")) == "Connection refused"
+    assert len(world.network.dialled) > 600 / LAST_PAUSE_S  # And the connection that it has stays.
+    assert world.lost == ["b"]
+
+
+async def test_members_come_and_go(autojump_clock, world):
+    """Each has a column of its own while it is known; one with another address is another."""
+    world.network.answers += [greeting()] * 3
+    c = Peer("c", b"b" * 16, Address("10.0.0.3", 7070), 0, THEIRS.epoch)
+    world.peers.tell([B, c])
+    await trio.sleep(0.01)
+    columns = {world.peers.column(name) for name in ("b", "c")}
+    assert len(columns) == 2
+    world.peers.tell([c._replace(state=1)])
+    assert world.lost == ["b"]
+    assert world.table.peers == {world.peers.column("c"): ("c", 1)}
+    world.peers.tell([c._replace(state=1, address=Address("10.0.0.4", 7070))])
+    await trio.sleep(0.01)
+    assert world.lost == ["b", "c"]
+    assert world.network.dialled[-1][1] == Address("10.0.0.4", 7070)
+
+
+async def test_a_question_and_its_answer(autojump_clock, world):
+    """It is told who answered: the epoch at the other end."""
+    heard: list[tuple[Value, int | None]] = []
+
+    def on_reply(result: Value, epoch: int | None) -> None:
+        heard.append((result, epoch))
+
+    world.peers.ask("b", "serves", ["geo", b"i" * 16], 100, on_reply)
+    assert heard == [(None, None)], "nobody is known"
+    world.network.answers.append(greeting())
+    world.peers.tell([B])
+    world.peers.ask("b", "serves", [], 100, on_reply)
+    assert heard == [(None, None)] * 2, "nobody is connected"
+    await trio.sleep(0.01)
+    for _ in range(3):
+        world.peers.ask("b", "serves", ["geo", b"i" * 16], 100, on_reply)
+    column = world.peers.column("b")
+    assert len(world.woken) == 3
+    assert world.table.asked[0] == (column, b"serves", ["geo", b"i" * 16])
+    world.peers.hear([], [(1, msgpack.packb({"ready": b"\x01"}), None)])
+    assert heard[2:] == [({"ready": b"\x01"}, 9)]
+    world.peers.hear([], [(2, b"\xc1", None)])
+    assert heard[3:] == [(None, None)]
+    world.peers.hear([(column, "lost", "reset")], [])
+    world.peers.hear([], [(3, msgpack.packb({"ready": b"\x01"}), None)])
+    assert heard[4:] == [(None, None)], "the answer of a connection that is gone proves nothing"
+
+
+def test_a_hello_is_checked_by_both():
+    """Of another protocol or cluster, without a field, with a wrong one."""
+    MINE.check(THEIRS)
+    for other in (THEIRS._replace(protocol=0), THEIRS._replace(cluster_id=b"")):
+        with pytest.raises(Unauthorized, match="this node"):
+            MINE.check(other)
+    assert hello.of_answer({"more": 1, **THEIRS._asdict()}) == THEIRS
+    for wrong in (None, [], {}, {**THEIRS._asdict(), "uuid": b"u"}, {**THEIRS._asdict(), "epoch": -1}):
+        with pytest.raises(ProtocolError):
+            hello.of_answer(wrong)

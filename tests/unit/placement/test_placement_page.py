@@ -1,0 +1,52 @@
+"""What `docs/development/placement.md` says, against the code."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import msgpack
+
+from gossipkv.placement import statement
+from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.ring import share
+from gossipkv.placement.statement import DatabaseStatement, Statement, encode, encode_database
+
+PAGE = (Path(__file__).parents[3] / "docs" / "development" / "placement.md").read_text()
+MAPS = re.findall(r"^```\n(format .*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+IDENTITY = Identity("geo", "2026-11-20", "d" * 64, 12, "sequins", regrouped=False)
+
+
+def fields(drawn: str) -> list[str]:
+    """The names at the beginnings of the lines of a drawing that are not indented."""
+    heads = [line.split("  ")[0] for line in drawn.splitlines() if not line.startswith(" ")]
+    return [name.strip() for head in heads for name in head.split(",")]
+
+
+def test_the_maps_are_the_module_s_and_the_codec_s() -> None:
+    """One drawing in both places, and every field that is written stands in it."""
+    drawn = textwrap.dedent(statement.__doc__ or "")
+    for one in MAPS:
+        assert textwrap.indent(one, "    ") in drawn
+    none = PartitionSet.empty(12)
+    (piece,) = encode(Statement(IDENTITY, 0, 0, none, none, bytes(16)))
+    assert [fields(one) for one in MAPS] == [
+        list(msgpack.unpackb(piece)),
+        list(msgpack.unpackb(encode_database(DatabaseStatement()))),
+    ]
+
+
+def test_the_wire_id_of_the_example() -> None:
+    """Any program can compute it."""
+    assert f"wire id   {IDENTITY.wire_id.hex()}\n" in PAGE
+
+
+def test_the_shares_of_the_example() -> None:
+    """Each row is the ring's."""
+    rows = re.findall(r"^\| ([\d ]+) \| (`.*) \|$", PAGE, re.MULTILINE)
+    assert len(rows) == 2
+    for ids, shares in rows:
+        found = [" ".join(map(str, share(ids.split(), mine, 5, 3))) for mine in ids.split()]
+        assert found == re.findall(r"\[([\d ]+)\]", shares)
