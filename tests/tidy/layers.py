@@ -69,6 +69,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "node": GROUND | {"address", "wire", "keyspace", "placement", "latency", "storage"} | GOSSIP | DATASET,
+    "http": {"errors", "settings", "address", "processes", "wire", "client"},
+    "http.order": {"errors", "address"},  # What a node knows of its child.
     "launcher": GROUND | {"address", "processes", "wire", "client"},
     "loadtest": {"errors", "address", "settings", "wire", "latency", "client"},
     "testing": GROUND | {"address", "wire", "keyspace", "placement", "storage", "node", "client"} | GOSSIP | DATASET,

@@ -1,0 +1,105 @@
+"""A request, its answer, and whom an answer asks.
+
+What an error of the wire is by HTTP stands in the table of `docs/users/wire.md`; an answer that is not a success is one
+line of text, and names the code of the wire in `X-GossipKV-Error`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from gossipkv.errors import GossipKVError
+
+Header = tuple[bytes, bytes]
+Body = bytes | AsyncIterator[bytes]
+
+# By the wire's code.  Sequins answers 404 where a database or a version is not there, 500 where a request that was
+# forwarded meets a node without the partition.
+STATUS_BY_CODE: Final = {
+    "BAD_REQUEST": 400,
+    "UNAUTHORIZED": 401,
+    "UNKNOWN_DATABASE": 404,
+    "UNKNOWN_VERSION": 404,
+    "CONFLICT": 409,
+    "STALE_CONFIG": 409,
+    "WRITE_LOST": 410,
+    "TOO_LARGE": 413,
+    "OVERLOADED": 429,
+    "CORRUPT": 500,
+    "INTERNAL": 500,
+    "NOT_SERVED": 500,
+    "UNKNOWN_METHOD": 501,
+    "UNAVAILABLE": 502,
+    "NOT_READY": 503,
+    "TIMEOUT": 504,
+    "UNKNOWN": 504,
+}
+
+TEXT: Final = (b"Content-Type", b"text/plain; charset=utf-8")
+JSON: Final = (b"Content-Type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks.
+
+    Attributes:
+        method: As sent.
+        target: The request target as sent: nothing in it is decoded or normalised.
+        headers: Values by lower-case name; one that came several times is joined by ", ".
+        body: All of it.
+    """
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent: a status, headers without those of framing, and a body.
+
+    A body of bytes has a `Content-Length`; one that comes in pieces is sent as they come.  The answer to HEAD has the
+    headers that GET would have, and the exchange leaves the body out.
+    """
+
+    status: int
+    headers: list[Header] = field(default_factory=list)
+    body: Body = b""
+
+
+class Asker(Protocol):
+    """Whom an answer asks: a client of the wire."""
+
+    async def call(self, method: str, *params: object, timeout_ms: int | None = None) -> object:
+        """Return the result of a method.
+
+        Raises:
+            GossipKVError: what the node answered, or that none did.
+        """
+        ...
+
+
+def text(status: int, line: str, code: str | None = None) -> Answer:
+    """Return one line of text, with the wire's code if there is one."""
+    named = [] if code is None else [(b"X-GossipKV-Error", code.encode())]
+    return Answer(status, [TEXT, *named], _one_line(line).encode() + b"\n")
+
+
+def document(status: int, value: object) -> Answer:
+    """Return a value as JSON, to be read by programs."""
+    return Answer(status, [JSON], json.dumps(value, ensure_ascii=False).encode() + b"\n")
+
+
+def refusal(error: GossipKVError) -> Answer:
+    """Return the answer to a request that met an error of the wire."""
+    return text(STATUS_BY_CODE.get(error.code, 500), error.message, error.code)
+
+
+def _one_line(line: str) -> str:
+    return " ".join(line.split())
