@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _option(setting: Setting) -> click.Option:
     names = [setting.flag, setting.name]
     if setting.kind == "bool":
-        names[0] += f"/--no-{setting.flag.removeprefix('--')}"
+        names[0] += f"/{setting.off_flag}"
     return click.Option(
         names,
         type=bool if setting.kind == "bool" else str,

@@ -67,6 +67,8 @@ def unready(database: Database) -> str:
         return trouble
     life = _awaited(database)
     if life is None:
+        if Spread(database.part.core).is_active_elsewhere:
+            return "others serve it, and what they hold of it is not known here yet"
         return database.source_trouble or "the source shows no version of it"
     return f"version {life.name} {_fate(database, life)}"
 
@@ -94,7 +96,7 @@ def coming(database: Database) -> bool:
         return False
     life = _awaited(database)
     if life is None:
-        return database.looking
+        return database.looking or Spread(database.part.core).is_active_elsewhere
     if life.waiting_for is None and life.word in {Word.SEEN, Word.BUILDING, Word.AVAILABLE}:
         return True
     return Spread(database.part.core).is_brought_by_others(life.name)

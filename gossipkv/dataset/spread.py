@@ -113,6 +113,15 @@ class Spread:
             return f"the files of {first} and {second} agree: partitions {_sentence(partitions)} differ"
         return "the owners of every partition have answered that they serve it"
 
+    @property
+    def is_active_elsewhere(self) -> bool:
+        """Whether a member that may be alive has a version active, as it says itself."""
+        return any(
+            self._core.stance(member.name).active is not None
+            for member in self._core.membership
+            if member.state in {State.ALIVE, State.SUSPECT}
+        )
+
     def is_brought_by_others(self, version: str) -> bool:
         """Whether every partition has, or is about to have, the owners that its gate wants, without this node."""
         holders = self._core.holders(version)

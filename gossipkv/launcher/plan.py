@@ -124,7 +124,7 @@ class Plan:
         settings["node"] = node.called or node.name
         # Also when it is nobody: else the environment could name strangers.
         settings["join"] = ",".join(str(seed.address) for seed in self._seeds(index)) or "none"
-        flags = [part for name, value in settings.items() for part in (_FLAGS[name], value)]
+        flags = [part for name, value in settings.items() for part in _SETTINGS[name].arguments(value)]
         return [*node.wrapper, *command("gossipkv"), "serve", *flags]
 
     def _seeds(self, index: int) -> list[NodePlan]:
@@ -144,8 +144,7 @@ class Plan:
         beside.replace(directory / DOCUMENT)
 
 
-_FLAGS: Final = {setting.name: setting.flag for setting in config.SETTINGS}
-_KINDS: Final = {setting.name: setting.kind for setting in config.SETTINGS}
+_SETTINGS: Final = {setting.name: setting for setting in config.SETTINGS}
 
 
 def check_names(settings: Mapping[str, str]) -> None:
@@ -157,17 +156,17 @@ def check_names(settings: Mapping[str, str]) -> None:
     for name in settings:
         if name in CHOSEN:
             raise ConfigError(f"{name} {CHOSEN[name]}", {"setting": name})
-        if name not in _FLAGS:
+        if name not in _SETTINGS:
             raise ConfigError(_unknown(name), {"setting": name})
 
 
 def _unknown(name: str) -> str:
-    return f"unknown setting {name}; the nearest known one is {nearest(name, _FLAGS)}"
+    return f"unknown setting {name}; the nearest known one is {nearest(name, _SETTINGS)}"
 
 
 def is_path(name: str) -> bool:
     """Whether that setting is a path of this machine."""
-    return _KINDS.get(name) == "path"
+    return name in _SETTINGS and _SETTINGS[name].kind == "path"
 
 
 def merge(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
@@ -210,7 +209,7 @@ def load(directory: Path) -> Plan | None:
         plan = Plan(**{**body, "nodes": [NodePlan(**node) for node in body["nodes"]]})
         _check(plan)
         for settings in (plan.settings, *(node.settings for node in plan.nodes)):
-            for name in {**settings}.keys() - _FLAGS.keys():
+            for name in {**settings}.keys() - _SETTINGS.keys():
                 words = f"{file}: {_unknown(name)}; remove it from there, or use the program that wrote it"
                 raise UnsupportedFormat(words, {"file": os.fspath(file), "setting": name})
     except FileNotFoundError:

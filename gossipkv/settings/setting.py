@@ -56,6 +56,21 @@ class Setting:
         """Its name on the command line."""
         return "--" + self.name.replace("_", "-")
 
+    @property
+    def off_flag(self) -> str:
+        """What turns it off on the command line, if it is on or off."""
+        return "--no-" + self.name.replace("_", "-")
+
+    def arguments(self, text: str) -> list[str]:
+        """Return what gives it this value on a command line; one that is on or off takes no value there.
+
+        Raises:
+            ValueError: it is on or off, and this is neither.
+        """
+        if self.kind != "bool":
+            return [self.flag, text]
+        return [self.flag if self.parse(text) else self.off_flag]
+
 
 def say(value: Value) -> str:
     """A value as people write it; nothing for none."""

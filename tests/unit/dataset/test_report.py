@@ -119,6 +119,25 @@ async def test_a_version_that_others_bring_is_coming_though_it_is_in_error_here(
         assert "is in error" in library.unready("db")
 
 
+async def test_what_others_serve_is_coming_before_it_is_known_what_they_hold(world):
+    """What they have active has come, what they hold of it has not: a client waits for that."""
+    world.put("v1", *files("v1"))
+    async with world.node() as library:
+        await active(library, "v1")
+        identity = library.version("db", "v1").identity
+    (world.root / "data").rename(world.root / "before")
+    async with world.node(among(member("b", "2")), source=None) as library:
+        library.hear_of(["db"])
+        await until(lambda: library.core("db") is not None)
+        said = DatabaseStatement(Named("v1", identity.wire_id), told=False)
+        library.core("db").hear("b", b"b" * 16, 1, {}, said)
+        library.wake("db")
+        await until(lambda: library.known("db") and library.coming("db"))
+        assert library.unready("db") == "others serve it, and what they hold of it is not known here yet"
+        say(library, range(N), identity)
+        await until(lambda: library.unready("db") != "others serve it, and what they hold of it is not known here yet")
+
+
 async def test_a_node_that_has_nothing_tells_what_others_have(world):
     """Also how many partitions there are, and by which function."""
     world.put("v1", *files("v1"))

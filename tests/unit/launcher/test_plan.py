@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
+from gossipkv.cli.serve import serve
 from gossipkv.launcher.order import Order, Place
 from gossipkv.launcher.plan import DOCUMENT, NodePlan, Plan, check_names, load, merge
 from gossipkv.settings import config
@@ -52,6 +53,18 @@ def test_settings_of_cluster_and_node():
     assert own.command(Path("/c"), 2)[:2] == ["nsenter", "-n"]
     assert [node.index for node in own.nodes] == [1, 2, 3]
     assert own.node(1) == THREE.node(1)
+
+
+@pytest.mark.parametrize("word", ["true", "false", "on", "no"])
+def test_what_is_on_or_off_is_read_as_it_was_set(word):
+    """Each such setting: on a command line it is a flag without a value."""
+    switches = [setting for setting in config.SETTINGS if setting.kind == "bool"]
+    assert switches
+    plan = Plan([NodePlan(1, 7001)], settings={setting.name: word for setting in switches})
+    command = plan.command(Path("/c"), 1)
+    context = serve.make_context("serve", command[command.index("serve") + 1 :])
+    for setting in switches:
+        assert context.params[setting.name] is setting.parse(word)
 
 
 def test_the_environment_says_neither_where_nodes_are_nor_whom_they_join(monkeypatch, tmp_path):
