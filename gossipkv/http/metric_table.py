@@ -113,6 +113,7 @@ def _gauge(name: str, text: str, path: str, *labels: str, measure: Measure = Mea
 
 _DATABASES: Final = (
     _by_database("gossipkv_read_requests_total", "Reads that this node answered, from here or elsewhere.", "requests"),
+    _by_database("gossipkv_read_requests_forwarded_total", "Reads of these that others answered.", "forwarded"),
     _by_database("gossipkv_read_hits_total", "Keys that were read and found.", "hits"),
     _by_database("gossipkv_read_misses_total", "Keys that were read and do not exist.", "misses"),
     _by_database("gossipkv_read_value_bytes_total", "Bytes of the values that were read.", "value_bytes"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gossipkv.http.metric_table import Path
 
 US_PER_S: Final = 1_000_000
+NS_DIGITS: Final = 9  # Bounds are whole nanoseconds: 8.192e-06 is no 8.192000000000001e-06.
 
 Labels = tuple[str, ...]
 
@@ -156,7 +157,7 @@ def _histogram(value: object) -> Histogram | None:
     for bucket in value["buckets"]:
         match bucket:
             case [int() | float() as bound_us, int() as below]:
-                buckets.append((bound_us / US_PER_S, below))
+                buckets.append((round(bound_us / US_PER_S, NS_DIGITS), below))
             case _:
                 return None
     bounds, counts = [bound_s for bound_s, _ in buckets], [*(below for _, below in buckets), count]

@@ -7,7 +7,7 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.http.metric_table import METRICS
 
-BOUNDS_US = (10, 20, 50, 100, 1_000, 10_000_000)
+BOUNDS_US = (8.192, 20, 50, 100, 1_000, 10_000_000)
 
 
 def histogram(*below, sum_us=2_500_000, more=0):
@@ -34,7 +34,7 @@ def database(version="v2", **more):
     """What `by_database` says of one."""
     return {
         "version": version, "time": 1_700_000_000_250, "versions": {"ACTIVE": 1, "RETIRING": 2},
-        "requests": 50, "hits": 40, "misses": 10, "value_bytes": 4096, "errors": 2,
+        "requests": 50, "forwarded": 20, "hits": 40, "misses": 10, "value_bytes": 4096, "errors": 2,
         "missing_partitions": 0, "under_replicated_partitions": 1,
     } | more  # fmt: skip
 

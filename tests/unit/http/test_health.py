@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from gossipkv.errors import TimedOut, Unavailable
 from gossipkv.http.health import healthz, livez, readyz
 from tests.unit.http.node_info import OLDER, Node, info
 
+PAGE = Path(__file__).parents[3] / "docs" / "operators" / "metrics.md"
 GONE = Unavailable("127.0.0.1:7070 refuses\nconnections")
 
 
@@ -159,3 +162,13 @@ async def test_nonsense_is_no_crash(nonsense):
     is_told = isinstance(nonsense, dict) and nonsense["ready"] == {"joined": "yes"}
     assert answer.status == (503 if is_told else 200)
     assert (await healthz(Node(info=nonsense, databases=nonsense))).status == 404
+
+
+async def test_the_page_shows_what_is_answered():
+    """Both examples of the page are answers, to the letter."""
+    page = PAGE.read_text(encoding="utf-8")
+    told = info(ready={"joined": True, "opened": False, "draining": False})
+    answer = await readyz(Node(info=told, status=status(missing=3)), verbose=True)
+    assert re.search(r"\?verbose'\n(.*?)```", page, re.DOTALL)[1] == answer.body.decode()
+    answer = await healthz(Node(info=info(), databases=[entry("geo", "v2", v1="RETIRING", v2="ACTIVE")]))
+    assert re.search(r"```json\n(.*?)```", page, re.DOTALL)[1] == answer.body.decode()

@@ -59,7 +59,7 @@ def test_units_are_base_units():
     assert found["process_start_time_seconds"] == {(): 1_700_000_001.5}
     assert found["process_cpu_seconds_total"] == {(): 1.25}
     local = found["gossipkv_request_duration_seconds"][("local",)]
-    assert local == Histogram(((1e-05, 1), (2e-05, 2), (5e-05, 3), (0.0001, 4), (0.001, 5), (10.0, 6)), 7, 2.5)
+    assert local == Histogram(((8.192e-06, 1), (2e-05, 2), (5e-05, 3), (0.0001, 4), (0.001, 5), (10.0, 6)), 7, 2.5)
 
 
 def test_words_become_whether_there_are_any():
