@@ -15,6 +15,7 @@ from tests.mutants.datasets import MUTANTS_OF_DATASETS
 from tests.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.mutants.forwarding import MUTANTS_OF_FORWARDING
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
+from tests.mutants.metrics import MUTANTS_OF_METRICS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
@@ -447,4 +448,5 @@ MUTANTS = (
     *MUTANTS_OF_LOST_MAPS,
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,
+    *MUTANTS_OF_METRICS,
 )

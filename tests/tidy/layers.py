@@ -179,6 +179,10 @@ CORES = (
     "gossipkv.client.route",
     "gossipkv.dataset.lifecycle",
     "gossipkv.dataset.cluster",
+    "gossipkv.http.health",
+    "gossipkv.http.metric_table",
+    "gossipkv.http.metrics",
+    "gossipkv.http.samples",
 )
 WORLD = {
     "trio",

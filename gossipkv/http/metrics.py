@@ -1,0 +1,135 @@
+"""The numbers of a node: `/metrics` for Prometheus and its kin, `/debug/vars` as JSON, both of one `info`.
+
+What exists, and where it is found, stands in `metric_table.py`; `samples.py` finds it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from gossipkv.errors import GossipKVError
+from gossipkv.http.answers import Answer, document, refusal
+from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, METRICS, Kind
+from gossipkv.http.samples import Histogram, samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from prometheus_client.core import Metric as Family
+
+    from gossipkv.http.answers import Asker
+    from gossipkv.http.metric_table import Metric
+    from gossipkv.http.samples import Labels, Sample
+
+# Prometheus itself waits 10 s by default; whoever scrapes wants to see the reason rather than nothing.
+SCRAPE_TIMEOUT_MS: Final = 5000
+OPENMETRICS: Final = "application/openmetrics-text"
+
+
+async def metrics(ask: Asker, accept: bytes = b"") -> Answer:
+    """Answer a scrape, in Prometheus' text, or as OpenMetrics where the header `Accept` allows nothing else."""
+    try:
+        info = await _info(ask)
+    except GossipKVError as error:
+        return refusal(error)
+    encode, content_type = choose_encoder(OPENMETRICS if _wants_openmetrics(accept) else "")
+    return Answer(200, [(b"Content-Type", content_type.encode())], encode(InfoCollector(info)))
+
+
+async def debug_vars(ask: Asker) -> Answer:
+    """Answer with the same numbers as JSON: a metric with labels is a map for each of them."""
+    try:
+        return document(200, as_json(await _info(ask)))
+    except GossipKVError as error:
+        return refusal(error)
+
+
+class InfoCollector(Collector):
+    """Families of metrics from one `info`."""
+
+    def __init__(self, info: Mapping[str, object]) -> None:
+        self._info = info
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the families that have samples, in the order of the table."""
+        if identity := _identity(self._info):
+            yield InfoMetricFamily(IDENTITY_NAME, IDENTITY_HELP, identity)
+        found = samples(self._info)
+        for metric in METRICS:
+            if metric.name in found:
+                yield _family(metric, found[metric.name])
+
+
+def as_json(info: Mapping[str, object]) -> dict[str, object]:
+    """Return all samples, by name and then by each label; what a metric says in words is a word."""
+    told: dict[str, object] = {f"{IDENTITY_NAME}_info": _identity(info)}
+    found = samples(info)
+    for metric in METRICS:
+        if metric.name in found:
+            nested: dict[str, object] = {}
+            for labels, sample in found[metric.name].items():
+                # A number without labels is put below the metric's name, like all others.
+                _put(nested, (metric.name, *labels), sample, is_word=metric.kind is Kind.TEXT)
+            told[f"{metric.name}_info" if metric.kind is Kind.TEXT else metric.name] = nested[metric.name]
+    return told
+
+
+async def _info(ask: Asker) -> Mapping[str, object]:
+    info = await ask.call("info", timeout_ms=SCRAPE_TIMEOUT_MS)
+    return info if isinstance(info, dict) else {}
+
+
+def _wants_openmetrics(accept: bytes) -> bool:
+    """Whether nothing else will do: its writer takes half as long again, and our metrics have nothing that needs it.
+
+    Prometheus names both and takes the text.  The library's own look at the header stumbles over odd versions.
+    """
+    kinds = {kind.partition(b";")[0].strip().lower() for kind in accept.split(b",")}
+    return OPENMETRICS.encode() in kinds and not kinds & {b"text/plain", b"text/*", b"*/*"}
+
+
+def _identity(info: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(info[name]) for name in IDENTITY if isinstance(info.get(name), str | int)}
+
+
+def _family(metric: Metric, found: Mapping[Labels, Sample]) -> Family:
+    """All samples of a metric, as the library wants them."""
+    if metric.kind is Kind.HISTOGRAM:
+        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, sample in found.items():
+            if isinstance(sample, Histogram):
+                buckets = [(str(bound_s), count) for bound_s, count in sample.buckets]
+                family.add_metric(labels, [*buckets, ("+Inf", sample.count)], sample.sum_s)
+        return family
+    if metric.kind is Kind.TEXT:
+        texts = InfoMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels in found:
+            texts.add_metric(labels, {})
+        return texts
+    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    numbers = make(metric.name, metric.help, labels=metric.labels)
+    for labels, sample in found.items():
+        if not isinstance(sample, Histogram):
+            numbers.add_metric(labels, sample)
+    return numbers
+
+
+def _put(nested: dict[str, object], path: Labels, sample: Sample, *, is_word: bool) -> None:
+    """Put a sample at a path of nested maps; a word is the last step of its own path."""
+    *above, last = path[:-1] if is_word else path
+    for step in above:
+        inner = nested.setdefault(step, {})
+        assert isinstance(inner, dict), f"{step} of {path} is both a map and a number"
+        nested = inner
+    nested[last] = path[-1] if is_word else _plain(sample)
+
+
+def _plain(sample: Sample) -> object:
+    if not isinstance(sample, Histogram):
+        return sample
+    buckets = {str(bound_s): count for bound_s, count in sample.buckets}
+    return {"count": sample.count, "sum": sample.sum_s, "buckets": {**buckets, "+Inf": sample.count}}

@@ -1,0 +1,166 @@
+"""Samples of one `info`: each metric of the table, with the labels that it has in this node.
+
+A node that does not say a field, since it is older, has no sample of it; what is no number where one belongs counts as
+not said.  The places of the table are made one tree, so that `info` is walked once, whatever the number of metrics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.http.metric_table import METRICS, Kind, Measure, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gossipkv.http.metric_table import Path
+
+US_PER_S: Final = 1_000_000
+NS_DIGITS: Final = 9  # Bounds are whole nanoseconds: 8.192e-06 is no 8.192000000000001e-06.
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How long requests took: how many at most so many seconds, in ascending order; how many in all; their sum."""
+
+    buckets: tuple[tuple[float, int], ...]
+    count: int
+    sum_s: float
+
+
+Sample = int | float | Histogram
+Samples = dict[str, dict[Labels, Sample]]
+
+
+@dataclass(slots=True)
+class _Node:
+    """What begins alike among the places: a metric that ends here, and what may come next."""
+
+    metric: Metric | None = None
+    labels: Labels = ()
+    exact: dict[str, _Node] = field(default_factory=dict)
+    starred: list[tuple[str, _Node]] = field(default_factory=list)  # By what is before the star, the longest first.
+
+    def child(self, name: str) -> _Node:
+        """The node for a key of a place, made if need be."""
+        if not name.endswith("*"):
+            return self.exact.setdefault(name, _Node())
+        found = dict(self.starred).get(name[:-1])
+        if found is None:
+            found = _Node()
+            self.starred = sorted([*self.starred, (name[:-1], found)], key=lambda each: -len(each[0]))
+        return found
+
+    def next(self, key: str) -> tuple[_Node | None, Labels]:
+        """The node for a key of `info`, and what a star stands for."""
+        if (found := self.exact.get(key)) is not None:
+            return found, ()
+        for before, node in self.starred:
+            if key.startswith(before):
+                return node, (key[len(before) :],)
+        return None, ()
+
+
+def _tree(metrics: tuple[Metric, ...]) -> _Node:
+    top = _Node()
+    for metric in metrics:
+        for place in metric.places:
+            node = top
+            for name in place.path:
+                node = node.child(name)
+            assert node.metric is None, f"{metric.name} and {node.metric.name} are found at {place.path}"
+            node.metric, node.labels = metric, place.labels
+    return top
+
+
+_TOP: Final = _tree(METRICS)
+
+
+def samples(info: Mapping[str, object]) -> Samples:
+    """Return the samples of each metric by name, in the order of the table, and by labels; no metric is empty."""
+    found: Samples = {metric.name: {} for metric in METRICS}
+    if "counters" in info:
+        for metric in METRICS:
+            found[metric.name] |= {(value,): 0 for value in metric.shown}
+    for metric, labels, value in _read(_TOP, info, ()):
+        _add(found[metric.name], metric, labels, value)
+    return {name: by_labels for name, by_labels in found.items() if by_labels}
+
+
+def metric_at(path: Path) -> Metric | None:
+    """Return the metric that a path of `info` belongs to, at its end or before it."""
+    node: _Node | None = _TOP
+    for key in path:
+        if node is None or node.metric is not None:
+            break
+        node, _ = node.next(key)
+    return None if node is None else node.metric
+
+
+def _read(node: _Node, value: object, stars: Labels) -> Iterator[tuple[Metric, Labels, object]]:
+    """Walk `info` as far as there are places in it."""
+    if node.metric is not None:
+        yield node.metric, node.labels + stars, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            below, star = node.next(key) if isinstance(key, str) else (None, ())
+            if below is not None:
+                yield from _read(below, inner, stars + star)
+
+
+def _add(found: dict[Labels, Sample], metric: Metric, labels: Labels, value: object) -> None:
+    """Add what stands at a place to the samples of its metric."""
+    if metric.kind is Kind.HISTOGRAM:
+        histogram = _histogram(value)
+        if histogram is not None:
+            found[labels] = histogram
+    elif metric.kind is Kind.TEXT:
+        if isinstance(value, str):
+            found[*labels, value] = 1
+    else:
+        number = _measured(metric, value)
+        if number is not None:
+            where = tuple(label.upper() for label in labels) if metric.is_code else labels
+            before = found.get(where, 0)
+            assert not isinstance(before, Histogram), f"{metric.name} holds a histogram and a number"
+            found[where] = before + number
+
+
+def _measured(metric: Metric, value: object) -> int | float | None:
+    if metric.measure is Measure.PRESENCE:
+        return int(value is not None)
+    if metric.measure is Measure.LENGTH:
+        return len(value) if isinstance(value, list) else None
+    number = _number(value)
+    return number if number is None or metric.per == 1 else number / metric.per
+
+
+def _number(value: object) -> int | float | None:
+    """A number, or None for what is none; a flag is 0 or 1."""
+    if isinstance(value, int):
+        return int(value)
+    return value if isinstance(value, float) and isfinite(value) else None
+
+
+def _histogram(value: object) -> Histogram | None:
+    """Read a histogram; None without buckets, as of a node that tells percentiles alone, or where it makes no sense."""
+    if not isinstance(value, dict) or not isinstance(value.get("buckets"), list):
+        return None
+    count, sum_us = _number(value.get("count")), _number(value.get("sum_us"))
+    if not isinstance(count, int) or sum_us is None:
+        return None
+    buckets: list[tuple[float, int]] = []
+    for bucket in value["buckets"]:
+        match bucket:
+            case [int() | float() as bound_us, int() as below]:
+                buckets.append((round(bound_us / US_PER_S, NS_DIGITS), below))
+            case _:
+                return None
+    bounds, counts = [bound_s for bound_s, _ in buckets], [*(below for _, below in buckets), count]
+    if bounds != sorted(set(bounds)) or counts != sorted(counts):
+        return None
+    return Histogram(tuple(buckets), count, sum_us / US_PER_S)

@@ -1,0 +1,86 @@
+"""What a node says, made up: an `info` with all that the table of metrics knows, and who answers with such things."""
+
+from __future__ import annotations
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.http.metric_table import METRICS
+
+BOUNDS_US = (8.192, 20, 50, 100, 1_000, 10_000_000)
+
+
+def histogram(*below, sum_us=2_500_000, more=0):
+    """A histogram with so many requests up to each of the bounds, and `more` beyond the last."""
+    return {
+        "count": below[-1] + more, "sum_us": sum_us, "mean_us": 1.0, "p50_us": 3.5, "p99_us": 80.0, "max_us": 99.0,
+        "buckets": [list(bucket) for bucket in zip(BOUNDS_US, below, strict=True)],
+    }  # fmt: skip
+
+
+def counters():
+    """Every counter that the table names, each with another number, and some whose names have no end."""
+    named = {place.path[1] for metric in METRICS for place in metric.places if place.path[0] == "counters"}
+    names = sorted(name for name in named if not name.endswith("*"))
+    found = {name: 1000 + number for number, name in enumerate(names)}
+    return found | {
+        "errors_unknown_database": 3, "errors_bad_request": 4, "closed_idle": 5, "frames_malformed": 6,
+        "gossip_dropped_checksum": 7, "gossip_send_failed_eagain": 8, "gossip_receive_failed_enomem": 9,
+        "gossip_asks_failed_econnrefused": 10, "gossip_asks_refused": 11, "gossip_refutations": 12,
+    }  # fmt: skip
+
+
+def database(version="v2", **more):
+    """What `by_database` says of one."""
+    return {
+        "version": version, "time": 1_700_000_000_250, "versions": {"ACTIVE": 1, "RETIRING": 2},
+        "requests": 50, "forwarded": 20, "hits": 40, "misses": 10, "value_bytes": 4096, "errors": 2,
+        "missing_partitions": 0, "under_replicated_partitions": 1,
+    } | more  # fmt: skip
+
+
+def info(databases=("geo",), **more):
+    """All that a node says of itself."""
+    return {
+        "name": "gossipkv", "version": "0.1.0", "protocol": 1, "cluster": "trial", "node": "n1", "epoch": 17,
+        "shard_id": "3", "isolated": False, "publish_error": None, "claimed_twice": [], "silent": None,
+        "uptime_s": 12.5, "databases": len(databases), "source_error": None, "counters": counters(),
+        "latency": {
+            "local": histogram(1, 2, 3, 4, 5, 6, more=1),
+            "forwarded": histogram(0, 0, 0, 7, 8, 9, sum_us=1_000),
+            "handed_off": histogram(0, 0, 0, 0, 0, 0, sum_us=0),
+        },
+        "by_database": {name: database() for name in databases},
+        "members_by_state": {"alive": 3, "suspect": 1, "dead": 0, "left": 2},
+        "process": {
+            "cpu_s": 1.25, "resident_bytes": 1 << 26, "peak_bytes": 1 << 27, "descriptors": 20,
+            "descriptor_limit": 1024, "threads": 4, "started_ms": 1_700_000_001_500,
+        },
+        "ready": {"joined": True, "opened": True, "draining": False},
+    } | more  # fmt: skip
+
+
+# What a node said before it had counts by database, buckets and the rest.
+OLDER = {
+    key: value
+    for key, value in info().items()
+    if key not in {"by_database", "members_by_state", "process", "ready", "latency"}
+} | {"latency": {"answered": {"count": 1, "p50_us": 3.5, "max_us": 99.0}}}
+
+
+class Node:
+    """Whom to ask: answers by method, an error is raised; remembers what it was asked."""
+
+    def __init__(self, **answers):
+        self.answers = answers
+        self.asked = []
+
+    async def call(self, method, *params, timeout_ms=None):
+        """Answer as a client of the wire does."""
+        assert timeout_ms is not None, "without a limit of its own, the client's would be meant"
+        await trio.lowlevel.checkpoint()
+        self.asked.append((method, *params))
+        found = self.answers[method]
+        if isinstance(found, GossipKVError):
+            raise found
+        return found

@@ -1,0 +1,174 @@
+"""Health: Sequins' form, and what takes a node out of a balancer or has it started again."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gossipkv.errors import TimedOut, Unavailable
+from gossipkv.http.health import healthz, livez, readyz
+from tests.unit.http.node_info import OLDER, Node, info
+
+PAGE = Path(__file__).parents[3] / "docs" / "operators" / "metrics.md"
+GONE = Unavailable("127.0.0.1:7070 refuses\nconnections")
+
+
+def entry(name, version, **states):
+    """A database as `databases` has it."""
+    return {"name": name, "kind": "dataset", "version": version, "partitions": 4, "states": states}
+
+
+def status(database="geo", active="v2", missing=0, **more):
+    """A database as `status` has it."""
+    version = {"partition_count": 8, "missing": {"count": missing, "runs": "0-2"}, "state": "ACTIVE"}
+    return {database: {"active": active, "error": None, "versions": {active: version} if active else {}} | more}
+
+
+def lines(answer):
+    """The lines of an answer."""
+    return answer.body.decode().splitlines()
+
+
+async def test_healthz_tells_every_version_by_node():
+    """JSON of database, version and node, with the word that `status` has; 200 since one version is active."""
+    databases = [entry("geo", "v2", v1="RETIRING", v2="ACTIVE", v3="BUILDING"), entry("new", None, v1="ERROR")]
+    answer = await healthz(Node(info=info(), databases=databases))
+    assert (answer.status, answer.headers) == (200, [(b"Content-Type", b"application/json")])
+    assert json.loads(answer.body) == {
+        "geo": {"v1": {"n1": "RETIRING"}, "v2": {"n1": "ACTIVE"}, "v3": {"n1": "BUILDING"}},
+        "new": {"v1": {"n1": "ERROR"}},
+    }
+
+
+@pytest.mark.parametrize("databases", [[], [entry("geo", None)], [entry("geo", None, v1="BUILDING", v2="ERROR")]])
+async def test_healthz_is_404_while_nothing_is_active(databases):
+    """With no database, no version, or none that is ACTIVE the status is 404, and the form is the same."""
+    answer = await healthz(Node(info=info(), databases=databases))
+    assert answer.status == 404
+    assert json.loads(answer.body).keys() == {each["name"] for each in databases}
+
+
+async def test_healthz_of_an_older_node():
+    """One that tells no states has its active version told."""
+    databases = [{"name": "geo", "kind": "dataset", "version": "v2"}, {"name": "new", "version": None}]
+    answer = await healthz(Node(info=OLDER, databases=databases))
+    assert (answer.status, json.loads(answer.body)) == (200, {"geo": {"v2": {"n1": "ACTIVE"}}, "new": {}})
+
+
+@pytest.mark.parametrize(("error", "code"), [(GONE, 502), (TimedOut("not in time"), 504)])
+async def test_healthz_without_a_node(error, code):
+    """A node that is gone is no 404, which would say that it has no data, but one line and the wire's code."""
+    for answers in ({"info": error}, {"info": info(), "databases": error}):
+        answer = await healthz(Node(**answers))
+        assert (answer.status, len(lines(answer))) == (code, 1)
+        assert (b"X-GossipKV-Error", error.code.encode()) in answer.headers
+
+
+async def test_livez_pings_the_node():
+    """It answers what the node answers, and 503 with one line where that is gone, whatever the reason."""
+    node = Node(ping="pong")
+    assert (await livez(node)).status == 200
+    assert node.asked == [("ping",)]
+    for error in (GONE, TimedOut("not in time")):
+        answer = await livez(Node(ping=error))
+        assert (answer.status, len(lines(answer))) == (503, 1)
+        assert error.message.split()[0] in lines(answer)[0]
+
+
+async def test_readyz_asks_for_one_thing():
+    """A node that has joined, opened and does not drain is ready, and is asked for nothing but `info`."""
+    node = Node(info=info())
+    answer = await readyz(node, verbose=False)
+    assert (answer.status, lines(answer), node.asked) == (200, ["ready"], [("info",)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"joined": False}, ["has not joined"]),
+        ({"opened": False}, ["has not opened"]),
+        ({"draining": True}, ["is draining"]),
+        ({"opened": False, "draining": True}, ["has not opened", "is draining"]),
+    ],
+)
+async def test_what_makes_a_node_unready(changed, words):
+    """Each check alone makes it 503, in one line that says which; `verbose` marks it and comes to the same verdict."""
+    told = info(ready={"joined": True, "opened": True, "draining": False} | changed)
+    answer = await readyz(Node(info=told), verbose=False)
+    assert (answer.status, len(lines(answer))) == (503, 1)
+    assert all(word in lines(answer)[0] for word in words)
+    assert (b"X-GossipKV-Error", b"NOT_READY") in answer.headers
+    verbose = await readyz(Node(info=told, status=status()), verbose=True)
+    assert (verbose.status, lines(verbose)[-1]) == (503, lines(answer)[0])
+    assert len([line for line in lines(verbose) if line.startswith("[-]")]) == len(changed)
+    assert len([line for line in lines(verbose) if line.startswith("[+]")]) == 4 - len(changed)
+
+
+async def test_trouble_elsewhere_does_not_make_a_node_unready():
+    """Missing owners, an error of a database, what others do not hear: each is a warning, and the node is ready."""
+    told = info(
+        isolated=True, silent="disk\nfull", publish_error="no room", source_error="denied", claimed_twice=["n1", "n2"]
+    )
+    found = status(missing=3) | status("bad", error="part-0: cut short") | status("new", active=None)
+    answer = await readyz(Node(info=told, status=found), verbose=True)
+    warnings = [line for line in lines(answer) if line.startswith("[!]")]
+    assert (answer.status, lines(answer)[-1]) == (200, "ready")
+    for words in (
+        "no other node", "disk full", "no room", "denied", "n1, n2", "bad: part-0: cut short", "new: no version",
+        "geo: 3 of 8 partitions of version v2 have no live owner",
+    ):  # fmt: skip
+        assert [line for line in warnings if words in line], words
+    assert len(warnings) == 8
+    assert (await readyz(Node(info=told), verbose=False)).status == 200
+
+
+async def test_a_sound_node_has_no_warnings():
+    """All is well: the checks that hold, and the verdict."""
+    answer = await readyz(Node(info=info(), status=status()), verbose=True)
+    assert lines(answer) == [
+        "[+] the node answers", "[+] has joined its cluster", "[+] has opened what it holds", "[+] is not draining",
+        "ready",
+    ]  # fmt: skip
+
+
+async def test_a_status_that_fails_is_a_warning():
+    """What cannot be found out is told, and does not make the node unready."""
+    answer = await readyz(Node(info=info(), status=TimedOut("not in time")), verbose=True)
+    assert (answer.status, lines(answer)[-1]) == (200, "ready")
+    assert "[!] the state of databases is not known: not in time" in lines(answer)
+
+
+async def test_an_older_node_is_ready_when_it_answers():
+    """One that does not say whether it is ready has no such checks."""
+    assert (await readyz(Node(info=OLDER), verbose=False)).status == 200
+    answer = await readyz(Node(info=OLDER, status={}), verbose=True)
+    assert lines(answer) == ["[+] the node answers", "ready"]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+async def test_readyz_without_a_node(verbose):
+    """A node that is gone is not ready: 503 and one line."""
+    answer = await readyz(Node(info=GONE), verbose=verbose)
+    assert (answer.status, len(lines(answer))) == (503, 1)
+
+
+@pytest.mark.parametrize("nonsense", [None, 7, [], {"ready": 3, "claimed_twice": 4}, {"ready": {"joined": "yes"}}])
+async def test_nonsense_is_no_crash(nonsense):
+    """Whatever a node says, there is an answer; a check that is not said plainly does not hold."""
+    answer = await readyz(Node(info=nonsense, status=nonsense), verbose=True)
+    is_told = isinstance(nonsense, dict) and nonsense["ready"] == {"joined": "yes"}
+    assert answer.status == (503 if is_told else 200)
+    assert (await healthz(Node(info=nonsense, databases=nonsense))).status == 404
+
+
+async def test_the_page_shows_what_is_answered():
+    """Both examples of the page are answers, to the letter."""
+    page = PAGE.read_text(encoding="utf-8")
+    told = info(ready={"joined": True, "opened": False, "draining": False})
+    answer = await readyz(Node(info=told, status=status(missing=3)), verbose=True)
+    assert re.search(r"\?verbose'\n(.*?)```", page, re.DOTALL)[1] == answer.body.decode()
+    answer = await healthz(Node(info=info(), databases=[entry("geo", "v2", v1="RETIRING", v2="ACTIVE")]))
+    assert re.search(r"```json\n(.*?)```", page, re.DOTALL)[1] == answer.body.decode()

@@ -1,0 +1,204 @@
+"""The table of metrics by Prometheus' rules, and what is written beside it: page, alerts, dashboard."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gossipkv.errors import GossipKVError
+from gossipkv.http.metric_table import IDENTITY, IDENTITY_HELP, IDENTITY_NAME, LEFT_OUT, METRICS, Kind
+from gossipkv.http.metrics import InfoCollector
+from tests.unit.http.node_info import info
+
+ROOT = Path(__file__).parents[3]
+OPERATORS = ROOT / "docs" / "operators"
+PAGE = OPERATORS / "metrics.md"
+ALERTS = OPERATORS / "alerts.yml"
+FIRED = Path(__file__).with_name("alerts_test.yml")
+DASHBOARD = json.loads((OPERATORS / "grafana-dashboard.json").read_text(encoding="utf-8"))
+
+NAME = re.compile(r"\b(?:gossipkv|process)_\w+|\bup\b")
+BY_PROMETHEUS = {"up"}  # It makes that one itself.
+promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+
+
+def scraped():
+    """The name of each sample, and its labels but for those that Prometheus adds."""
+    found = {sample.name: sample.labels for family in InfoCollector(info()).collect() for sample in family.samples}
+    return {name: set(labels) for name, labels in found.items()}
+
+
+def checked(*command):
+    """What promtool says, and whether it is content."""
+    done = subprocess.run(["promtool", *map(str, command)], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def expressions():
+    """Every expression of alerts and dashboard."""
+    folded = re.sub(r"expr: >-\n\s+", "expr: ", ALERTS.read_text(encoding="utf-8"))
+    alerts = re.findall(r"expr: (.*?)\n\s+(?:for|labels):", folded, re.DOTALL)
+    assert len(alerts) == len(names_of_alerts(ALERTS))
+    return alerts + [text for text, _ in dashboard_expressions()]
+
+
+def dashboard_expressions():
+    """Every expression of the dashboard, and the title of what it is for."""
+    targets = [(target["expr"], panel["title"]) for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    marks = [(mark["expr"], mark["name"]) for mark in DASHBOARD["annotations"]["list"]]
+    asked = [each for each in DASHBOARD["templating"]["list"] if each["type"] == "query"]
+    wanted = [re.fullmatch(r"label_values\((.*), (\w+)\)", each["definition"]) for each in asked]
+    return targets + marks + [(f"sum by ({each[2]}) ({each[1]})", "variable") for each in wanted]
+
+
+def names_of_alerts(path):
+    """The alerts that a file names."""
+    return re.findall(r'(?:alert: |alertname=")(\w+)', path.read_text(encoding="utf-8"))
+
+
+def rows(title):
+    """The rows of the table of the page that begins with that column, as lists of cells."""
+    table = PAGE.read_text(encoding="utf-8").split(f"| {title} |", 1)[1].split("\n\n", 1)[0]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+
+
+def test_names_follow_prometheus_rules():
+    """Only what grows ends in `_total`; units are base units; no name has its type or comes twice."""
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    for metric in METRICS:
+        assert re.fullmatch(r"(gossipkv|process)_[a-z]+(_[a-z]+)*", metric.name)
+        assert metric.name.endswith("_total") is (metric.kind is Kind.COUNTER)
+        assert not set(metric.name.split("_")) & {"ms", "us", "kib", "mib", "percent", "counter", "gauge", "histogram"}
+        assert metric.help.endswith(".")
+
+
+def test_labels_fit_their_places():
+    """What is fixed, what stars stand for, and the text of a `Kind.TEXT` are as many as there are labels."""
+    for metric in METRICS:
+        for place in metric.places:
+            stars = sum(name.endswith("*") for name in place.path)
+            assert len(place.labels) + stars + (metric.kind is Kind.TEXT) == len(metric.labels), metric.name
+        assert not metric.shown or len(metric.labels) == 1
+
+
+def test_nothing_is_by_partition_or_key():
+    """Labels are few: what grows with the data is none."""
+    labels = {label for metric in METRICS for label in metric.labels}
+    assert labels == {"database", "state", "version", "method", "code", "path", "limit", "reason", "fate", "event"}
+
+
+def test_every_code_is_foreseen():
+    """Each code that a node may answer with is a label from the start on."""
+    (errors,) = [metric for metric in METRICS if metric.is_code]
+    told, codes = [GossipKVError], {"INTERNAL"}
+    while told:
+        error = told.pop()
+        codes.add(error.code)
+        told += error.__subclasses__()
+    assert codes <= set(errors.shown)
+
+
+def test_the_page_has_every_metric():
+    """The page's table is the code's, in its order, and so is what is left out."""
+    shown = [[f"`{IDENTITY_NAME}_info`", "info", ", ".join(f"`{name}`" for name in IDENTITY), IDENTITY_HELP]]
+    for metric in METRICS:
+        name = f"{metric.name}_info" if metric.kind is Kind.TEXT else metric.name
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        shown.append([f"`{name}`", metric.kind.value, labels, metric.help])
+    assert rows("metric") == shown
+    assert rows("field") == [[f"`{'.'.join(path)}`", reason] for path, reason in LEFT_OUT.items()]
+
+
+def test_expressions_name_metrics_that_exist():
+    """Alerts and dashboard ask for nothing that no node tells, and select by labels that the metric has."""
+    known = scraped()
+    for text in expressions():
+        bare = re.sub(r'"[^"]*"', '""', text)
+        assert set(NAME.findall(bare)) <= known.keys() | BY_PROMETHEUS, text
+        for name, selected in re.findall(r"(\w+)\{([^}]*)\}", bare):
+            labels = set(re.findall(r"(\w+)=", selected)) - {"job", "instance"}
+            assert labels <= known.get(name, set()), text
+        known_labels = set().union(*(known.get(name, set()) for name in NAME.findall(bare))) | {"job", "instance"}
+        for grouped in re.findall(r"\b(?:by|without) \(([^)]*)\)", bare):
+            assert {label.strip() for label in grouped.split(",")} <= known_labels, text
+
+
+def test_a_strange_name_is_seen():
+    """The check above tells a metric from a label and from a function."""
+    assert NAME.findall('rate(gossipkv_moons_total{job="x"}[5m]) + up') == ["gossipkv_moons_total", "up"]
+
+
+def test_every_alert_says_what_to_do():
+    """Each has a severity, a summary and an action, and a name of its own."""
+    alerts = ALERTS.read_text(encoding="utf-8").split("- alert: ")[1:]
+    for alert in alerts:
+        assert re.search(r"severity: (critical|warning)", alert), alert
+        assert "summary: " in alert, alert
+        assert "action: " in alert, alert
+    assert len(set(names_of_alerts(ALERTS))) == len(alerts)
+
+
+def test_every_alert_is_fired_in_a_test():
+    """The rules' own test expects each of them."""
+    assert set(names_of_alerts(FIRED)) == set(names_of_alerts(ALERTS))
+
+
+@promtool
+def test_promtool_reads_the_alerts():
+    """Prometheus can parse each rule."""
+    code, said = checked("check", "rules", ALERTS)
+    assert code == 0, said
+
+
+@promtool
+def test_alerts_fire_where_they_should(tmp_path):
+    """Each fires where what it is about is wrong, after its time, and none where nothing is."""
+    path = tmp_path / "fired.yml"
+    path.write_text(FIRED.read_text(encoding="utf-8").replace("[ALERTS]", f"[{ALERTS}]"), encoding="utf-8")
+    code, said = checked("test", "rules", path)
+    assert code == 0, said
+
+
+@promtool
+def test_prometheus_can_parse_the_dashboard(tmp_path):
+    """Each expression is one, with its variables filled in."""
+    lines = ["groups:", "- name: dashboard", "  rules:"]
+    for number, (text, title) in enumerate(dashboard_expressions()):
+        filled = text.replace("$__rate_interval", "5m").replace("$job", "x").replace("$instance", ".*")
+        assert "$" not in filled.replace("$database", ""), title
+        lines += [f"  - record: dashboard:{number}", f"    expr: {json.dumps(filled.replace('$database', '.*'))}"]
+    path = tmp_path / "rules.yml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    code, said = checked("check", "rules", path)
+    assert code == 0, said
+
+
+@promtool
+def test_prometheus_takes_the_configuration_of_the_page(tmp_path):
+    """What the page says to write into Prometheus' file is what it reads, with the alerts beside it."""
+    block = re.search(r"```yaml\n(scrape_configs:.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+    (tmp_path / "prometheus.yml").write_text(block, encoding="utf-8")
+    shutil.copy(ALERTS, tmp_path / "alerts.yml")
+    code, said = checked("check", "config", tmp_path / "prometheus.yml")
+    assert code == 0, said
+    assert f"{len(names_of_alerts(ALERTS))} rules found" in said
+
+
+def test_panels_of_the_dashboard_do_not_overlap():
+    """Each has a title, a number of its own and a place of its own; all use the source that was chosen."""
+    taken = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert panel["title"]
+        assert at["x"] + at["w"] <= 24
+        assert not taken & cells, panel["title"]
+        taken |= cells
+        assert panel["type"] == "row" or panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
