@@ -16,7 +16,7 @@ Read in this order:
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node; owners.py: of several, in `status`
-    settings.py, serve.py, logs.py   a node of one's own
+    settings.py, serve.py, logs.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py   without a node
     cluster.py, demo.py   several processes, for trying things out
@@ -60,6 +60,7 @@ COMPLETION_VARIABLE: Final = "_GOSSIPKV_COMPLETE"
 COMMANDS: Final = {
     "demo": ("demo", "The main job on real data, end to end; leaves nothing behind."),
     "serve": ("serve", "Run a node."),
+    "http": ("http", "Answer HTTP in front of a cluster."),
     "cluster": ("cluster", "A cluster of nodes on this machine, for trying things out and for tests."),
     "config": ("settings", "Every setting: its value, where that came from, and what it means."),
     "get": ("reads", "The value of one key."),

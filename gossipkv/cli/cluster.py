@@ -22,7 +22,7 @@ from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, LocalError
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
 from gossipkv.launcher.control import command
-from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path
+from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path, load
 from gossipkv.launcher.status import signal_name
 from gossipkv.settings.config import Config
 
@@ -86,6 +86,10 @@ def cluster() -> None:
 @click.option("--source", metavar="ROOT", help="Source root that every node reads.  [default: as before, else none]")
 @click.option("--replication", type=click.IntRange(1, MAX_NODES), metavar="R", help="Copies of each dataset partition.")
 @click.option("--base-port", type=click.IntRange(1, 65_535), metavar="P", help="Use ports P, P+1, ... exactly.")
+@click.option("--http/--no-http", default=None, help="Whether nodes answer HTTP and show a page.  [default: as before, else yes]")
+@click.option(
+    "--http-base-port", type=click.IntRange(1, 65_535), metavar="P", help="Use ports P, P+1, ... exactly, for HTTP."
+)
 @click.option("--set", "settings", type=_pair, multiple=True, metavar="NAME=VALUE", help="A setting for every node.")
 @click.option("--detach", is_flag=True, help="Return when the nodes are ready, and leave them running.")
 @DATA
@@ -97,6 +101,8 @@ def up(
     source: str | None,
     replication: int | None,
     base_port: int | None,
+    http: bool | None,
+    http_base_port: int | None,
     settings: tuple[tuple[str, str], ...],
     detach: bool,
     as_json: bool,
@@ -113,6 +119,8 @@ def up(
         source=None if source is None else _absolute(source),
         replication=replication,
         base_port=base_port,
+        http=True if http is None and load(directory) is None else http,
+        http_base_port=http_base_port,
         settings=told,
     )
     _hear_signals()
@@ -298,13 +306,15 @@ def _tell(name: str | None, nodes: list[NodeStatus], *, running: bool, as_json: 
         return
     if name is not None:
         draw(Text(f"cluster {name}", "table.title"))
-    table = columns("node", "address", "state", "process", "up", "data", kept=("node", "state"), right=("process",))
+    names = "node", "address", "http", "state", "process", "up", "data"
+    table = columns(*names, kept=("node", "state"), right=("process",))
     for node in nodes:
         state = node.end() if node.state == "ended" else node.state
         add_row(
             table,
             node.name,
             node.address,
+            node.http or "",
             Text(state, STYLES[node.state] if running else "dim"),
             "" if node.process is None else str(node.process),
             "" if node.uptime_s is None else duration_text(int(node.uptime_s)),

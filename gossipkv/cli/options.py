@@ -84,11 +84,16 @@ def usual_nodes() -> list[str]:
     return os.environ.get(NODE_VARIABLE, "").replace(",", " ").split() or [DEFAULT_NODE]
 
 
+def nodes_or_usual(nodes: Sequence[Address]) -> Sequence[Address]:
+    """The nodes that were named, else those of the environment, else the one of this machine."""
+    if nodes:
+        return nodes
+    try:
+        return [parse_address(text) for text in usual_nodes()]
+    except ValueError as error:
+        raise click.UsageError(f"{NODE_VARIABLE}: {error}") from None
+
+
 def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:
     """A client for the nodes that were named, else those of the environment, else the one of this machine."""
-    if not nodes:
-        try:
-            nodes = [parse_address(text) for text in usual_nodes()]
-        except ValueError as error:
-            raise click.UsageError(f"{NODE_VARIABLE}: {error}") from None
-    return blocking.connect(*nodes, timeout_ms=timeout_ms)
+    return blocking.connect(*nodes_or_usual(nodes), timeout_ms=timeout_ms)

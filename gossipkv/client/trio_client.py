@@ -70,7 +70,8 @@ def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -
 class Client:
     """A connection to a cluster, for all tasks of one `trio.run`; `connect` makes one.
 
-    `draw` gives numbers from 0 to 1; it spreads the attempts to connect again.
+    `draw` gives numbers from 0 to 1; it spreads the attempts to connect again.  One that is `patient` does not connect
+    before it is asked: a gateway starts beside a node that is not there yet.
     """
 
     def __init__(
@@ -79,10 +80,12 @@ class Client:
         *,
         timeout_ms: int = TIMEOUT_MS,
         draw: Callable[[], float] = random.random,
+        patient: bool = False,
     ) -> None:
         self._route = Route(addresses_of(addresses))
         self._timeout_s = reads.positive(timeout_ms) / 1000
         self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
+        self._is_patient = patient
         self._generation = forks.generation
         self._thread: int | None = None
         self._now: Callable[[], float] = trio.current_time
@@ -100,12 +103,13 @@ class Client:
             )
         self._thread = get_ident()
         self._now = trio.lowlevel.current_clock().current_time  # Without looking up the clock each time.
-        link = await self._first_link()
+        link = None if self._is_patient else await self._first_link()
         self._manager = trio.open_nursery()
         self._nursery = await self._manager.__aenter__()
         self._nursery.start_soon(self._dial)
         self._nursery.start_soon(self._sweep)
-        self._start(link)
+        if link is not None:
+            self._start(link)
         return self
 
     async def __aexit__(

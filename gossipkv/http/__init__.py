@@ -3,6 +3,12 @@
 Read in this order:
 
     answers.py      a request, an answer, whom answers ask
+    exchange.py     one connection: bytes to requests, answers to bytes
+    target.py       what a request target names
+    reads.py        one key; then batches.py and scans.py for many
+    read_context.py, read_options.py, sessions.py, source_times.py    what all reads need
+    conditions.py, ranges.py, http_date.py    ETag and its like, parts of a value, times
+    media.py, json_lines.py    the forms of bodies
     health.py       how a node is: /healthz, /livez, /readyz
     metric_table.py   every metric, and where it is found
     samples.py      from one `info` to samples of them

@@ -56,12 +56,14 @@ class Cluster:
         base_port: int | None = None,
         settings: Mapping[str, str] | None = None,
         places: Sequence[Place] = (),
+        http: bool | None = None,
+        http_base_port: int | None = None,
         environ: Mapping[str, str] = os.environ,
         ready_timeout_s: float | None = None,
     ) -> None:
-        """What is not given is as the directory remembers it, else 3 nodes, no source, ports from 7070 on.
+        """What is not given is as the directory remembers it, else 3 nodes, no source, ports from 7070 on, no HTTP.
 
-        `settings` are those of a node, as text by their names; `places` say where each is when it is not here;
+        With `http` each node answers HTTP as well, on ports from 8080 on, and shows its page there.  `settings` are those of a node, as text by their names; `places` say where each is when it is not here;
         `environ` is the nodes' environment, whose `GOSSIPKV_...` variables they hear.
         """
         self.directory = Path(directory).absolute()
@@ -72,6 +74,8 @@ class Cluster:
             replication=replication,
             settings=dict(settings or {}),
             places=list(places),
+            http=http,
+            http_base_port=http_base_port,
         )
         self._environ = environ
         self._ready_timeout_s = ready_timeout_s
@@ -230,6 +234,7 @@ class Cluster:
                 "ended",
                 data=str(self.directory / node.name / "data"),
                 log=str(self.directory / node.name / "log"),
+                http=None if node.http is None else str(node.http),
             )
             for node in (() if plan is None else plan.nodes)
         ]

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, final
 
+from gossipkv.address import Address
 from gossipkv.errors import LocalError
 from gossipkv.launcher import ports
 from gossipkv.launcher.child import ENDED, STARTING, Child
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 class Fleet:
     """Starts and signals them; waits for nothing.  Requires: the directory's lock is held."""
 
-    def __init__(self, directory: Path, plan: Plan, *, base_port: int | None) -> None:
+    def __init__(
+        self, directory: Path, plan: Plan, *, base_port: int | None, http_base_port: int | None = None
+    ) -> None:
         self._directory = directory
         self._plan = plan
         self._reservations: dict[int, socket.socket] = {}
+        self._http_reservations: dict[int, socket.socket] = {}
         self._children: dict[int, Child] = {}
         self._failures: dict[int, str] = {}  # Why a node of the plan could not be started.
         self._choose_ports(base_port)
+        self._choose_http_ports(http_base_port)
         self._waiting = [node.index for node in self._plan.nodes]
         self._plan.save(directory)
 
@@ -87,6 +92,8 @@ class Fleet:
         node = NodePlan(index, 0, called=called, settings=merge({}, settings))
         self._plan.check(node)
         self._move(node, port)
+        self._choose_http_ports(None)
+        self._plan.save(self._directory)
         return self._start(self._plan.node(index))
 
     def send(self, index: int, number: int) -> None:
@@ -136,6 +143,7 @@ class Fleet:
             "data": str(self._directory / node.name / "data"),
             "log": str(self._directory / node.name / "log"),
             "log_from": 0 if child is None else child.log_from,
+            "http": None if node.http is None else str(node.http),
         }
 
     def _start(self, node: NodePlan) -> Child:
@@ -165,13 +173,53 @@ class Fleet:
             if not self._plan.node(node.index).port:
                 self._move(node, 0)
 
+    def _choose_http_ports(self, base_port: int | None) -> None:
+        """For HTTP, of each node that has none reserved yet; behind a wrapper there is none.
+
+        As with the others: from `base_port` on exactly, else those that were remembered and are free, else the first
+        free ones.
+        """
+        if not self._plan.http:
+            for node in self._plan.nodes:
+                self._plan = self._plan.with_node(dataclasses.replace(node, http_port=0))
+            return
+        here = [node for node in self._plan.nodes if not node.wrapper and node.index not in self._http_reservations]
+        taken = {port for node in self._plan.nodes for port in (node.port, node.http_port)}
+        if base_port is None:
+            for node in here:
+                held = ports.reserve(node.host, node.http_port, again=True) if node.http_port else None
+                if held is not None:
+                    self._take_for_http(node, node.http_port, held)
+            here = [node for node in here if node.index not in self._http_reservations]
+        for number, node in enumerate(here):
+            exactly = None if base_port is None else base_port + number
+            if exactly in taken:
+                where = Address(node.host, exactly)
+                raise LocalError(f"{where} is the port of a node; choose another --http-base-port", {"port": exactly})
+            chosen = ports.choose(
+                node.host,
+                1,
+                base_port=exactly,
+                taken=set() if exactly else taken,
+                flag="--http-base-port",
+                usual=ports.DEFAULT_HTTP_BASE_PORT,
+            )
+            for port, held in chosen.items():
+                self._take_for_http(node, port, held)
+                taken.add(port)
+
+    def _take_for_http(self, node: NodePlan, port: int, reservation: socket.socket) -> None:
+        self._http_reservations[node.index] = reservation
+        self._plan = self._plan.with_node(dataclasses.replace(self._plan.node(node.index), http_port=port))
+
     def _move(self, node: NodePlan, port: int) -> None:
         """Another port for a node, and remember that; 0: any free one."""
         others = [other for other in self._plan.nodes if other.index != node.index]
         # Only the kernel says what is free, and it takes the reservation of a sibling that is down for our own.
         if port and (sibling := self._sibling(node, port, among=others)) is not None:
-            raise LocalError(f"{sibling.address} is the port of {sibling.name}; choose another --port", {"port": port})
-        taken = {other.port for other in self._plan.nodes}
+            where = Address(node.host, port)
+            raise LocalError(f"{where} is the port of {sibling.name}; choose another --port", {"port": port})
+        taken = {port for other in self._plan.nodes for port in (other.port, other.http_port)}
         chosen = ports.choose(node.host, 1, base_port=port or None, taken=set() if port else taken, flag="--port")
         for number, reservation in chosen.items():
             self._take(node, number, reservation)
@@ -181,7 +229,7 @@ class Fleet:
     def _sibling(node: NodePlan, port: int, *, among: Sequence[NodePlan]) -> NodePlan | None:
         """The one of these that has that port of the same host; behind a wrapper it is another host's."""
         for other in among:
-            if (other.host, other.port, other.wrapper) == (node.host, port, node.wrapper):
+            if (other.host, other.wrapper) == (node.host, node.wrapper) and port in {other.port, other.http_port}:
                 return other
         return None
 

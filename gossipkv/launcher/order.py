@@ -53,6 +53,8 @@ class Order:
     replication: int | None = None
     settings: dict[str, str] = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)
+    http: bool | None = None
+    http_base_port: int | None = None
     leash: int | None = None  # A descriptor; None: the nodes stay when the launcher goes.
 
     def to_line(self) -> bytes:
@@ -84,6 +86,7 @@ class Order:
             replication=before.replication if self.replication is None else self.replication,
             settings=merge(before.settings, self.settings),
             formed=before.formed,
+            http=before.http if self.http is None else self.http,
         )
         for node in plan.nodes:
             plan.check(node)

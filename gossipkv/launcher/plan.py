@@ -39,6 +39,7 @@ _BY_NODE: Final = "is chosen by the launcher for each node"
 CHOSEN: Final = {
     "data": _BY_NODE,
     "listen": _BY_NODE,
+    "http_listen": f"{_BY_NODE}: use --http or --no-http",
     "join": _BY_NODE,
     "node": _BY_NODE,
     "source": "is the whole cluster's: use --source",
@@ -60,6 +61,7 @@ class NodePlan:
     wrapper: list[str] = field(default_factory=list)  # A command that becomes the node's, as `nsenter` does.
 
     called: str = ""  # By the other nodes, when that is not its own name.
+    http_port: int = 0  # None, in a cluster without HTTP.
 
     @property
     def name(self) -> str:
@@ -70,6 +72,11 @@ class NodePlan:
     def address(self) -> Address:
         """Where it listens."""
         return Address(self.host, self.port)
+
+    @property
+    def http(self) -> Address | None:
+        """Where it answers HTTP, if it does."""
+        return Address(self.host, self.http_port) if self.http_port else None
 
 
 @final
@@ -82,6 +89,7 @@ class Plan:
     replication: int | None = None
     settings: dict[str, str] = field(default_factory=dict)
     formed: bool = False  # Whether the first node has been ready once.
+    http: bool = False  # Whether nodes answer HTTP.
 
     def node(self, index: int) -> NodePlan:
         """The node of that number.
@@ -121,6 +129,7 @@ class Plan:
         node = self.node(index)
         settings = self.settings_of(node)
         settings |= {"data": str(directory / node.name / "data"), "listen": str(node.address)}
+        settings["http_listen"] = "off" if node.http is None else str(node.http)
         settings["node"] = node.called or node.name
         # Also when it is nobody: else the environment could name strangers.
         settings["join"] = ",".join(str(seed.address) for seed in self._seeds(index)) or "none"

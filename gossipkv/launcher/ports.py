@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEFAULT_BASE_PORT: Final = 7070  # Where the client commands look when nothing else is said.
+DEFAULT_HTTP_BASE_PORT: Final = 8080  # Where people look for HTTP that is not the system's own.
 PORTS: Final = range(1024, 65_536)  # Those below are the administrator's.
 
 
@@ -57,9 +58,15 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def choose(
-    host: str, count: int, *, base_port: int | None, taken: set[int], flag: str = "--base-port"
+    host: str,
+    count: int,
+    *,
+    base_port: int | None,
+    taken: set[int],
+    flag: str = "--base-port",
+    usual: int = DEFAULT_BASE_PORT,
 ) -> dict[int, socket.socket]:
-    """`count` ports in order with their reservations: from `base_port` on exactly, else the first free ones.
+    """`count` ports in order with their reservations: from `base_port` on exactly, else the first free ones from `usual`.
 
     `flag` is what says `base_port`, for the error.
 
@@ -71,7 +78,7 @@ def choose(
         raise LocalError(words, {"port": base_port})
     chosen: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as undo:
-        for port in _candidates(base_port, taken):
+        for port in _candidates(base_port, taken, usual):
             if len(chosen) == count:
                 break
             try:
@@ -91,8 +98,8 @@ def _why(host: str, port: int, error: OSError) -> str:
     return f"{Address(host, port)} cannot be listened at: {error.strerror}"
 
 
-def _candidates(base_port: int | None, taken: set[int]) -> Iterator[int]:
-    first = DEFAULT_BASE_PORT if base_port is None else base_port
+def _candidates(base_port: int | None, taken: set[int], usual: int) -> Iterator[int]:
+    first = usual if base_port is None else base_port
     for port in (*range(first, PORTS.stop), *(range(PORTS.start, first) if base_port is None else ())):
         if port not in taken:
             yield port

@@ -44,6 +44,7 @@ class NodeStatus:
     data: str = ""
     log: str = ""
     log_from: int = 0  # Where the log of its last start begins.
+    http: str | None = None  # Where it answers HTTP, if it does.
 
     @property
     def failed(self) -> bool:

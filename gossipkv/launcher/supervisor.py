@@ -205,7 +205,8 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(locked(directory))
-            fleet = Fleet(directory, order.plan(load(directory)), base_port=order.base_port)
+            plan = order.plan(load(directory))
+            fleet = Fleet(directory, plan, base_port=order.base_port, http_base_port=order.http_base_port)
             supervisor = Supervisor(directory, fleet, lock=lock, leash=order.leash)
             supervisor.prepare()
         except (GossipKVError, OSError) as error:

@@ -53,28 +53,28 @@ def bind(environment: Environment, address: Address) -> tuple[Listener, Datagram
             listener.close()
 
 
-def listen(environment: Environment, address: Address) -> Listener:
-    """The listening socket.
+def listen(environment: Environment, address: Address, *, flag: str = "--listen") -> Listener:
+    """The listening socket; `flag` is what says the address, for the error.
 
     Raises:
         LocalError: the address is in use, not this machine's, not allowed, or link-local.
     """
-    link_local = _refused(str(address), OSError(_LINK_LOCAL), address)
+    link_local = _refused(str(address), OSError(_LINK_LOCAL), address, flag)
     if is_link_local(address.host):
         raise link_local
     try:
         listener = environment.sockets.listen(address.host, address.port, BACKLOG)
     except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
-        raise _refused(str(address), error, address) from error
+        raise _refused(str(address), error, address, flag) from error
     if is_link_local(listener.getsockname()[0]):  # What a name stood for.
         listener.close()
         raise link_local
     return listener
 
 
-def _refused(where: str, error: OSError | UnicodeError, address: Address) -> LocalError:
+def _refused(where: str, error: OSError | UnicodeError, address: Address, flag: str = "--listen") -> LocalError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return LocalError(f"cannot listen on {where}: {reason}; choose another with --listen", {"address": str(address)})
+    return LocalError(f"cannot listen on {where}: {reason}; choose another with {flag}", {"address": str(address)})
 
 
 async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None, joins: Sequence[Address]) -> Address:

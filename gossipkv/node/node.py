@@ -1,14 +1,14 @@
 """One node: the data directory, the library, the pump, and how they start and stop.
 
 Started in this order: sockets (bound, so that a port in use is said before any work), directory (locked), library
-(built versions opened, source scanned once), gossip, pump.  The address is reported when all of that is done, so
+(built versions opened, source scanned once), gossip, gateway, pump.  The address is reported when all of that is done, so
 whoever sees `ready` finds every built version served.
 
 Where it has lived before and nothing can be written now, it starts *silent*: it serves what was active, builds and
 switches nothing, and others do not hear of it, since its epoch is not kept.  It tries again until the disk takes it.
 
 Stopped by SIGTERM or SIGINT: the other nodes are told, newcomers are refused, what has been asked is answered within
-`drain_timeout`, then the library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the
+`drain_timeout` (first what came by HTTP, since the gateway asks this node), then the library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the
 databases' settings and the key ring again and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
@@ -43,6 +43,8 @@ from gossipkv.node._serving import Loop
 from gossipkv.node._sockets import Sockets
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.directory import DataDirectory
+from gossipkv.node.gateway import Gateway
+from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.methods import Handlers, NodeInfo
 from gossipkv.node.peers import Peers
@@ -69,6 +71,9 @@ MACHINES = ("x86_64", "aarch64")
 
 # Between two attempts to write, of a node that is silent.  One that is refused costs little.
 MEND_PERIOD_S = 5.0
+
+# Of the time to drain, what the gateway has before the pump begins; mostly it needs some milliseconds.
+GATEWAY_PART = 0.5
 
 # In so many probe intervals everybody has heard of what a node takes back.
 GRACE_INTERVALS = 5
@@ -116,6 +121,9 @@ async def run(
         listener, datagrams = bind(environment, config.listen)
         stack.callback(listener.close)
         stack.callback(datagrams.close)
+        http = listen_for_http(environment, config)
+        if http is not None:
+            stack.callback(http.close)
         bound = Address(*listener.getsockname()[:2])
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
@@ -137,6 +145,7 @@ async def run(
             reload=reload,
             build=build,
             read_back=read_back,
+            gateway=None if http is None else Gateway(config, http, node=bound, name=directory.record.node),
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -221,7 +230,9 @@ class _Node:
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
         build: Build,
         read_back: ReadBack,
+        gateway: Gateway | None,
     ) -> None:
+        self._gateway = gateway
         self._directory = directory
         self._gossiping = gossiping
         self.log = structlog.get_logger("gossipkv.node")
@@ -319,8 +330,12 @@ class _Node:
         await nursery.start(self._sharing.run)
         if self._directory.silence is not None:
             nursery.start_soon(self._mend)
+        if self._gateway is not None:
+            nursery.start_soon(self._gateway.run)
         self._pump = Pump(self._core, loop, self._environment.sockets, self._handlers, self._peers)
         await self._pump.run(task_status=task_status)
+        if self._gateway is not None:
+            await self._gateway.ended()
         nursery.cancel_scope.cancel()
 
     def tell_unserved(self) -> None:
@@ -381,10 +396,18 @@ class _Node:
             self.log.warning("settings_unchanged", reason=error.message)
         else:
             self._library.reconfigure(databases)
+            if self._gateway is not None:
+                self._gateway.reconfigure(databases)
 
     async def _drain(self, pump: Pump) -> None:
         await self._gossiping.leave()
-        if not await pump.drain(self._config.drain_timeout / 1000):
+        drain_s = self._config.drain_timeout / 1000
+        due = trio.current_time() + drain_s
+        if self._gateway is not None:
+            self._gateway.drain(drain_s)
+            with trio.move_on_after(drain_s * GATEWAY_PART):
+                await self._gateway.ended()
+        if not await pump.drain(max(0.0, due - trio.current_time())):
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
 
     def _perform(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
@@ -419,3 +442,5 @@ class _Node:
         self._core.publish(table)
         self._table = table
         self._reads.published = published
+        if self._gateway is not None:
+            self._gateway.look_for_hidden(self._library.known)

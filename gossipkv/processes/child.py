@@ -17,7 +17,7 @@ from gossipkv.processes import leash
 from gossipkv.processes.program import command, environment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
 # Of what a child says on standard error, enough for a traceback.
 STDERR_TAIL_BYTES = 4_000
@@ -25,9 +25,11 @@ STDERR_TAIL_BYTES = 4_000
 
 @contextlib.asynccontextmanager
 async def running(
-    module: str, environ: Mapping[str, str] = MappingProxyType({})
+    module: str, environ: Mapping[str, str] = MappingProxyType({}), *, descriptors: Sequence[int] = ()
 ) -> AsyncIterator[tuple[trio.Process, int]]:
     """Run a module as a program as long as the block lasts; yields it, and the leash that it is to wear.
+
+    It has these `descriptors` by their numbers, beside those of its streams.
 
     Raises:
         OSError: no process can be started.
@@ -39,7 +41,7 @@ async def running(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**environment(), **environ},
-            pass_fds=(worn,),
+            pass_fds=(worn, *descriptors),
             start_new_session=True,  # A Ctrl-C in the terminal is for the node, which ends its children itself.
         )
         started()

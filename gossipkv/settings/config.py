@@ -1,7 +1,7 @@
 """All settings in one, and the one way to load them.
 
 The fields of `Config` are the list; they stand in its sections, each with its default, unit, range, meaning and why:
-`node`, `gossip`, `datasets`, `replication`, `serving`.  A field's type is what the program sees (durations in
+`node`, `http`, `gossip`, `datasets`, `replication`, `serving`.  A field's type is what the program sees (durations in
 milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see (`10m`, `64KiB`, `20MiB/s`).
 Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all derived from it, so nothing is said
 twice.
@@ -34,6 +34,7 @@ from gossipkv.errors import ConfigError
 from gossipkv.settings.databases import DatabaseSettings, nearest, read_databases, read_options
 from gossipkv.settings.datasets import DatasetSettings, SourceSettings
 from gossipkv.settings.gossip import GossipSettings
+from gossipkv.settings.http import HttpSettings
 from gossipkv.settings.masking import Option, is_url, mask_url
 from gossipkv.settings.node import LogSettings, NodeSettings
 from gossipkv.settings.quantity import DURATION, show
@@ -55,7 +56,14 @@ RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG", "
 @final
 @dataclass(frozen=True, kw_only=True)
 class Config(
-    LogSettings, ServingSettings, ReplicationSettings, DatasetSettings, GossipSettings, NodeSettings, SourceSettings
+    LogSettings,
+    ServingSettings,
+    ReplicationSettings,
+    DatasetSettings,
+    GossipSettings,
+    HttpSettings,
+    NodeSettings,
+    SourceSettings,
 ):
     """The effective settings of one node; durations in ms, sizes in bytes, rates in bytes per second.
 

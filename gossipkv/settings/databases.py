@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.errors import ConfigError
+from gossipkv.settings.http import MEDIA_TYPE_FORM, is_media_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,6 +51,7 @@ class DatabaseSettings:
     value: str = "value"
     hold: str | None = None
     presharded: str | None = None  # None: the node's
+    content_type: str | None = None  # None: the node's
     storage_options: Mapping[str, Option] | None = field(default=None, repr=False)  # None: the root's
 
 
@@ -81,6 +83,9 @@ DATABASE_SETTINGS: Final = (
     DatabaseSetting(
         "presharded", "the node's", " or ".join(PRESHARDED),
         "whether files of partitions that are not wanted here may be skipped", "one rule for all is what most need",
+    ),
+    DatabaseSetting(
+        "content_type", "the node's", MEDIA_TYPE_FORM, "what its values are by HTTP", "one rule for all is what most need",
     ),
     DatabaseSetting(
         "storage_options", "the root's", "a table", "how the store of this database is reached", "one store holds most",
@@ -167,6 +172,7 @@ def _read(name: str, table: dict[str, object], where: Where) -> DatabaseSettings
         value=texts.get("value") or "value",
         hold=texts.get("hold"),
         presharded=texts.get("presharded"),
+        content_type=texts.get("content_type"),
         storage_options=options,
     )
 
@@ -181,6 +187,8 @@ def _read_text(key: str, value: object, path: str, place: str) -> str:
         )
     if key == "hold" and not is_name(value):
         raise _wrong(path, place, f"{value!r}: not the name of a version: {NAMES}")
+    if key == "content_type" and not is_media_type(value):
+        raise _wrong(path, place, f"{value!r}: no media type; allowed: {MEDIA_TYPE_FORM}")
     if not 0 < len(value) <= MAX_FIELD_CHARACTERS:
         raise _wrong(path, place, f"expected 1 to {MAX_FIELD_CHARACTERS:,} characters")
     return value

@@ -40,7 +40,8 @@ OTHERS = {
     "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
     "log_format": ("json", "json"), "replication": ("3", 3), "min_replication": ("2", 2),
     "reassign_after": ("5m", 300_000), "retire_max": ("2h", 7_200_000), "proxy_timeout": ("1s", 1000),
-    "proxy_stage_timeout": ("20ms", 20),
+    "proxy_stage_timeout": ("20ms", 20), "http_listen": ("[::1]:8080", Address("::1", 8080)),
+    "content_type": ("text/plain; charset=utf-8", "text/plain; charset=utf-8"), "http_max_connections": ("9", 9),
 }  # fmt: skip
 
 
@@ -285,6 +286,21 @@ def test_the_home_directory_is_expanded(monkeypatch):
     """`~` in a path is this user's home."""
     monkeypatch.setenv("HOME", "/home/someone")
     assert load(flags={"data": "~/g"}).data == Path("/home/someone/g")
+
+
+@pytest.mark.parametrize("wrong", ["plain", "text/", "text/plain\r\nX: y", "text/plain; café", "a b/c", ""])
+def test_a_content_type_is_a_media_type(wrong):
+    """What would begin another header, or is no type, is refused."""
+    with pytest.raises(ConfigError, match="expected a media type"):
+        load(flags={"content_type": wrong})
+
+
+def test_http_is_off_unless_it_is_said_where():
+    """And can be said to be off, over what the environment says."""
+    assert load().http_listen is None
+    said = {"GOSSIPKV_HTTP_LISTEN": "127.0.0.1:8080"}
+    assert load(environ=said).http_listen == Address("127.0.0.1", 8080)
+    assert load(environ=said, flags={"http_listen": "off"}).http_listen is None
 
 
 def test_the_docs_list_every_setting():

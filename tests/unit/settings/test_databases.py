@@ -38,6 +38,7 @@ key = "id"
 value = "name"
 hold = "2024-01"
 presharded = "declared"
+content_type = "text/plain; charset=utf-8"
 [databases.geo.storage_options]
 anon = false
 client_kwargs = { region_name = "east", retries = 3, factor = 1.5 }
@@ -47,12 +48,13 @@ client_kwargs = { region_name = "east", retries = 3, factor = 1.5 }
     assert dict(found.databases) == {
         "geo": DatabaseSettings(
             format="json", key="id", value="name", hold="2024-01", presharded="declared",
+            content_type="text/plain; charset=utf-8",
             storage_options={"anon": False, "client_kwargs": {"region_name": "east", "retries": 3, "factor": 1.5}},
         ),
         "plain": DatabaseSettings(),
     }  # fmt: skip
     assert found.origin("databases.geo.format").endswith("gossipkv.toml:6")
-    assert found.origin("databases.geo.storage_options").endswith("gossipkv.toml:11")
+    assert found.origin("databases.geo.storage_options").endswith("gossipkv.toml:12")
 
 
 def test_without_tables_there_are_none(settings):
@@ -71,6 +73,7 @@ def test_without_tables_there_are_none(settings):
     ("[databases.geo]\npresharded = 'prob'", 2, "the nearest known one is probe; allowed: probe or declared or never"),
     ("[databases.geo]\nhold = 'v 1'", 2, "not the name of a version"),
     ("[databases.geo]\nhold = ''", 2, "not the name of a version"),
+    ("[databases.geo]\ncontent_type = 'plain'", 2, "databases.geo.content_type: 'plain': no media type; allowed: TYPE/"),
     ("[databases.geo]\nkey = ''", 2, "expected 1 to 1,000 characters"),
     ("\n[databases.'ge o']\nkey = 'k'", 2, "databases.ge o: not the name of a database"),
     ("[databases]\ngeo = 1", 2, "expected a table [databases.geo]"),

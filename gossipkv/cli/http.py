@@ -1,0 +1,117 @@
+"""`http`: the gateway alone."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import resource
+import sys
+from typing import TYPE_CHECKING
+
+import click
+import trio
+
+from gossipkv.cli import logs
+from gossipkv.cli.options import NODE, TIMEOUT, duration_ms, node_address, nodes_or_usual
+from gossipkv.http import alone
+from gossipkv.http.order import Limits, Types
+from gossipkv.settings.databases import is_name
+from gossipkv.settings.http import MEDIA_TYPE_FORM, USUAL_MEDIA_TYPE, read_media_type
+
+if TYPE_CHECKING:
+    from gossipkv.address import Address
+
+
+def _content_type(text: str) -> tuple[str | None, str]:
+    """`text/plain`: of all; `DB=text/plain`: of one database."""
+    database, equals, said = text.partition("=")
+    try:
+        if equals and is_name(database):
+            return database, read_media_type(said)
+        return None, read_media_type(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: expected {MEDIA_TYPE_FORM}, before it DB= for one database") from None
+
+
+@click.command()
+@NODE
+@click.option(
+    "--listen",
+    type=node_address,
+    default="127.0.0.1:8080",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to answer HTTP; port 0 for any free one.",
+)
+@click.option("--share-port", is_flag=True, help="Let other gateways of this user listen there too.")
+@click.option(
+    "--content-type",
+    "types",
+    type=_content_type,
+    multiple=True,
+    metavar="[DB=]TYPE",
+    help=f"What values are, of DB or of all.  [default: {USUAL_MEDIA_TYPE}]",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1, 1_000_000),
+    default=Limits().max_connections,
+    show_default=True,
+    metavar="N",
+    help="Connections open at once.",
+)
+@click.option(
+    "--drain-timeout",
+    "drain_timeout_ms",
+    type=duration_ms,
+    default="10s",
+    show_default=True,
+    metavar="DURATION",
+    help="Time for what is in flight when it is to end.",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@TIMEOUT
+def http(
+    nodes: tuple[Address, ...],
+    listen: Address,
+    types: tuple[tuple[str | None, str], ...],
+    max_connections: int,
+    drain_timeout_ms: int,
+    log_format: str,
+    timeout_ms: int,
+    *,
+    share_port: bool,
+) -> None:
+    """Answer HTTP in front of the nodes of any cluster.
+
+    It writes one line to standard output, `ready HOST:PORT`, when it listens, whether or not a node is there yet.  It
+    asks the first of its nodes that answers.  SIGTERM ends it after answering what is in flight; SIGHUP has it forget
+    which versions it has answered from, for when the cluster went back to an older one.
+    """
+    logs.configure("info", log_format)
+    _allow_descriptors()
+    said = dict(types)
+    usual = said.pop(None, USUAL_MEDIA_TYPE)
+    told = alone.Alone(
+        tuple(nodes_or_usual(nodes)),
+        Types(usual, {database: kind for database, kind in said.items() if database is not None}),
+        timeout_ms,
+        drain_timeout_ms,
+        Limits(max_connections=max_connections),
+    )
+    with alone.listen(listen, share_port=share_port) as listener:
+        trio.run(alone.run, told, listener, _say_ready)
+
+
+def _say_ready(address: Address) -> None:
+    gc.collect()
+    gc.freeze()  # What the program is made of is never looked through again.
+    sys.stdout.write(f"ready {address}\n")
+    sys.stdout.flush()
+
+
+def _allow_descriptors() -> None:
+    """As many as this user may have: each connection takes one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # Then it is what it was.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,105 @@
+"""A gateway that belongs to no node: in front of any cluster, in as many processes as one likes.
+
+It asks the first of its nodes that answers, and goes on to the next when that one is gone.  Nodes switch to a new version
+one after the other, so it keeps a session: no answer is of an older version than one before.  After a roll-back (`hold`)
+the older version is what is wanted, and SIGHUP has it forget.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from gossipkv.address import Address
+from gossipkv.client.trio_client import Client
+from gossipkv.errors import LocalError
+from gossipkv.http import paths
+from gossipkv.http.gateway import Gateway
+from gossipkv.http.order import Limits, Types
+from gossipkv.http.read_context import ReadContext
+from gossipkv.http.sessions import Session
+from gossipkv.http.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+BACKLOG: Final = 4096  # Newcomers of one burst; the kernel caps it at net.core.somaxconn.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What such a gateway is told."""
+
+    nodes: tuple[Address, ...]
+    types: Types
+    timeout_ms: int
+    drain_timeout_ms: int
+    limits: Limits = field(default_factory=Limits)
+
+
+def listen(address: Address, *, share_port: bool) -> socket.socket:
+    """The listening socket; with `share_port` other processes of this user may listen there too, each taking a part.
+
+    Raises:
+        LocalError: the address is in use, not this machine's, or not allowed.
+    """
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if share_port:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.bind(where)
+            listener.listen(BACKLOG)
+        except BaseException:
+            listener.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise LocalError(
+            f"cannot listen on {address}: {reason}; choose another with --listen", {"address": str(address)}
+        ) from error
+    return listener
+
+
+async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address], None]) -> None:
+    """Answer until SIGTERM or SIGINT, of which a second one ends it at once; then what is in flight is answered."""
+    bound = Address(*listener.getsockname()[:2])
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with Client(told.nodes, timeout_ms=told.timeout_ms, patient=True) as client:
+            context = ReadContext(client, None, told.types.of, alone=True, session=Session())
+            site = Site(context, paths.own_paths(client), paths.make_pages(client))
+            gateway = Gateway(site, told.limits)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_obey, signals, told, gateway, context, nursery)
+                on_ready(bound)
+                await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
+                nursery.cancel_scope.cancel()
+
+
+async def _obey(
+    signals: AsyncIterator[int], told: Alone, gateway: Gateway, context: ReadContext, nursery: trio.Nursery
+) -> None:
+    """Do what signals say."""
+    log = structlog.get_logger("gossipkv.http")
+    is_stopping = False
+    async for number in signals:
+        if number == signal.SIGHUP:
+            context.session = Session()
+            log.info("http_forgot", reason="SIGHUP")
+        elif is_stopping:
+            log.warning("cut", reason=signal.Signals(number).name)
+            nursery.cancel_scope.cancel()
+        else:
+            is_stopping = True
+            log.info("draining", reason=signal.Signals(number).name, timeout_ms=told.drain_timeout_ms)
+            nursery.start_soon(gateway.drain, told.drain_timeout_ms / 1000)

@@ -1,0 +1,107 @@
+"""What `POST /<db>/_mget` answers: the values of many keys, all from one version.
+
+As lines of JSON a body has a key a line, "text" or {"base64": "..."}, and its answer `{"key": ..., "value": ...}` a
+line, in the order asked, with null where there is none.  In MessagePack both are an array: of bin (a str is its UTF-8),
+and of bin or nil.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgpack
+
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, TooLarge
+from gossipkv.http import json_lines, media
+from gossipkv.http.answers import Answer
+from gossipkv.http.media import BadMedia, Media
+from gossipkv.http.read_context import VERSION, check_name, checked_version, refused, unanswered
+from gossipkv.http.read_options import read_options
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from gossipkv.http.answers import Request
+    from gossipkv.http.read_context import ReadContext
+    from gossipkv.http.target import Target
+    from gossipkv.wire.rpc import Value
+
+MAX_KEYS: Final = 10_000  # As many as our clients put into one frame; a node takes 16,000.
+
+_KNOWN: Final = (Media.LINES, Media.MESSAGEPACK)
+
+
+async def read_many(context: ReadContext, request: Request, target: Target) -> Answer:
+    """Return the answer to a request for many keys."""
+    database = target.database
+    if request.method != b"POST" or database is None:
+        return unanswered(request, target)
+    options = None
+    try:
+        check_name(database)
+        sent = media.given(request.headers, _KNOWN)
+        wanted = media.wanted(request.headers, _KNOWN, usual=sent)
+        options = read_options(request.headers, target, database, alone=context.alone, session=context.session)
+        keys = _packed_keys(request.body) if sent is Media.MESSAGEPACK else list(_keys_in_lines(request.body))
+        wire: list[Value] = [options.wire] if options.wire else []
+        result = await context.ask.call("get_many", database, keys, *wire, timeout_ms=options.timeout_ms)
+        values, version = _values(result, len(keys))
+    except BadMedia as unspoken:
+        return unspoken.answer
+    except GossipKVError as error:
+        return refused(error, options)
+    if context.session is not None:
+        context.session.saw(database, version)
+    headers = [(b"Content-Type", wanted.value), (VERSION, version.encode())]
+    if wanted is Media.MESSAGEPACK:
+        return Answer(200, headers, msgpack.packb(values))
+    pieces = json_lines.pieces(json_lines.record(key, value) for key, value in zip(keys, values, strict=True))
+    if sum(map(len, keys)) + sum(len(value or b"") for value in values) <= json_lines.PIECE_BYTES:
+        return Answer(200, headers, b"".join(pieces))
+    return Answer(200, headers, _one_by_one(pieces))
+
+
+async def _one_by_one(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+def _keys_in_lines(body: bytes) -> Iterator[bytes]:
+    count = 0
+    for number, line in enumerate(body.split(b"\n"), start=1):
+        stripped = line.strip()
+        if not stripped:
+            continue
+        count += 1
+        if count > MAX_KEYS:
+            raise _too_many()
+        where = f"line {number} of the body"
+        yield json_lines.key_of(json_lines.parse(stripped, where), where)
+
+
+def _packed_keys(body: bytes) -> list[bytes]:
+    try:
+        keys = msgpack.unpackb(body, raw=True, max_array_len=2 * MAX_KEYS)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise BadRequest(f"the body is no array of keys in MessagePack: {str(error) or type(error).__name__}") from None
+    if not isinstance(keys, list):
+        raise BadRequest("the body must be an array of keys in MessagePack")
+    if len(keys) > MAX_KEYS:
+        raise _too_many()
+    for number, key in enumerate(keys):
+        if not isinstance(key, bytes):
+            raise BadRequest(f"key {number} of the body must be bin or str")
+    return keys
+
+
+def _too_many() -> TooLarge:
+    return TooLarge(f"the body has more than {MAX_KEYS} keys; ask for them in several requests", {"limit": MAX_KEYS})
+
+
+def _values(result: object, count: int) -> tuple[list[bytes | None], str]:
+    match result:
+        case [[*values], version] if len(values) == count:
+            found = [value for value in values if value is None or isinstance(value, bytes)]
+            if len(found) == count:
+                return found, checked_version(version)
+    raise ProtocolError(f"get_many was answered with something else than {count} values and a version")

@@ -1,0 +1,152 @@
+"""The node's gateway, in a process of its own beside it: `python -m gossipkv.http.child`.
+
+    standard input    one line: the order (`order.Order`); later lines: words (`order.Word`)
+    standard output   one line for each line of the log: ["info", "http", {...}]
+    the leash         a pipe that nobody writes to, and whose other end only the node holds
+
+It asks its own node and nobody else, so what one address answers never steps back.  It ends when it is drained, when its
+standard input ends, or, at once, when the node is gone however that came (`processes.leash`).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, final
+
+import structlog
+import trio
+
+from gossipkv.address import Address
+from gossipkv.client.trio_client import Client
+from gossipkv.http import paths
+from gossipkv.http.gateway import Gateway
+from gossipkv.http.order import Order, Word
+from gossipkv.http.read_context import ReadContext
+from gossipkv.http.site import Site
+from gossipkv.processes import leash
+from gossipkv.processes.talk import Lines, say
+
+if TYPE_CHECKING:
+    from gossipkv.http.order import Types
+
+READ_BYTES = 1 << 16
+
+
+@final
+class _LinesForNode:
+    """Where the log's lines go: to the node, which writes them into its own."""
+
+    def msg(self, line: str) -> None:
+        say(line.encode())
+
+    debug = info = warning = error = msg
+
+
+def _as_line(_logger: object, _method: str, fields: structlog.types.EventDict) -> str:
+    level, event = fields.pop("level"), fields.pop("event")
+    return json.dumps([level, event, fields], default=repr)
+
+
+def _log_to_node() -> None:
+    structlog.configure(
+        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _as_line],
+        logger_factory=lambda *_: _LinesForNode(),
+        cache_logger_on_first_use=True,
+    )
+
+
+@final
+class _Words:
+    """Standard input: the order, then words."""
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._waiting: list[bytes] = []
+
+    def order(self) -> Order:
+        """Return the order; waits for it.
+
+        Raises:
+            EOFError: it never came.
+        """
+        while not self._waiting:
+            part = os.read(0, READ_BYTES)
+            if not part:
+                raise EOFError("the order ends before its line does")
+            self._waiting += self._lines.feed(part)
+        return Order.from_line(self._waiting.pop(0))
+
+    async def obey(self, obeying: _Child) -> None:
+        """Pass on each word until there are no more."""
+        async with trio.lowlevel.FdStream(os.dup(0)) as stream:
+            while True:
+                for line in self._waiting:
+                    obeying.hear(Word.from_line(line))
+                part = await stream.receive_some(READ_BYTES)
+                if not part:
+                    return
+                self._waiting = self._lines.feed(bytes(part))
+
+
+@final
+class _Child:
+    """The gateway of one node."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._types: Types = order.types
+        self._drain_ms: int | None = None
+        self._to_drain = trio.Event()
+
+    def hear(self, word: Word) -> None:
+        """Do what the node says."""
+        self._types = word.types
+        if word.drain_ms is not None:
+            self._drain_ms = word.drain_ms
+            self._to_drain.set()
+
+    async def run(self, words: _Words) -> None:
+        """Answer until drained, or until the node says no more."""
+        order = self._order
+        listener = socket.socket(fileno=order.listener)
+        async with Client([order.node], patient=True) as client, trio.open_nursery() as nursery:
+            context = ReadContext(client, order.name, lambda database: self._types.of(database))
+            gateway = Gateway(Site(context, paths.own_paths(client), paths.make_pages(client)), order.limits)
+            nursery.start_soon(self._listen, words, nursery.cancel_scope)
+            nursery.start_soon(self._drain, gateway)
+            log = structlog.get_logger("gossipkv.http")
+            log.info("http", address=str(Address(*listener.getsockname()[:2])), process=os.getpid())
+            await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
+            nursery.cancel_scope.cancel()
+
+    async def _listen(self, words: _Words, everything: trio.CancelScope) -> None:
+        await words.obey(self)
+        everything.cancel()
+
+    async def _drain(self, gateway: Gateway) -> None:
+        await self._to_drain.wait()
+        await gateway.drain((self._drain_ms or 0) / 1000)
+
+
+def main() -> int:
+    """Answer as standard input orders; 0 when it has ended as it was told."""
+    words = _Words()
+    order = words.order()
+    leash.wear(order.leash)
+    _log_to_node()
+    gc.collect()
+    gc.freeze()  # What the program is made of is never looked through again.
+    trio.run(_run, order, words)
+    return 0
+
+
+async def _run(order: Order, words: _Words) -> None:
+    await _Child(order).run(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

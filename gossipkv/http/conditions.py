@@ -1,0 +1,131 @@
+"""Conditional requests and parts, in the order of RFC 9110 (13.2.2): what becomes of a value that is there.
+
+    1. If-Match, else If-Unmodified-Since      not so: 412
+    2. If-None-Match, else If-Modified-Since   not so: 304
+    3. Range, where there is no If-Range or it holds, for GET alone: 206, or 416
+    4. the value: 200
+
+A header that is malformed is ignored where the RFC says so: times, and `Range`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.http import http_date, ranges
+from gossipkv.http.answers import Answer, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.http.answers import Header
+
+CONDITIONAL: Final = frozenset({
+    b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range", b"range",
+})  # fmt: skip
+
+_TAG: Final = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
+_ANY: Final = b"*"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value, and what is said of it.
+
+    Attributes:
+        value: All of it.
+        tag: Its strong validator, in quotes.
+        time_s: When it was last modified, in seconds since the epoch, or None where nobody knows.
+        content_type: What it is.
+        about: Headers of every answer about it.
+    """
+
+    value: bytes
+    tag: bytes
+    time_s: int | None
+    content_type: bytes
+    about: list[Header]
+
+    def headers(self) -> list[Header]:
+        """Return what every answer about it says."""
+        time_s = self.time_s
+        modified = [] if time_s is None else [(b"Last-Modified", http_date.write(time_s))]
+        return [(b"ETag", self.tag), *modified, *self.about]
+
+
+def entity_tag(version: str, value: bytes) -> bytes:
+    """Return a strong validator: a version may be published anew under its name, so its bytes count as well."""
+    return b'"%b-%08x"' % (version.encode(), zlib.crc32(value))
+
+
+def answer(method: bytes, headers: Mapping[bytes, bytes], found: Found) -> Answer:
+    """Return the answer to GET or HEAD for a value that is there."""
+    if not CONDITIONAL.isdisjoint(headers):
+        if _has_failed(headers, found):
+            return Answer(412, [*text(412, "").headers, *found.headers()], b"the value is not as If-Match wants it\n")
+        if _is_known(headers, found):
+            return Answer(304, found.headers())
+        if method == b"GET" and b"range" in headers and _is_unchanged(headers, found):
+            return _parts(headers[b"range"], found)
+    return _whole(found)
+
+
+def _has_failed(headers: Mapping[bytes, bytes], found: Found) -> bool:
+    if (tags := headers.get(b"if-match")) is not None:
+        return not _is_among(found.tag, tags)
+    since = _time(headers, b"if-unmodified-since")
+    return since is not None and found.time_s is not None and found.time_s > since
+
+
+def _is_known(headers: Mapping[bytes, bytes], found: Found) -> bool:
+    if (tags := headers.get(b"if-none-match")) is not None:
+        return _is_among(found.tag, tags, weakly=True)
+    since = _time(headers, b"if-modified-since")
+    return since is not None and found.time_s is not None and found.time_s <= since
+
+
+def _is_unchanged(headers: Mapping[bytes, bytes], found: Found) -> bool:
+    """Whether `If-Range` holds: the very tag, or the very time.  A weak tag never does."""
+    validator = headers.get(b"if-range")
+    if validator is None or validator.strip() == found.tag:
+        return True
+    return found.time_s is not None and http_date.read(validator.strip()) == found.time_s
+
+
+def _is_among(tag: bytes, tags: bytes, *, weakly: bool = False) -> bool:
+    """Whether a list of tags has this one; `weakly`: weak ones count as well."""
+    if tags.strip() == _ANY:
+        return True
+    listed = _TAG.findall(tags)
+    return tag in listed or (weakly and b"W/" + tag in listed)
+
+
+def _time(headers: Mapping[bytes, bytes], name: bytes) -> int | None:
+    value = headers.get(name)
+    return None if value is None else http_date.read(value)
+
+
+def _whole(found: Found) -> Answer:
+    accepts = (b"Accept-Ranges", b"bytes")
+    return Answer(200, [(b"Content-Type", found.content_type), accepts, *found.headers()], found.value)
+
+
+def _parts(header: bytes, found: Found) -> Answer:
+    size = len(found.value)
+    parts = ranges.wanted(header, size)
+    if parts is None:
+        return _whole(found)
+    if not parts:
+        told = text(416, f"the value has {size} bytes, and none of them was asked for")
+        return Answer(
+            416, [*told.headers, (b"Content-Range", ranges.content_range(None, size)), *found.about], told.body
+        )
+    if len(parts) > 1:
+        body, content_type = ranges.several(found.value, parts, found.content_type)
+        return Answer(206, [(b"Content-Type", content_type), *found.headers()], body)
+    (part,) = parts
+    about = [(b"Content-Type", found.content_type), (b"Content-Range", ranges.content_range(part, size))]
+    return Answer(206, [*about, *found.headers()], found.value[part.first : part.last + 1])

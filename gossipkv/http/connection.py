@@ -1,0 +1,281 @@
+"""One connection of HTTP: bytes come in, requests are answered one after the other, answers go out together.
+
+    WAITING ── bytes ──> ARRIVING ── a request is whole ──> ANSWERING ── nothing is left ──> SENDING ──> WAITING
+       │ idle too long      │ too slow: 408                    │ (its node has its own time)   │ takes nothing
+       v                    v                                  v                               v
+                                       the connection is closed
+
+One task, no other for a request: pipelined ones are answered in their order anyway, and a task costs more than a read.
+Their answers are gathered until no whole request is left, or there are enough bytes for a packet train; then they go
+out at once.  There is no timer either: `due` says when the state has lasted too long, and the gateway looks once in a
+while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from gossipkv.http.answers import Request, text
+from gossipkv.http.exchange import CLOSED, NEED_DATA, Exchange, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from gossipkv.http.answers import Answer
+
+READ_BYTES: Final = 64 << 10
+GATHERED_BYTES: Final = 64 << 10  # More answers than this are sent before the next request is looked at.
+PIECE_BYTES: Final = 256 << 10  # Of a long answer; whoever takes none of it in time is closed.
+SMALL_BYTES: Final = 32 << 10  # What a connection holds below this is not worth counting.
+
+# A client that is refused may still be sending: what it was told is lost if the kernel has to reset the connection.
+LINGER_S: Final = 2.0
+LINGER_BYTES: Final = 1 << 20
+LAST_WORD_S: Final = 1.0  # For the answer to a request that came too slowly.
+
+
+class State(enum.Enum):
+    """What a connection does."""
+
+    WAITING = "idle"
+    ARRIVING = "request_timeout"
+    ANSWERING = "answering"
+    SENDING = "output_timeout"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What a connection may take in seconds; infinity is no limit."""
+
+    request_s: float
+    output_s: float
+    idle_s: float
+
+
+class Surroundings(Protocol):
+    """What a connection knows of its gateway."""
+
+    times: Times
+    is_draining: bool
+
+    async def answer(self, request: Request) -> Answer:
+        """What a request is answered with.  Raises nothing but cancellation."""
+        ...
+
+    def set_idle(self, connection: Connection, *, is_idle: bool) -> None:
+        """It waits for a request; or does not any more."""
+        ...
+
+    def hold(self, connection: Connection, size_bytes: int) -> None:
+        """It holds so much of requests and answers now."""
+        ...
+
+    def broke(self, error: Exception) -> None:
+        """A defect has cut off an answer of which a part was sent."""
+        ...
+
+
+@final
+class Connection:
+    """A connection, from its first byte to its last."""
+
+    __slots__ = ("_exchange", "_gathered", "_gathered_bytes", "_now", "_received_bytes", "_stream", "_surroundings") + (
+        "due", "held_bytes", "scope", "state",
+    )  # fmt: skip
+
+    def __init__(self, stream: trio.abc.Stream, exchange: Exchange, surroundings: Surroundings) -> None:
+        self._stream = stream
+        self._exchange = exchange
+        self._surroundings = surroundings
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._received_bytes = 0  # Of a request that is not whole.
+        self._now = trio.lowlevel.current_clock().current_time
+        self.scope = trio.CancelScope()
+        self.state = State.WAITING
+        self.due = inf
+        self.held_bytes = 0
+
+    async def run(self) -> None:
+        """Converse until one side has had enough, or somebody cancels the scope."""
+        try:
+            with self.scope:
+                await self._converse()
+            if self.scope.cancelled_caught and self.state is State.ARRIVING:
+                await self._say_it_was_too_slow()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # The client is gone.
+        finally:
+            self._surroundings.set_idle(self, is_idle=False)
+            self._surroundings.hold(self, 0)
+            await trio.aclose_forcefully(self._stream)
+
+    def drain(self) -> None:
+        """End soon: at once while no request has begun, else behind the last answer."""
+        if self.state is State.WAITING:
+            self.scope.cancel()
+
+    async def _converse(self) -> None:
+        exchange = self._exchange
+        self._wait()
+        while True:
+            data = bytes(await self._stream.receive_some(READ_BYTES))
+            exchange.receive(data)
+            if self.state is State.WAITING:
+                self._arrive()
+            self._received_bytes += len(data)
+            if not await self._answer_all():
+                return
+            if exchange.has_begun:
+                if self.state is not State.ARRIVING:
+                    self._arrive()
+                self._hold(self._received_bytes)
+            elif self._surroundings.is_draining:
+                return
+            else:
+                self._wait()
+
+    async def _answer_all(self) -> bool:
+        """Answer what has come whole; whether more may come."""
+        exchange = self._exchange
+        while True:
+            found = exchange.next_request()
+            if found is NEED_DATA:
+                if interim := exchange.interim():
+                    self._gather(interim)
+                if self._gathered:
+                    await self._flush()
+                return True
+            if found is CLOSED:
+                await self._flush()
+                return False
+            if isinstance(found, Refusal):
+                await self._refuse(found.answer)
+                return False
+            assert isinstance(found, Request), found
+            self._received_bytes = 0
+            await self._answer(found)
+            if exchange.is_closing:
+                await self._flush()
+                return False
+
+    async def _answer(self, request: Request) -> None:
+        self.state = State.ANSWERING
+        self.due = inf
+        self._hold(self._gathered_bytes + len(request.body))
+        answer = await self._surroundings.answer(request)
+        exchange, body = self._exchange, answer.body
+        if self._surroundings.is_draining and not exchange.has_begun:
+            exchange.finish()
+        if not isinstance(body, bytes):
+            await self._stream_out(request, answer, body)
+        elif len(body) > PIECE_BYTES:  # It is not copied.
+            self._gather(exchange.head(request, answer))
+            await self._flush()
+            self._gather(exchange.body(body))
+            self._gather(exchange.end())
+            await self._flush()
+        else:
+            self._gather(exchange.whole(request, answer))
+            if self._gathered_bytes >= GATHERED_BYTES:
+                await self._flush()
+
+    async def _stream_out(self, request: Request, answer: Answer, pieces: AsyncIterator[bytes]) -> None:
+        """Send a body as it comes: no further than the client takes it."""
+        exchange = self._exchange
+        self._gather(exchange.head(request, answer))
+        async with _closing(pieces):
+            while request.method != b"HEAD" and (piece := await self._next(pieces)) is not None:
+                self._gather(exchange.body(piece))
+                if self._gathered_bytes >= GATHERED_BYTES:
+                    await self._flush()
+                    self.state, self.due = State.ANSWERING, inf
+        self._gather(exchange.end())
+
+    async def _next(self, pieces: AsyncIterator[bytes]) -> bytes | None:
+        """Return the next piece; None: there is none.  A defect cuts the answer off: what was sent stays sent."""
+        try:
+            return await anext(pieces, None)
+        except Exception as error:
+            self._surroundings.broke(error)
+            raise trio.BrokenResourceError from error
+
+    async def _refuse(self, answer: Answer) -> None:
+        """Say what is wrong, and close so that it is read: whoever still sends would have the kernel discard it."""
+        self._gather(self._exchange.whole(None, answer))
+        await self._flush()
+        await self._stream_end()
+        with trio.move_on_after(LINGER_S):
+            left = LINGER_BYTES
+            while left > 0 and (data := await self._stream.receive_some(READ_BYTES)):
+                left -= len(data)
+
+    async def _stream_end(self) -> None:
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
+
+    async def _say_it_was_too_slow(self) -> None:
+        """The last word to a client whose request did not come whole in time."""
+        line = f"the request did not come whole within {self._surroundings.times.request_s:g} s"
+        refusal = self._exchange.refuse(text(408, line))
+        with trio.move_on_after(LAST_WORD_S):
+            await self._stream.send_all(self._exchange.whole(None, refusal.answer))
+
+    def _gather(self, data: bytes) -> None:
+        self._gathered.append(data)
+        self._gathered_bytes += len(data)
+
+    async def _flush(self) -> None:
+        """Send what was gathered."""
+        gathered = list(filter(None, self._gathered))
+        data = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        self._gathered = []
+        self._gathered_bytes = 0
+        if not data:
+            return
+        self.state = State.SENDING
+        self._hold(len(data))
+        self.due = self._now() + self._surroundings.times.output_s
+        if len(data) <= PIECE_BYTES:
+            await self._stream.send_all(data)
+        else:
+            for begin in range(0, len(data), PIECE_BYTES):
+                await self._stream.send_all(memoryview(data)[begin : begin + PIECE_BYTES])
+                self.due = self._now() + self._surroundings.times.output_s
+        self._hold(0)
+
+    def _wait(self) -> None:
+        """Nothing has come of the next request."""
+        self.state = State.WAITING
+        self.due = self._now() + self._surroundings.times.idle_s
+        self._received_bytes = 0
+        self._surroundings.set_idle(self, is_idle=True)
+
+    def _arrive(self) -> None:
+        """A request has begun: all of it has so much time, however it drips."""
+        self.state = State.ARRIVING
+        self.due = self._now() + self._surroundings.times.request_s
+        self._surroundings.set_idle(self, is_idle=False)
+
+    def _hold(self, size_bytes: int) -> None:
+        counted = size_bytes if size_bytes > SMALL_BYTES else 0
+        if counted != self.held_bytes:
+            self._surroundings.hold(self, counted)
+
+
+@contextlib.asynccontextmanager
+async def _closing(pieces: AsyncIterator[bytes]) -> AsyncIterator[None]:
+    """Have a generator end with the block: what it waits for is waited for no longer."""
+    try:
+        yield
+    finally:
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()

@@ -1,0 +1,396 @@
+"""One connection of HTTP/1.1 without I/O: bytes to requests, answers to bytes.
+
+    exchange.receive(data)                       what came; b"" is the end of the stream
+    exchange.next_request()                      a Request, a Refusal, NEED_DATA or CLOSED
+    exchange.head(request, answer)               its status and headers
+    exchange.body(piece), exchange.end()         its body, in one piece or many
+    exchange.is_closing                          close the connection, once all this is sent
+
+h11 judges every request, each by a machine of its own: of the two ways to use it that is the cheaper one (16 µs for a
+plain GET against 25), and what comes behind a request stays here, so that nothing is read ahead into it.  Before h11
+sees a head, this refuses what would take memory or time (a head over `max_head`, more than `max_fields`), what it would
+let pass and others read differently (a line that ends without CR, a folded header, two lengths), and what is no HTTP at
+all.  Heads of answers are written here: they are a status, a few headers of our own, and the framing.
+
+Requests may be taken ahead of their answers, which are then given in the same order.  Whoever drives this receives only
+when it was told NEED_DATA: so no more is held than one request and one receive.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import deque
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import h11
+
+from gossipkv.http import http_date
+from gossipkv.http.answers import Request, text
+from gossipkv.http.target import MAX_TARGET_BYTES, too_long
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.http.answers import Answer
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_STATUS_LINES: Final = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus
+}
+_WITHOUT_BODY: Final = frozenset({204, 304})
+
+_LINE_SLACK: Final = 64  # A method and a version around the longest target.
+_FOLD: Final = re.compile(rb"\n[ \t]")
+_BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
+_BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]")
+
+_FIRST_SHOWN: Final = 0x21
+_LAST_SHOWN: Final = 0x7E  # Of ASCII; a method has nothing else.
+_TLS_HANDSHAKE: Final = 0x16
+_MESSAGEPACK_ARRAYS: Final = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
+_HERE: Final = "this port speaks HTTP/1.1 without TLS"
+
+
+class Nothing(enum.Enum):
+    """What there may be instead of a request."""
+
+    NEED_DATA = enum.auto()  # Receive more.
+    CLOSED = enum.auto()  # No further one comes: the peer has ended, or the last one said so.
+
+
+NEED_DATA: Final = Nothing.NEED_DATA
+CLOSED: Final = Nothing.CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may take.
+
+    Attributes:
+        max_head: Bytes of the request line and the headers.
+        max_fields: Headers; each costs h11 about 2 µs, in which nobody else is served.
+        max_body: Bytes of a body.
+        max_pieces: Chunks, or receives, that a body comes in; each costs about 5 µs.
+    """
+
+    max_head: int = 32 * 1024
+    max_fields: int = 100
+    max_body: int = 2 * 1024 * 1024
+    max_pieces: int = 4096
+
+
+class Refusal(NamedTuple):
+    """What is no request that can be answered; behind its answer the connection closes."""
+
+    answer: Answer
+
+
+class _Refused(Exception):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.body)
+        self.answer = answer
+
+
+class _Owed(NamedTuple):
+    """What the answer to a request depends on."""
+
+    request: Request | None
+    is_old: bool  # HTTP/1.0, which knows no chunks.
+    is_last: bool
+
+
+class _Body:
+    """A request whose body is on its way."""
+
+    def __init__(self, judge: h11.Connection, head: h11.Request) -> None:
+        self.judge = judge
+        self.head = head
+        self.data = bytearray()
+        self.pieces = 0
+
+
+@final
+class Dates:
+    """The `Date` of answers, written once a second; `now` tells the seconds since the epoch."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._second: int | None = None
+        self._line = b""
+
+    def line(self) -> bytes:
+        """Return the header as it is sent."""
+        second = int(self._now())
+        if second != self._second:
+            self._second = second
+            self._line = b"Date: %b\r\n" % http_date.write(second)
+        return self._line
+
+
+@final
+class Exchange:
+    """The requests and answers of one connection; `dates`: gives each answer its time."""
+
+    def __init__(self, limits: Limits, *, dates: Dates | None = None) -> None:
+        self._limits = limits
+        self._dates = dates
+        self._buffer = bytearray()
+        self._searched = 0
+        self._body: _Body | None = None
+        self._owed: deque[_Owed] = deque()
+        self._has_ended = False  # The peer sends no more.
+        self._is_last = False  # No further request is taken.
+        self._interim = b""
+        self._is_chunked = False
+        self._is_bodiless = False
+        self._is_answering = False
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether all that was taken is answered, and nothing more will be taken."""
+        return self._is_last and not self._owed and not self._is_answering
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of a request is here: the peer owes the rest of it."""
+        return bool(self._buffer) or self._body is not None
+
+    def receive(self, data: bytes) -> None:
+        """Take what came; b"" is the end of the stream."""
+        if not data:
+            self._has_ended = True
+        elif not self._is_last:
+            self._buffer += data
+
+    def finish(self) -> None:
+        """Take no further request; the next answer says so."""
+        self._is_last = True
+        self._forget_input()
+
+    def interim(self) -> bytes:
+        """Return what is to be sent at once, before any answer: a peer may wait for it with its body."""
+        told, self._interim = self._interim, b""
+        return told
+
+    def next_request(self) -> Request | Refusal | Nothing:
+        """Return the next request, what is wrong with it, or that there is none yet, or none any more."""
+        if self._is_last:
+            return CLOSED
+        try:
+            found = self._next_head() if self._body is None else self._next_body(self._body)
+        except _Refused as refused:
+            self.finish()
+            self._owed.append(_Owed(None, is_old=False, is_last=True))
+            return Refusal(refused.answer)
+        if found is None:
+            if not self._has_ended:
+                return NEED_DATA
+            self.finish()
+            return CLOSED
+        return found
+
+    def head(self, request: Request | None, answer: Answer) -> bytes:
+        """Return status and headers of the answer to the oldest request that has none; of a refusal, None's."""
+        owed = self._owed.popleft()
+        assert owed.request is None or owed.request is request, (owed.request, request)
+        self._is_answering = not isinstance(answer.body, bytes)
+        self._is_bodiless = answer.status in _WITHOUT_BODY or (request is not None and request.method == b"HEAD")
+        self._is_chunked = False
+        lines = [_STATUS_LINES.get(answer.status) or b"HTTP/1.1 %d \r\n" % answer.status]
+        if self._dates is not None:
+            lines.append(self._dates.line())
+        lines += [b"%b: %b\r\n" % header for header in answer.headers]
+        is_last = owed.is_last or (self._is_last and not self._owed)
+        if isinstance(answer.body, bytes):
+            if answer.status not in _WITHOUT_BODY:
+                lines.append(b"Content-Length: %d\r\n" % len(answer.body))
+        elif not owed.is_old:
+            self._is_chunked = not self._is_bodiless
+            lines.append(b"Transfer-Encoding: chunked\r\n")
+        if is_last:
+            lines.append(b"Connection: close\r\n")
+        lines.append(b"\r\n")
+        head = b"".join(lines)
+        assert head.count(b"\n") == len(lines) == head.count(b"\r\n"), head
+        return head
+
+    def body(self, piece: bytes) -> bytes:
+        """Return a piece of the body as it is sent."""
+        if self._is_bodiless or not piece:
+            return b""
+        return b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece
+
+    def end(self) -> bytes:
+        """Return what ends the answer; without it, a peer sees that a body in pieces was cut off."""
+        self._is_answering = False
+        return b"0\r\n\r\n" if self._is_chunked else b""
+
+    def whole(self, request: Request | None, answer: Answer) -> bytes:
+        """Return all of an answer whose body is one piece."""
+        assert isinstance(answer.body, bytes), answer
+        return b"".join((self.head(request, answer), self.body(answer.body), self.end()))
+
+    def _next_head(self) -> Request | None:
+        buffer = self._buffer
+        while buffer.startswith(b"\r\n"):  # Some send one behind a body (RFC 9112, 2.2).
+            del buffer[:2]
+            self._searched = 0
+        if not buffer:
+            return None
+        end = buffer.find(b"\r\n\r\n", max(0, self._searched - 3))
+        if end < 0:
+            self._judge_begun(buffer)
+            self._searched = len(buffer)
+            return None
+        head = bytes(buffer[: end + 4])
+        self._judge_head(head)
+        del buffer[: end + 4]
+        self._searched = 0
+        return self._read_head(head)
+
+    def _judge_begun(self, buffer: bytearray) -> None:
+        """Refuse a head that cannot become one, before it has come whole."""
+        _judge_first(buffer[0])
+        if (bare := _BARE_LINE_FEED.search(buffer, max(0, self._searched - 1))) is not None:
+            raise _refused(400, f"a line ends at byte {bare.start()} with LF alone, where HTTP has CR LF")
+        line_end = buffer.find(b"\r\n", 0, MAX_TARGET_BYTES + _LINE_SLACK + 2)
+        if line_end < 0 and len(buffer) > MAX_TARGET_BYTES + _LINE_SLACK:
+            raise _Refused(too_long())
+        if len(buffer) > self._limits.max_head:
+            raise _refused(431, f"the headers are over {self._limits.max_head} bytes")
+
+    def _judge_head(self, head: bytes) -> None:
+        """Refuse a whole head that h11 would take longer for, or let pass."""
+        _judge_first(head[0])
+        if head.find(b"\r\n") > MAX_TARGET_BYTES + _LINE_SLACK:
+            raise _Refused(too_long())
+        if len(head) > self._limits.max_head:
+            raise _refused(431, f"the headers are over {self._limits.max_head} bytes")
+        lines = head.count(b"\r\n")
+        if lines != head.count(b"\n") or lines != head.count(b"\r"):
+            raise _refused(400, "a line has CR or LF alone, where HTTP has CR LF")
+        if lines > self._limits.max_fields + 2:
+            raise _refused(431, f"the headers are more than {self._limits.max_fields}")
+        if _FOLD.search(head) is not None:
+            raise _refused(400, "a header goes on in a second line, which HTTP has given up; write it in one")
+
+    def _read_head(self, head: bytes) -> Request | None:
+        judge = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.max_head)
+        judge.receive_data(_in_ascii(head))
+        event = _next_event(judge)
+        assert isinstance(event, h11.Request), event
+        _judge_request(event)
+        names = {name for name, _ in event.headers}
+        if b"content-length" not in names and b"transfer-encoding" not in names:
+            _next_event(judge)  # The end of a message without a body: only then is it told whether it is the last.
+            return self._taken(event, judge, b"")
+        if b"content-length" in names and b"transfer-encoding" in names:
+            raise _refused(400, "both Content-Length and Transfer-Encoding: which of them ends the body?")
+        body = _Body(judge, event)
+        length = next((int(value) for name, value in event.headers if name == b"content-length"), None)
+        if length is not None and length > self._limits.max_body:
+            raise self._too_long(length)
+        if length != 0 and event.method != b"POST":
+            raise _refused(400, f"{event.method.decode()} has no body here, only POST has one")
+        self._body = body
+        found = self._next_body(body)
+        if found is None and b"expect" in names and event.http_version != b"1.0" and not body.data:
+            self._interim = CONTINUE
+        return found
+
+    def _next_body(self, body: _Body) -> Request | None:
+        if self._buffer:
+            body.judge.receive_data(bytes(self._buffer))
+            self._buffer.clear()
+        while True:
+            event = _next_event(body.judge)
+            if isinstance(event, h11.Data):
+                body.data += event.data
+                body.pieces += 1
+                if len(body.data) > self._limits.max_body:
+                    raise self._too_long(len(body.data))
+                if body.pieces > self._limits.max_pieces:
+                    raise _refused(
+                        413, f"the body comes in more than {self._limits.max_pieces} pieces; send larger ones"
+                    )
+            elif isinstance(event, h11.EndOfMessage):
+                self._body = None
+                self._buffer += body.judge.trailing_data[0]
+                self._searched = 0
+                return self._taken(body.head, body.judge, bytes(body.data))
+            else:
+                return None
+
+    def _too_long(self, size: int) -> _Refused:
+        return _refused(413, f"the body has {size} bytes or more, and at most {self._limits.max_body} are taken")
+
+    def _taken(self, head: h11.Request, judge: h11.Connection, body: bytes) -> Request:
+        """Note that a request is owed its answer, and whether it is the last."""
+        headers = dict(head.headers)
+        if len(headers) != len(head.headers):
+            headers = {}
+            for name, value in head.headers:
+                headers[name] = headers[name] + b", " + value if name in headers else value
+        request = Request(head.method, head.target, headers, body)
+        is_last = judge.their_state is not h11.DONE  # It says so, or wants to go on in another protocol.
+        if is_last:
+            self.finish()
+        self._owed.append(_Owed(request, is_old=head.http_version == b"1.0", is_last=is_last))
+        return request
+
+    def _forget_input(self) -> None:
+        self._buffer.clear()
+        self._searched = 0
+        self._body = None
+        self._interim = b""
+
+
+def _judge_first(first: int) -> None:
+    """Refuse what no request begins with, and say what speaks here."""
+    if _FIRST_SHOWN <= first <= _LAST_SHOWN:
+        return
+    if first == _TLS_HANDSHAKE:
+        raise _refused(400, f"{_HERE}: ask http://, not https://")
+    if first in _MESSAGEPACK_ARRAYS:
+        raise _refused(400, f"{_HERE}; MessagePack-RPC is spoken at the port of the node's setting `listen`")
+    raise _refused(400, f"{_HERE}, and no request of it begins with the byte 0x{first:02x}")
+
+
+def _refused(status: int, line: str) -> _Refused:
+    return _Refused(text(status, line))
+
+
+def _in_ascii(head: bytes) -> bytes:
+    """The head with the target's bytes beyond ASCII as escapes: curl sends them as they were typed."""
+    if head.isascii():
+        return head
+    line, end, rest = head.partition(b"\r\n")
+    return _BEYOND_ASCII.sub(lambda found: b"%%%02X" % found[0][0], line) + end + rest
+
+
+def _next_event(judge: h11.Connection) -> object:
+    try:
+        return judge.next_event()
+    except h11.RemoteProtocolError as error:
+        raise _refused(error.error_status_hint, f"no request of HTTP/1.1: {_shown(error)}") from None
+
+
+def _judge_request(event: h11.Request) -> None:
+    """Refuse what h11 takes for a request and nothing here answers."""
+    if not event.http_version.startswith(b"1."):
+        version = event.http_version.decode()
+        raise _refused(505, f"{_HERE}, not HTTP/{version}")
+    if event.method == b"CONNECT":
+        raise _refused(400, "nothing is connected to from here: CONNECT is for proxies")
+    for name, value in event.headers:
+        if name == b"expect" and value.lower() != b"100-continue":
+            raise _refused(417, "nothing but 100-continue can be expected")
+
+
+def _shown(error: Exception) -> str:
+    said = str(error)
+    return said if len(said) <= len("x" * 200) else said[:200] + "..."

@@ -1,0 +1,211 @@
+"""The Trio shell of the gateway: it accepts connections, bounds what they take, and ends them.
+
+A connection is a task (`connection.py`).  What all of them share is here:
+
+    how many         for one more than `max_connections` the longest idle makes room; where all are busy, it is refused
+    how long         one task looks, every so often, whose time is over
+    how much         beyond `held_bytes` of requests and answers, whoever holds most is closed
+    the end          a drain: no newcomers, idle ones are closed, the others behind their answers
+
+Nothing else is kept of a client.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import time
+from collections import Counter, OrderedDict
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import structlog
+import trio
+
+from gossipkv.http.answers import text
+from gossipkv.http.connection import Connection, State, Times
+from gossipkv.http.exchange import Dates, Exchange
+from gossipkv.http.exchange import Limits as RequestLimits
+
+if TYPE_CHECKING:
+    from gossipkv.http.answers import Answer, Request
+    from gossipkv.http.order import Limits
+
+LONGEST_LOOK_S: Final = 1.0  # Between two looks at whose time is over.
+LOOKS_A_TIMEOUT: Final = 4  # At least so many in the shortest of the times.
+
+# What accepting fails with when the machine, and not the client, is short of something (accept(2)).
+SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+ACCEPT_PAUSE_S: Final = 0.1
+
+REPORT_PERIOD_S: Final = 60.0  # At most one line of the log a minute for each kind of trouble.
+
+
+class Answers(Protocol):
+    """Whoever answers requests."""
+
+    is_draining: bool
+
+    async def answer(self, request: Request) -> Answer:
+        """The answer to a request, whatever it asks."""
+        ...
+
+
+class Log(Protocol):
+    """Where lines go."""
+
+    def info(self, event: str, **fields: object) -> object: ...
+    def warning(self, event: str, **fields: object) -> object: ...
+    def error(self, event: str, **fields: object) -> object: ...
+
+
+def times_of(limits: Limits) -> Times:
+    """The times of connections; what is off never comes."""
+    of = [limits.request_timeout_ms, limits.output_timeout_ms, limits.idle_timeout_ms]
+    return Times(*(ms / 1000 if ms else inf for ms in of))
+
+
+@final
+class Gateway:
+    """All connections of one listener."""
+
+    def __init__(self, site: Answers, limits: Limits, *, request_limits: RequestLimits | None = None) -> None:
+        self.times = times_of(limits)
+        self.is_draining = False
+        self._site = site
+        self._limits = limits
+        self._request_limits = RequestLimits() if request_limits is None else request_limits
+        self._dates = Dates(time.time)
+        self._connections: set[Connection] = set()
+        self._idle: OrderedDict[Connection, None] = OrderedDict()  # The longest first.
+        self._held_bytes = 0
+        self._log: Log = structlog.get_logger("gossipkv.http")
+        self._troubles: Counter[str] = Counter()
+        self._accepting = trio.CancelScope()
+        self._none_left = trio.Event()
+
+    async def run(self, listener: trio.abc.Listener[trio.abc.Stream]) -> None:
+        """Serve until drained or cancelled; the listener is closed by then."""
+        async with trio.open_nursery() as nursery, listener:
+            nursery.start_soon(self._look)
+            nursery.start_soon(self._report)
+            with self._accepting:
+                await self._accept(listener, nursery)
+            await listener.aclose()
+            if self._connections:
+                await self._none_left.wait()
+            nursery.cancel_scope.cancel()
+
+    async def drain(self, timeout_s: float) -> None:
+        """End politely: no newcomers, what has been asked is answered; who has not taken it in time is cut off."""
+        self.is_draining = self._site.is_draining = True
+        self._accepting.cancel()
+        for connection in tuple(self._idle):
+            connection.drain()
+        with trio.move_on_after(timeout_s):
+            if self._connections:
+                await self._none_left.wait()
+        if self._connections:
+            self._log.warning("http_cut", connections=len(self._connections), timeout_ms=round(timeout_s * 1000))
+            for connection in self._connections:
+                connection.close()
+
+    async def converse(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection until its end."""
+        await self._serve(self._admit(stream))
+
+    def _admit(self, stream: trio.abc.Stream) -> Connection:
+        connection = Connection(stream, Exchange(self._request_limits, dates=self._dates), self)
+        self._connections.add(connection)
+        return connection
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        except Exception as error:  # noqa: BLE001  # As in `answer`: it costs this connection alone.
+            self._defect(error)
+        finally:
+            self._connections.discard(connection)
+            if self.is_draining and not self._connections:
+                self._none_left.set()
+
+    async def answer(self, request: Request) -> Answer:
+        """What a request is answered with; a defect costs this request alone."""
+        try:
+            return await self._site.answer(request)
+        except Exception as error:  # noqa: BLE001  # Whatever it is, it is logged, and others are served.
+            return text(500, f"a defect of the gateway, which it has logged as {self._defect(error)}", "INTERNAL")
+
+    def broke(self, error: Exception) -> None:
+        """A defect has cut off an answer of which a part was sent."""
+        self._defect(error)
+
+    def set_idle(self, connection: Connection, *, is_idle: bool) -> None:
+        """It waits for a request from now on; or does not any more."""
+        if is_idle:
+            self._idle[connection] = None
+        else:
+            self._idle.pop(connection, None)
+
+    def hold(self, connection: Connection, size_bytes: int) -> None:
+        """It holds so much now; beyond what all may hold, whoever holds most is closed."""
+        self._held_bytes += size_bytes - connection.held_bytes
+        connection.held_bytes = size_bytes
+        assert self._held_bytes >= 0, "each gives back what it took"
+        if self._held_bytes > self._limits.held_bytes:
+            most = max(self._connections, key=lambda one: one.held_bytes)
+            self._troubles["closed_memory"] += 1
+            self._held_bytes -= most.held_bytes
+            most.held_bytes = 0
+            most.close()
+
+    async def _accept(self, listener: trio.abc.Listener[trio.abc.Stream], nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in SHORTAGES:
+                    raise
+                self._troubles["accept_pauses"] += 1
+                await trio.sleep(ACCEPT_PAUSE_S)
+                continue
+            if len(self._connections) >= self._limits.max_connections and not self._make_room():
+                self._troubles["connections_refused"] += 1
+                await trio.aclose_forcefully(stream)
+                continue
+            nursery.start_soon(self._serve, self._admit(stream))
+
+    def _make_room(self) -> bool:
+        """Close the connection that is idle for longest; whether there is one."""
+        if not self._idle:
+            return False
+        connection, _ = self._idle.popitem(last=False)
+        self._troubles["closed_idle_for_others"] += 1
+        connection.close()
+        return True
+
+    async def _look(self) -> None:
+        """Close whoever takes too long, in whatever state it is."""
+        period_s = min(LONGEST_LOOK_S, *(one / LOOKS_A_TIMEOUT for one in (self.times.request_s, self.times.output_s)))
+        while True:
+            await trio.sleep(period_s)
+            now = trio.current_time()
+            for connection in tuple(self._connections):
+                if connection.due <= now:
+                    if connection.state is not State.WAITING:
+                        self._troubles[f"closed_{connection.state.value}"] += 1
+                    connection.close()
+
+    async def _report(self) -> None:
+        """One line a minute for each kind of trouble that has occurred."""
+        while True:
+            await trio.sleep(REPORT_PERIOD_S)
+            troubles, self._troubles = self._troubles, Counter()
+            for reason, count in troubles.items():
+                self._log.warning("http_trouble", reason=reason, count=count)
+
+    def _defect(self, error: Exception) -> str:
+        """Log it, and return the id that finds it in the log."""
+        name = secrets.token_hex(4)
+        self._log.error("http_defect", id=name, exc_info=error)
+        return name

@@ -1,0 +1,84 @@
+"""Keys and values in JSON, which has no bytes: a string where they are UTF-8, else `{"base64": "…"}`; a line each."""
+
+from __future__ import annotations
+
+import binascii
+import json
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gossipkv.wire.rpc import Value
+
+PIECE_BYTES: Final = 64 * 1024  # Of lines that are sent at once: others are served between two pieces.
+
+_BASE64: Final = "base64"
+
+
+def form(data: bytes | None) -> Value:
+    """Return bytes in a form that JSON has; None for none."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {_BASE64: b64encode(data).decode()}
+
+
+def line(value: Value) -> bytes:
+    """Return a value as a line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def record(key: bytes, value: bytes | None) -> bytes:
+    """Return a key and its value as a line."""
+    return line({"key": form(key), "value": form(value)})
+
+
+def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines to pieces of about `PIECE_BYTES`."""
+    held = bytearray()
+    for each in lines:
+        held += each
+        if len(held) >= PIECE_BYTES:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)
+
+
+def parse(document: bytes, where: str) -> Value:
+    """Return what one JSON document says.
+
+    Raises:
+        BadRequest: it is none, or is nested too deeply.
+    """
+    try:
+        said: Value = json.loads(document.decode())
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"{where} is no JSON: {error}") from None
+    return said
+
+
+def key_of(said: Value, where: str) -> bytes:
+    """Return the bytes that a string or `{"base64": …}` stands for.
+
+    Raises:
+        BadRequest: it is neither.
+    """
+    match said:
+        case str():
+            try:
+                return said.encode()
+            except UnicodeEncodeError as error:
+                raise BadRequest(f"{where} has no UTF-8 form: {error.reason}") from None
+        case {"base64": str(encoded), **others} if not others:
+            try:
+                return b64decode(encoded, validate=True)
+            except (ValueError, binascii.Error) as error:
+                raise BadRequest(f"{where} is not base64: {error}") from None
+    raise BadRequest(f'{where} must be a string or {{"base64": "..."}}')

@@ -1,0 +1,102 @@
+"""Which form a body has and which is wanted, by `Content-Type` and `Accept` (RFC 9110, 12.5.1)."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.http.answers import Answer, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Media(enum.Enum):
+    """A form of bodies, and the name that answers give it."""
+
+    LINES = b"application/x-ndjson"
+    MESSAGEPACK = b"application/msgpack"
+    JSON = b"application/json"
+
+
+_NAMES: Final = {
+    b"application/x-ndjson": Media.LINES,
+    b"application/ndjson": Media.LINES,
+    b"application/jsonl": Media.LINES,
+    b"application/x-jsonlines": Media.LINES,
+    b"application/json": Media.JSON,
+    b"application/msgpack": Media.MESSAGEPACK,
+    b"application/x-msgpack": Media.MESSAGEPACK,
+    b"application/vnd.msgpack": Media.MESSAGEPACK,
+}
+_QUALITY: Final = re.compile(rb"[qQ][ \t]*=[ \t]*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
+_MOST_ACCEPTED: Final = 64  # Browsers list under ten.
+
+
+class BadMedia(Exception):
+    """A form that is not spoken; `answer` says which are."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.body)
+        self.answer = answer
+
+
+def given(headers: Mapping[bytes, bytes], known: Sequence[Media]) -> Media:
+    """Return the form of a body; the first that is known where nothing is said, and JSON lines also as JSON.
+
+    Raises:
+        BadMedia: it is none of them: 415.
+    """
+    said = headers.get(b"content-type")
+    if said is None:
+        return known[0]
+    media = _NAMES.get(said.partition(b";")[0].strip().lower())
+    if media is not None and media in known:
+        return media
+    if media is Media.JSON and Media.LINES in known:
+        return Media.LINES
+    listed = _listed(known)
+    shown = said[:60].decode("ascii", "replace")
+    answer = text(415, f"a body of {shown} is not read here; send {listed.replace(',', ' or')} as its Content-Type")
+    raise BadMedia(Answer(415, [*answer.headers, (b"Accept-Post", listed.encode())], answer.body))
+
+
+def wanted(headers: Mapping[bytes, bytes], known: Sequence[Media], usual: Media) -> Media:
+    """Return the form that is wanted most; `usual` where it is as welcome as any other.
+
+    Raises:
+        BadMedia: none of them is wanted: 406.
+    """
+    said = headers.get(b"accept")
+    if said is None or said.strip() == b"*/*":
+        return usual
+    accepted = [_accepted(item) for item in said.split(b",")[:_MOST_ACCEPTED]]
+    best = max([usual, *known], key=lambda media: _quality(media, accepted))  # The first of equals.
+    if _quality(best, accepted) > 0:
+        return best
+    raise BadMedia(text(406, f"answers come as {_listed(known).replace(',', ' or')}, and Accept wants neither"))
+
+
+def _accepted(item: bytes) -> tuple[bytes, float]:
+    name, *parameters = item.split(b";")
+    quality = next((found for each in parameters if (found := _QUALITY.fullmatch(each.strip())) is not None), None)
+    return name.strip().lower(), 1.0 if quality is None else float(quality[1])
+
+
+def _quality(media: Media, accepted: Sequence[tuple[bytes, float]]) -> float:
+    """How welcome a form is: what names it counts before what names its kind, and that before what names all."""
+    named = [quality for name, quality in accepted if _NAMES.get(name) in _same(media)]
+    if named:
+        return max(named)
+    of_kind = [quality for name, quality in accepted if name == b"application/*"]
+    return max(of_kind or [quality for name, quality in accepted if name == b"*/*"], default=0.0)
+
+
+def _same(media: Media) -> tuple[Media, ...]:
+    """What lines of JSON may be asked for as: many clients can only say JSON."""
+    return (Media.LINES, Media.JSON) if media is Media.LINES else (media,)
+
+
+def _listed(known: Sequence[Media]) -> str:
+    return ", ".join(media.value.decode() for media in known)

@@ -1,0 +1,80 @@
+"""What is asked by GET, HEAD and POST of the records of a database: one key, many (`batches`), in order (`scans`).
+
+Rejected: to answer `?proxy=VERSION` from another version where that one is not held, as Sequins does: an answer is
+never from a version that was not asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
+from gossipkv.http import conditions
+from gossipkv.http.answers import Answer, text
+from gossipkv.http.batches import read_many
+from gossipkv.http.read_context import GET, VERSION, ReadContext, check_name, checked_version, refused, unanswered
+from gossipkv.http.read_options import read_options
+from gossipkv.http.scans import scan
+from gossipkv.http.sessions import Session
+
+if TYPE_CHECKING:
+    from gossipkv.http.answers import Header, Request
+    from gossipkv.http.read_options import ReadOptions
+    from gossipkv.http.target import Target
+
+__all__ = ["ReadContext", "Session", "read_many", "read_one", "scan", "unanswered"]
+
+PROXIED_TO: Final = b"X-Sequins-Proxied-To"
+
+
+async def read_one(context: ReadContext, request: Request, target: Target) -> Answer:
+    """Return the answer to GET or HEAD of a key."""
+    database, key = target.database, target.key
+    if request.method not in GET or database is None or key is None:
+        return unanswered(request, target)
+    options = None
+    try:
+        check_name(database)
+        options = read_options(request.headers, target, database, alone=context.alone, session=context.session)
+        value, version, node = await _get(context, database, key, options)
+    except GossipKVError as error:
+        return refused(error, options)
+    if context.session is not None:
+        context.session.saw(database, version)
+    about = [(VERSION, version.encode()), *_proxied_to(node, context.node_name)]
+    if value is None:
+        missing = text(404, f"{database} {version} has no such key")
+        return Answer(404, [*missing.headers, *about], missing.body)
+    time_s = await context.times.of(database, version)
+    tag = conditions.entity_tag(version, value)
+    found = conditions.Found(value, tag, time_s, context.content_type_of(database), about)
+    return conditions.answer(request.method, request.headers, found)
+
+
+async def _get(
+    context: ReadContext, database: str, key: bytes, options: ReadOptions
+) -> tuple[bytes | None, str, str | None]:
+    """Value, version, and the node that answered where that is told."""
+    wire = {**options.wire, "explain": True}
+    try:
+        result = await context.ask.call("get", database, key, wire, timeout_ms=options.timeout_ms)
+    except BadRequest as error:
+        if error.details.get("option") != "explain":
+            raise
+        # A node of an older release: it does not tell who answered.
+        result = await context.ask.call("get", database, key, options.wire, timeout_ms=options.timeout_ms)
+    match result:
+        case [bytes() | None as value, version, *told]:
+            return value, checked_version(version), _node(told)
+    raise ProtocolError("get was answered with something else than a value and a version")
+
+
+def _node(told: list[object]) -> str | None:
+    match told:
+        case [{"node": str(node)}, *_] if node.isprintable():
+            return node
+    return None
+
+
+def _proxied_to(node: str | None, asked: str | None) -> list[Header]:
+    return [] if node is None or node == asked else [(PROXIED_TO, node.encode())]

@@ -1,0 +1,148 @@
+"""What `POST /<db>/_scan` answers: records in key order, as JSON lines, and a last line that says how it ended.
+
+    {"prefix": "pa", "limit": 1000}      ->      {"key": "paris", "value": "..."}
+                                                 ...
+                                                 {"cursor": null, "version": "2"}
+
+Pages of the wire follow each other until there are no more records or `limit` of them have been sent, so no more than a
+page is in memory.  All come from the version of the first.  A status is sent before the first record: what goes wrong
+later is the last line, `{"error": code, "message": ...}`, and an answer that lacks both was cut off.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
+from gossipkv.http import json_lines, media
+from gossipkv.http.answers import Answer
+from gossipkv.http.media import BadMedia, Media
+from gossipkv.http.read_context import VERSION, check_name, checked_version, refused, unanswered
+from gossipkv.http.read_options import ReadOptions, read_options
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from gossipkv.http.answers import Request
+    from gossipkv.http.read_context import ReadContext
+    from gossipkv.http.target import Target
+    from gossipkv.wire.rpc import Value
+
+_KEYS: Final = ("start", "end", "prefix", "cursor")
+_KNOWN: Final = (*_KEYS, "reverse", "limit")
+_MOST: Final = 2**63 - 1  # What the wire's numbers can say with ease; nobody has so many records.
+_IN_HEADERS: Final = {
+    "version": "the header X-Sequins-Version",
+    "min_version": "the header X-GossipKV-Min-Version",
+    "timeout_ms": "the header X-GossipKV-Timeout-Ms",
+    "local": "?proxy=true",
+}
+
+
+class _Page(NamedTuple):
+    records: list[tuple[bytes, bytes]]
+    cursor: bytes | None
+    version: str
+
+
+async def scan(context: ReadContext, request: Request, target: Target) -> Answer:
+    """Return the answer to a scan."""
+    database = target.database
+    if request.method != b"POST" or database is None:
+        return unanswered(request, target)
+    options = None
+    try:
+        check_name(database)
+        media.given(request.headers, (Media.JSON,))
+        media.wanted(request.headers, (Media.LINES,), usual=Media.LINES)
+        options = read_options(request.headers, target, database, alone=context.alone, session=context.session)
+        bounds = _bounds(request.body)
+        page = await _page(context, database, {**options.wire, **bounds}, options)
+    except BadMedia as unspoken:
+        return unspoken.answer
+    except GossipKVError as error:
+        return refused(error, options)
+    if context.session is not None:
+        context.session.saw(database, page.version)
+    headers = [(b"Content-Type", Media.LINES.value), (VERSION, page.version.encode())]
+    return Answer(200, headers, _lines(context, database, page, bounds, options))
+
+
+async def _lines(
+    context: ReadContext, database: str, page: _Page, bounds: dict[str, Value], options: ReadOptions
+) -> AsyncIterator[bytes]:
+    """Pieces of the answer, page after page."""
+    # The cursor pins the version of the pages behind the first.
+    wire = {name: value for name, value in options.wire.items() if name != "min_version"} | bounds
+    left = bounds.get("limit")
+    while True:
+        for piece in json_lines.pieces(_records(page)):
+            yield piece
+        if isinstance(left, int):
+            left -= len(page.records)
+        if page.cursor is None or left == 0:
+            yield json_lines.line({"cursor": json_lines.form(page.cursor), "version": page.version})
+            return
+        wire |= {"cursor": page.cursor, "limit": left}
+        version = page.version
+        try:
+            page = await _page(context, database, wire, options)
+            if page.version != version:
+                raise ProtocolError(f"a scan of {version} went on in {page.version}")
+        except GossipKVError as error:
+            yield json_lines.line({"error": error.code, "message": error.message})
+            return
+
+
+def _records(page: _Page) -> Iterator[bytes]:
+    return (json_lines.record(key, value) for key, value in page.records)
+
+
+async def _page(context: ReadContext, database: str, wire: dict[str, Value], options: ReadOptions) -> _Page:
+    params: list[Value] = [wire] if wire else []
+    result = await context.ask.call("scan", database, *params, timeout_ms=options.timeout_ms)
+    limit = wire.get("limit")
+    match result:
+        case [[*pairs], bytes() | None as cursor, version]:
+            records = [(key, value) for key, value in map(_record, pairs)]
+            if (not isinstance(limit, int) or len(records) <= limit) and (records or cursor is None):
+                return _Page(records, cursor, checked_version(version))
+    raise ProtocolError("scan was answered with something else than records, a cursor and a version")
+
+
+def _record(pair: object) -> tuple[bytes, bytes]:
+    match pair:
+        case [bytes(key), bytes(value)]:
+            return key, value
+    raise ProtocolError("scan was answered with a record that is no key and value")
+
+
+def _bounds(body: bytes) -> dict[str, Value]:
+    """The options of a scan, as the wire has them; an empty body has none."""
+    said = json_lines.parse(body, "the body") if body.strip() else {}
+    if not isinstance(said, dict):
+        raise BadRequest('the body must be a JSON object of options, such as {"prefix": "pa"}')
+    bounds: dict[str, Value] = {}
+    for name, value in said.items():
+        if name not in _KNOWN:
+            raise _unknown(name)
+        if value is None:
+            continue
+        if name in _KEYS:
+            bounds[name] = json_lines.key_of(value, name)
+        elif name == "reverse" and not isinstance(value, bool):
+            raise BadRequest("reverse must be true or false")
+        elif name == "limit" and (type(value) is not int or not 0 < value <= _MOST):
+            raise BadRequest(f"limit must be a whole number from 1 to {_MOST}")
+        else:
+            bounds[name] = value
+    return bounds
+
+
+def _unknown(name: str) -> BadRequest:
+    if name in _IN_HEADERS:
+        return BadRequest(f"{name} is not said in the body: it is {_IN_HEADERS[name]}", {"option": name})
+    near = difflib.get_close_matches(name[:60], _KNOWN, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN)}"
+    return BadRequest(f"unknown option {name[:60]!r}; {hint}", {"option": name[:60]})

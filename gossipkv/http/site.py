@@ -1,0 +1,110 @@
+"""Which path is answered by whom.
+
+    /healthz /livez /readyz /metrics /debug/vars   exactly these: the gateway's own (`paths.py`)
+    /static/ASSET, /, /DATABASE, /DATABASE/        the page
+    POST /DATABASE/_mget, POST /DATABASE/_scan     many keys, many records
+    /DATABASE/KEY                                  one key
+
+What stands further up wins: a database called `metrics` is read as any other, but `/metrics` is not its page
+(`order.HIDING`; the node's log warns of it).  Paths are compared as they were sent, so `/%6detrics` is none of the
+gateway's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.errors import GossipKVError
+from gossipkv.http import reads, target
+from gossipkv.http.answers import Answer, Request, refusal, text
+from gossipkv.http.batches import read_many
+from gossipkv.http.read_context import unanswered
+from gossipkv.http.scans import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.http.read_context import ReadContext
+    from gossipkv.http.target import Target
+
+Looking = Callable[["Target"], Awaitable[Answer]]
+
+LOOKS: Final = frozenset({b"GET", b"HEAD"})
+ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
+STATIC: Final = "static"
+READINESS: Final = b"/readyz"
+POSTED: Final = {b"_mget": read_many, b"_scan": scan}
+
+
+class Pages(Protocol):
+    """Who shows how things are."""
+
+    async def overview(self, request: Request) -> Answer:
+        """The page of the cluster."""
+        ...
+
+    async def database(self, name: str, request: Request) -> Answer:
+        """The page of a database."""
+        ...
+
+    def asset(self, name: str) -> Answer | None:
+        """What pages need beside themselves; None: there is no such thing."""
+        ...
+
+
+@final
+class Site:
+    """Answers requests, whatever they ask."""
+
+    def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: Pages | None) -> None:
+        self.is_draining = False
+        self._context = context
+        self._paths = paths
+        self._pages = pages
+
+    async def answer(self, request: Request) -> Answer:
+        """The answer to a request; raises for nothing that a client or a node has said."""
+        try:
+            found = target.parse(request.target)
+            if (looking := self._paths.get(found.path)) is not None:
+                return await self._look(request, found, looking)
+            if found.key:
+                return await self._read(request, found)
+            return await self._show(request, found)
+        except target.BadTarget as bad:
+            return bad.answer
+        except GossipKVError as error:
+            return refusal(error)
+
+    async def _look(self, request: Request, found: Target, looking: Looking) -> Answer:
+        """One of the gateway's own paths."""
+        if request.method == b"OPTIONS":
+            return Answer(204, [ALLOW])
+        if request.method not in LOOKS:
+            refused = text(405, f"{found.path.decode('ascii', 'replace')} is for GET and HEAD")
+            return Answer(405, [*refused.headers, ALLOW], refused.body)
+        if self.is_draining and found.path == READINESS:
+            return text(503, "not ready: about to end", "NOT_READY")
+        return await looking(found)
+
+    async def _read(self, request: Request, found: Target) -> Answer:
+        """Records of a database, unless an asset of the page has that path."""
+        assert found.key, found
+        if request.method == b"POST" and (posted := POSTED.get(found.key)) is not None:
+            return await posted(self._context, request, found)
+        if found.database == STATIC and self._pages is not None and request.method in LOOKS:
+            asset = self._pages.asset(found.key.decode("utf-8", "replace"))
+            if asset is not None:
+                return asset
+        return await reads.read_one(self._context, request, found)
+
+    async def _show(self, request: Request, found: Target) -> Answer:
+        """What names no key: a page."""
+        if self._pages is None or request.method not in LOOKS:
+            return unanswered(request, found)
+        if found.database is not None:
+            return await self._pages.database(found.database, request)
+        if found.path == b"/":
+            return await self._pages.overview(request)
+        return unanswered(request, found)

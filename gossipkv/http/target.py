@@ -1,0 +1,111 @@
+r"""What a request target names: a path, a database, a key, and options behind the question mark.
+
+    /geo/a/b%2F%00?proxy=true      database geo, key a/b/\0, option proxy
+
+The key is everything behind the slash that ends the database, percent-decoded once: slashes, dots and `+` in it are its
+own, and nothing is normalised.  So `/geo//x`, `/geo/../x` and `/geo/+` are three keys.  The first `?` begins the
+options; one that belongs to a key is `%3F`.  A target of the form `http://host/path` stands for its path.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
+
+from gossipkv.http.answers import text
+
+if TYPE_CHECKING:
+    from gossipkv.http.answers import Answer
+
+MAX_TARGET_BYTES: Final = 8 * 1024  # As nginx and Apache have it.  A longer key comes by `_mget`.
+
+NAME: Final = re.compile(r"[-_a-zA-Z0-9]+")  # Of a database and of a version.
+
+_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2}).{0,2}", re.DOTALL)
+_ABSOLUTE: Final = re.compile(rb"https?://[^/?#]*", re.IGNORECASE)
+_ASTERISK: Final = b"*"
+
+
+class BadTarget(Exception):
+    """A target that names nothing; `answer` says why."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.body)
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is asked for.
+
+    Attributes:
+        path: As sent, without the options; `/metrics` and its like are compared with this.
+        database: The first part of the path, decoded, whether or not a database may be called so; None: there is none.
+        key: Everything behind the slash that ends the database; None where there is no such slash.
+        options: What stands behind the question mark, the first value of each name, decoded.
+    """
+
+    path: bytes
+    database: str | None
+    key: bytes | None
+    options: dict[str, str]
+
+
+def parse(raw: bytes) -> Target:
+    """Return what a request target names.
+
+    Raises:
+        BadTarget: too long, neither a path nor `*` nor `http://host/path`, or `%` without two hexadecimal digits.
+    """
+    if len(raw) > MAX_TARGET_BYTES:
+        raise BadTarget(too_long())
+    if not raw.startswith(b"/"):
+        raw = _path_of(raw)
+        if raw == _ASTERISK:
+            return Target(raw, None, None, {})
+    path, _, query = raw.partition(b"?")
+    database, slash, key = path[1:].partition(b"/")
+    if b"%" in raw:
+        _check_escapes(raw)
+        name = unquote_to_bytes(database).decode("utf-8", "replace")
+        return Target(path, name or None, unquote_to_bytes(key) if slash else None, _options(query))
+    name = database.decode("utf-8", "replace")
+    return Target(path, name or None, key if slash else None, _options(query))
+
+
+def too_long() -> Answer:
+    """Return the answer to a target that is over the limit."""
+    return text(
+        414, f"the request target is over {MAX_TARGET_BYTES} bytes; ask for a longer key by POST /<database>/_mget"
+    )
+
+
+def _path_of(raw: bytes) -> bytes:
+    """Path and options of a target that does not begin with a slash."""
+    if raw == _ASTERISK:
+        return raw
+    if (begin := _ABSOLUTE.match(raw)) is None:
+        raise BadTarget(text(400, "the request target is neither a path that begins with / nor http://host/path"))
+    path = raw[begin.end() :]
+    return path if path.startswith(b"/") else b"/" + path
+
+
+def _check_escapes(raw: bytes) -> None:
+    if (bad := _ESCAPE.search(raw)) is not None:
+        shown = bad[0].decode("ascii", "backslashreplace")
+        raise BadTarget(text(400, f"{shown} at byte {bad.start()} of the request target is no escape; % itself is %25"))
+
+
+def _options(query: bytes) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for pair in query.split(b"&") if query else ():
+        name, _, value = pair.replace(b"+", b" ").partition(b"=")
+        if pair:
+            options.setdefault(_text(name), _text(value))
+    return options
+
+
+def _text(part: bytes) -> str:
+    return unquote_to_bytes(part).decode("utf-8", "replace")

@@ -1,0 +1,212 @@
+"""The node's gateway: a child process that answers HTTP (`gossipkv.http.child`), as the node sees it.
+
+Python that is busy beside the serving loop costs reads their tail; so HTTP has a process of its own, which asks this
+node as any other client does.  The socket is the node's: it is bound before anything else begins, a port in use ends
+the start, and when the child ends, those who connect meanwhile wait for the next one.
+
+    started ── it ends, however ── a line in the log, a pause ── started again
+       └── drain: it takes no more, answers what it has, and ends
+
+Its end is never the node's; the node's end is always its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+import trio
+
+from gossipkv.address import Address
+from gossipkv.http.order import HIDING, Limits, Order, Types, Word
+from gossipkv.node import binding
+from gossipkv.processes import child
+from gossipkv.processes.program import how_it_ended
+from gossipkv.processes.talk import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gossipkv.environment.seam import Environment, Listener
+    from gossipkv.settings.config import Config
+    from gossipkv.settings.databases import DatabaseSettings
+
+MODULE: Final = "gossipkv.http.child"
+
+# Before a child that ended is started again; doubled each time, until one has lived for a while.
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 10.0
+STEADY_S: Final = 60.0
+
+LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
+
+
+def listen(environment: Environment, config: Config) -> Listener | None:
+    """The socket for HTTP; None if there is to be none.
+
+    Raises:
+        LocalError: the address is in use, not this machine's, not allowed; names the setting.
+    """
+    if config.http_listen is None:
+        return None
+    return binding.listen(environment, config.http_listen, flag="--http-listen")
+
+
+def reached_at(bound: Address) -> Address:
+    """Where a process of this machine reaches a node that listens there."""
+    if not ipaddress.ip_address(bound.host).is_unspecified:
+        return bound
+    return Address("::1" if ":" in bound.host else "127.0.0.1", bound.port)
+
+
+def limits_of(config: Config) -> Limits:
+    """The limits that the settings name."""
+    return Limits(
+        max_connections=config.http_max_connections,
+        held_bytes=config.max_queued_total,
+        request_timeout_ms=config.frame_timeout,
+        output_timeout_ms=config.output_timeout,
+        idle_timeout_ms=config.idle_timeout,
+    )
+
+
+def types_of(usual: str, databases: Mapping[str, DatabaseSettings]) -> Types:
+    """What values are, by the settings of the node and of the databases."""
+    said = {name: found.content_type for name, found in databases.items() if found.content_type is not None}
+    return Types(usual, said)
+
+
+@final
+class Gateway:
+    """Keeps the child running, and tells it what changes."""
+
+    def __init__(self, config: Config, listener: Listener, *, node: Address, name: str) -> None:
+        self.address = Address(*listener.getsockname()[:2])
+        self._config = config
+        self._listener = listener
+        self._descriptor = listener.fileno()
+        self._is_starting = False  # A child, which is to inherit the descriptor.
+        self._node = reached_at(node)
+        self._name = name
+        self._log = structlog.get_logger("gossipkv.node")
+        self._types = types_of(config.content_type, config.databases)
+        self._drain_by: float | None = None
+        self._changed = trio.Event()
+        self._ended = trio.Event()
+        self._hidden: set[str] = set()
+
+    async def run(self) -> None:
+        """Have a child run until it is drained."""
+        pause_s = FIRST_PAUSE_S
+        while self._drain_by is None:
+            began = trio.current_time()
+            reason = await self._live()
+            if self._drain_by is not None:
+                break
+            if trio.current_time() - began >= STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            self._log.error("http_ended", reason=reason, again_ms=round(pause_s * 1000))
+            await self._rest(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        self._ended.set()
+
+    def reconfigure(self, databases: Mapping[str, DatabaseSettings]) -> None:
+        """Take these settings of databases from now on."""
+        self._types = types_of(self._config.content_type, databases)
+        self._wake()
+
+    def look_for_hidden(self, known: Callable[[str], bool]) -> None:
+        """Warn, once, of each database whose name is a path of the gateway's own."""
+        for name, path in HIDING.items():
+            if name not in self._hidden and known(name):
+                self._hidden.add(name)
+                self._log.warning("http_hidden", database=name, path=path)
+
+    def drain(self, timeout_s: float) -> None:
+        """End politely: no newcomers from now on; what has been asked is answered within the time."""
+        if self._drain_by is None:
+            self._drain_by = trio.current_time() + timeout_s
+            self._stop_listening()
+            self._wake()
+
+    async def ended(self) -> None:
+        """Return when it is drained, or the time for that is over."""
+        assert self._drain_by is not None, "it is to end"
+        with trio.CancelScope(deadline=self._drain_by):
+            await self._ended.wait()
+
+    async def _live(self) -> str:
+        """Run one child until it ends; how it ended, in words."""
+        errors: list[bytes] = []
+        self._is_starting = True
+        try:
+            async with (
+                child.running(MODULE, descriptors=(self._descriptor,)) as (process, worn),
+                trio.open_nursery() as nursery,
+            ):
+                self._has_started()
+                nursery.start_soon(child.collect_errors, process, errors)
+                nursery.start_soon(self._instruct, process, worn)
+                await self._hear(process)
+                await process.wait()
+                nursery.cancel_scope.cancel()
+        except OSError as error:
+            self._has_started()
+            return f"the process cannot be started: {error.strerror or error}"
+        return f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
+
+    async def _instruct(self, process: trio.Process, worn: int) -> None:
+        """Give the order, then each word."""
+        assert process.stdin is not None
+        order = Order(self._node, self._name, self._descriptor, worn, self._types, limits_of(self._config))
+        told = Word(self._types)
+        with contextlib.suppress(trio.BrokenResourceError):  # It is gone, which is seen elsewhere.
+            await process.stdin.send_all(order.to_line())
+            while True:
+                changed = self._changed
+                word = Word(self._types, self._left_ms())
+                if word.types != told.types or (word.drain_ms is not None and told.drain_ms is None):
+                    told = word
+                    await process.stdin.send_all(word.to_line())
+                await changed.wait()
+
+    async def _hear(self, process: trio.Process) -> None:
+        """Write what it logs into this node's log, until it says no more."""
+        assert process.stdout is not None
+        lines = Lines()
+        async for part in process.stdout:
+            for line in lines.feed(bytes(part)):
+                try:
+                    said = json.loads(line)
+                except ValueError:  # Not from us: something in the child has printed.
+                    continue
+                match said:
+                    case [str(level), str(event), dict(fields)] if level in LEVELS:
+                        getattr(self._log, level)(event, **fields)
+
+    async def _rest(self, pause_s: float) -> None:
+        """Wait for so long, or until it is to end."""
+        due = trio.current_time() + pause_s
+        while self._drain_by is None and trio.current_time() < due:
+            with trio.CancelScope(deadline=due):
+                await self._changed.wait()
+
+    def _has_started(self) -> None:
+        """The descriptor has been inherited, or never will be."""
+        self._is_starting = False
+        if self._drain_by is not None:
+            self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        if not self._is_starting:
+            self._listener.close()
+
+    def _left_ms(self) -> int | None:
+        return None if self._drain_by is None else max(0, round((self._drain_by - trio.current_time()) * 1000))
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()

@@ -1,0 +1,69 @@
+"""The settings of HTTP: where a node's gateway listens, what it says of values, how many it hears."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.address import Address, parse_address
+from gossipkv.settings.setting import count, plain
+
+if TYPE_CHECKING:
+    from gossipkv.settings.setting import Value
+
+# A media type by RFC 9110, its parameters included; nothing that would begin another header.
+_MEDIA_TYPE: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+( *;[ -~]*)?")
+MEDIA_TYPE_FORM: Final = "TYPE/SUBTYPE, parameters behind a semicolon"
+USUAL_MEDIA_TYPE: Final = "application/octet-stream"
+
+
+def is_media_type(text: str) -> bool:
+    """Whether it may stand in a `Content-Type`."""
+    return _MEDIA_TYPE.fullmatch(text) is not None
+
+
+def read_media_type(text: str) -> str:
+    """What values are said to be.
+
+    Raises:
+        ValueError: it is no media type.
+    """
+    if not is_media_type(text.strip()):
+        raise ValueError("expected a media type, such as text/plain; charset=utf-8")
+    return text.strip()
+
+
+def _read_listen(text: str) -> Value:
+    return None if text.strip() == "off" else parse_address(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpSettings:
+    """How a node answers by HTTP.
+
+    Times are those of serving: `frame_timeout` for a request to arrive whole, `output_timeout`, `idle_timeout`,
+    `drain_timeout`; and so is `max_queued_total`, for what the gateway holds of all its connections.
+    """
+
+    http_listen: Address | None = field(
+        default=None,
+        metadata=plain(
+            "address", "off", "HOST:PORT, port 0 for any free one, or off", _read_listen,
+            meaning="where the node answers HTTP and shows its page, by a child process",
+            why="a second port is opened by whoever wants it; `gossipkv cluster` does",
+        ),
+    )  # fmt: skip
+    content_type: str = field(
+        default=USUAL_MEDIA_TYPE,
+        metadata=plain(
+            "text", USUAL_MEDIA_TYPE, MEDIA_TYPE_FORM, read_media_type,
+            meaning="what values are by HTTP, unless a database says it of its own",
+            why="bytes that nobody has said anything about",
+        ),
+    )  # fmt: skip
+    http_max_connections: int = count(
+        4096, 1, 1_000_000,
+        meaning="connections of HTTP open at once; for a further one the longest idle makes room, else it is refused",
+        why="each costs a descriptor and some KiB of the gateway, a task of its own",
+    )  # fmt: skip

@@ -1,0 +1,72 @@
+"""RFC 9110's conditions and ranges, by sets of positions and the standard library's reading of times."""
+
+from __future__ import annotations
+
+import re
+from email.utils import parsedate_to_datetime
+
+TIME = re.compile(
+    r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d{4} \d\d:\d\d:\d\d GMT"
+)
+
+
+def seconds(text):
+    """Seconds since the epoch of a time in the form that is sent; None for anything else."""
+    if text is None or TIME.fullmatch(text) is None:
+        return None
+    try:
+        return int(parsedate_to_datetime(text).timestamp())
+    except ValueError:
+        return None
+
+
+def positions(header, size, most):
+    """The positions that `Range` asks for, a list for each part that is within the value; None: it is ignored."""
+    unit, equals, listed = header.strip(" \t").partition("=")
+    if not equals or unit.strip(" \t").lower() != "bytes":
+        return None
+    found, count = [], 0
+    for item in (each.strip(" \t") for each in listed.split(",")):
+        if item == "":
+            continue
+        count += 1
+        first, dash, last = item.partition("-")
+        if not dash or not re.fullmatch("[0-9]*", first) or not re.fullmatch("[0-9]*", last) or item == "-":
+            return None
+        if first and last and int(last) < int(first):
+            return None
+        if first:
+            inside = [at for at in range(size) if int(first) <= at and (not last or at <= int(last))]
+        else:
+            if size == 0 and int(last):
+                return None
+            inside = [at for at in range(size) if at >= size - int(last)]
+        if inside:
+            found.append(inside)
+    if not 0 < count <= most or sum(map(len, found)) > size:
+        return None
+    return found
+
+
+def status(method, headers, tag, time_s, size, most):
+    """The status, and for 206 the positions of each part; tags are given as lists, or `*`."""
+    if "if-match" in headers:
+        if headers["if-match"] != "*" and tag not in headers["if-match"]:
+            return 412, None
+    elif time_s is not None and (since := seconds(headers.get("if-unmodified-since"))) is not None and time_s > since:
+        return 412, None
+    if "if-none-match" in headers:
+        listed = headers["if-none-match"]
+        if listed == "*" or tag in [each.removeprefix("W/") for each in listed]:
+            return 304, None
+    elif time_s is not None and (since := seconds(headers.get("if-modified-since"))) is not None and time_s <= since:
+        return 304, None
+    if method != "GET" or "range" not in headers:
+        return 200, None
+    validator = headers.get("if-range")
+    if validator is not None and validator != tag and (time_s is None or seconds(validator) != time_s):
+        return 200, None
+    found = positions(headers["range"], size, most)
+    if found is None:
+        return 200, None
+    return (206, found) if found else (416, None)

@@ -1,0 +1,89 @@
+"""Requests to the functions of the gateway: bytes through an exchange, or one request at a time."""
+
+from __future__ import annotations
+
+import h11
+
+from gossipkv.http import reads, target
+from gossipkv.http.answers import Answer, Request
+from gossipkv.http.exchange import CLOSED, NEED_DATA, Exchange, Limits, Refusal
+from tests.unit.http.fake_node import OWN
+
+PLAIN = b"application/octet-stream"
+
+
+def context_of(node, *, alone=False, session=None):
+    """What reads need of a gateway; one that belongs to a node knows its name."""
+    return reads.ReadContext(node, None if alone else OWN, lambda database: PLAIN, alone, session)
+
+
+async def answer_to(context, request):
+    """Whose answer it is, as a site decides it for paths of databases."""
+    try:
+        named = target.parse(request.target)
+    except target.BadTarget as bad:
+        return bad.answer
+    if request.method == b"POST" and named.key in {b"_mget", b"_scan"}:
+        return await (reads.read_many if named.key == b"_mget" else reads.scan)(context, request, named)
+    return await reads.read_one(context, request, named)
+
+
+async def ask(context, method, path, headers=None, body=b""):
+    """Return status, headers and body of one answer, all of it."""
+    named = {name.lower().encode(): value.encode() for name, value in (headers or {}).items()}
+    answer = await answer_to(context, Request(method.encode(), path.encode("latin-1"), named, body))
+    return answer.status, {name.decode(): value.decode() for name, value in answer.headers}, await whole(answer)
+
+
+async def whole(answer: Answer):
+    """All of a body."""
+    return answer.body if isinstance(answer.body, bytes) else b"".join([piece async for piece in answer.body])
+
+
+async def converse(context, stream, *, pieces=None, limits=None):
+    """Return the requests that a stream has, what is sent, and whether the connection closes then."""
+    exchange = Exchange(limits or Limits())
+    asked, sent = [], []
+    for piece in pieces or [stream]:
+        exchange.receive(piece)
+        while (found := exchange.next_request()) not in {NEED_DATA, CLOSED}:
+            if isinstance(found, Refusal):
+                sent.append(exchange.whole(None, found.answer))
+                continue
+            asked.append(found)
+            sent += await sent_for(exchange, context, found)
+        sent.append(exchange.interim())
+    return asked, b"".join(sent), exchange.is_closing
+
+
+async def sent_for(exchange, context, request):
+    """The bytes of one answer."""
+    answer = await answer_to(context, request)
+    if isinstance(answer.body, bytes):
+        return [exchange.whole(request, answer)]
+    sent = [exchange.head(request, answer)]
+    async for piece in answer.body:
+        sent.append(exchange.body(piece))
+    return [*sent, exchange.end()]
+
+
+def read_answers(sent, methods):
+    """Return (status, headers, body) of every answer, by a client that is not ours; each to a request's method."""
+    answers = []
+    for method in methods:
+        client = h11.Connection(h11.CLIENT)
+        client.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
+        client.send(h11.EndOfMessage())
+        client.receive_data(sent)
+        client.receive_data(b"")
+        head = client.next_event()
+        while isinstance(head, h11.InformationalResponse):
+            head = client.next_event()
+        assert isinstance(head, h11.Response), (head, sent)
+        body = b""
+        while not isinstance(event := client.next_event(), h11.EndOfMessage):
+            body += event.data
+        answers.append((head.status_code, dict(head.headers), body))
+        sent = client.trailing_data[0]
+    assert sent == b""
+    return answers

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+from gossipkv.errors import Corrupt, Internal, NotReady, Overloaded, ProtocolError, TimedOut, Unavailable
+from gossipkv.http.answers import Request
+from gossipkv.http.sessions import Session
+from tests.unit.http.asking import answer_to, ask, context_of
+from tests.unit.http.fake_node import baby_names
+
+MODIFIED = "Mon, 01 Aug 2016 11:56:27 GMT"
+
+
+async def get(path, headers=None, *, node=None, alone=False, session=None, method="GET"):
+    """Ask a node, or one of the usual content."""
+    context = context_of(node or baby_names(), alone=alone, session=session)
+    return await ask(context, method, path, headers)
+
+
+async def test_sequins_an_existing_key():
+    """200, the value, its version and when it was made."""
+    status, headers, body = await get("/baby-names/1881/boy")
+    assert (status, body) == (200, b"Johnny")
+    assert headers == {
+        "Content-Type": "application/octet-stream",
+        "Accept-Ranges": "bytes",
+        "ETag": f'"2-{zlib.crc32(b"Johnny"):08x}"',
+        "Last-Modified": MODIFIED,
+        "X-Sequins-Version": "2",
+    }
+
+
+async def test_sequins_a_nonexistent_key():
+    """404 with the version."""
+    status, headers, body = await get("/baby-names/foo")
+    assert (status, headers["X-Sequins-Version"]) == (404, "2")
+    assert "X-GossipKV-Error" not in headers
+    assert body == b"baby-names 2 has no such key\n"
+
+
+async def test_sequins_a_nonexistent_database():
+    """404 without a version."""
+    for path in ("/otherdb/foo", "/a.b/foo", "/%C3%BC/foo", "/../foo"):
+        status, headers, _ = await get(path)
+        assert (status, headers["X-GossipKV-Error"]) == (404, "UNKNOWN_DATABASE")
+        assert "X-Sequins-Version" not in headers
+
+
+async def test_sequins_no_versions():
+    """404 without a version where nothing is ready yet."""
+    status, headers, _ = await get("/coming/foo")
+    assert (status, headers["X-GossipKV-Error"]) == (404, "NOT_READY")
+    assert "X-Sequins-Version" not in headers
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("/baby-names/a/../b//c", b"dots"),
+        ("/baby-names/a%2f..%2Fb//c", b"dots"),
+        ("/baby-names/a+b", b"plus"),
+        ("/baby-names/%00%00%00%2A", b"\0\0\0d"),
+        ("/baby-names/M%C3%BCnchen", b"Isar"),
+        ("/baby-names/what%3F", b"a question"),
+        ("/baby-names/empty", b""),
+        ("/baby-names/", b"of no key"),
+        ("http://localhost:9599/baby-names/1881/boy", b"Johnny"),
+    ],
+)
+async def test_sequins_keys_of_any_bytes(path, value):
+    """The key is everything behind the slash, decoded once."""
+    status, _, body = await get(path)
+    assert (status, body) == (200, value)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "get"])
+async def test_sequins_other_methods(method):
+    """400, and which methods there are."""
+    status, headers, _ = await get("/baby-names/1881/boy", method=method)
+    assert (status, headers["Allow"]) == (400, "GET, HEAD, POST, OPTIONS")
+
+
+@pytest.mark.parametrize("path", ["/baby-names", "//x", "/", "*"])
+async def test_sequins_a_path_without_a_key(path):
+    """400, in words."""
+    node = baby_names()
+    status, _, body = await get(path, node=node)
+    assert (status, body.count(b"\n")) == (400, 1)
+    assert node.calls == []
+
+
+async def test_sequins_head():
+    """The headers of GET."""
+    got, headed = [await get("/baby-names/1881/boy", method=method) for method in ("GET", "HEAD")]
+    assert headed == got
+
+
+async def test_sequins_proxied_to_a_peer():
+    """The value, and who had it; a miss names it too."""
+    node = baby_names()
+    status, headers, body = await get("/baby-names/away", node=node)
+    assert (status, body, headers["X-Sequins-Proxied-To"]) == (200, b"from n2", "n2")
+    status, headers, _ = await get("/baby-names/gone", node=node)
+    assert (status, headers["X-Sequins-Version"], headers["X-Sequins-Proxied-To"]) == (404, "2", "n2")
+    assert "X-Sequins-Proxied-To" not in (await get("/baby-names/1881/boy", node=node))[1]
+
+
+@pytest.mark.parametrize("proxy", ["true", "2"])
+async def test_sequins_a_proxied_request_is_not_proxied_further(proxy):
+    """What is here is answered, what is elsewhere is 500, and the node is told to ask nobody."""
+    node = baby_names()
+    status, headers, body = await get(f"/baby-names/1881/boy?proxy={proxy}", node=node)
+    assert (status, body, headers["X-Sequins-Version"]) == (200, b"Johnny", "2")
+    status, headers, _ = await get(f"/baby-names/away?proxy={proxy}", node=node)
+    assert (status, headers["X-GossipKV-Error"]) == (500, "NOT_SERVED")
+    assert all(options["local"] is True for _, _, options in node.asked("get"))
+
+
+async def test_sequins_a_proxied_request_for_an_old_version():
+    """It is answered from that version, which clients no longer get."""
+    status, headers, body = await get("/baby-names/1881/boy?proxy=1")
+    assert (status, body, headers["X-Sequins-Version"]) == (200, b"John", "1")
+    assert headers["Last-Modified"] == "Sun, 09 Sep 2001 01:46:40 GMT"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/otherdb/foo?proxy=1", 501, "UNKNOWN_DATABASE"),
+        ("/coming/foo?proxy=1", 500, "UNKNOWN_VERSION"),
+        ("/coming/foo?proxy=true", 501, "NOT_READY"),
+        ("/baby-names/foo?proxy=3", 500, "UNKNOWN_VERSION"),
+    ],
+)
+async def test_sequins_a_proxied_request_for_what_is_not_here(path, status, code):
+    """Never 404: a peer would take that for a key that does not exist."""
+    told, headers, _ = await get(path)
+    assert told == status
+    assert headers["X-GossipKV-Error"] == code
+    assert "X-Sequins-Version" not in headers
+
+
+async def test_sequins_an_empty_proxy_is_none():
+    """`?proxy=` and `?` say nothing."""
+    for path in ("/baby-names/away?proxy=", "/baby-names/away?proxy", "/baby-names/away?"):
+        assert (await get(path))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (Unavailable("no owner could be reached"), 502, "UNAVAILABLE"),
+        (TimedOut("no owner answered in time"), 504, "TIMEOUT"),
+        (Overloaded("too much"), 429, "OVERLOADED"),
+        (Corrupt("data/x", 7, "checksum"), 500, "CORRUPT"),
+        (Internal("a defect"), 500, "INTERNAL"),
+        (ProtocolError("garbage"), 502, "UNAVAILABLE"),
+        (NotReady("coming"), 404, "NOT_READY"),
+    ],
+)
+async def test_sequins_peers_that_fail(failure, status, code):
+    """502 where nobody was reached, 504 where nobody answered in time, the rest by the table of the wire."""
+    node = baby_names()
+    node.failure = failure
+    told, headers, body = await get("/baby-names/1881/boy", node=node)
+    assert (told, headers["X-GossipKV-Error"]) == (status, code)
+    assert body == f"{failure.message}\n".encode()
+    assert ("Retry-After" in headers) is (status == 429)
+
+
+async def test_a_version_is_pinned():
+    """Exactly that one answers, and one that is not there is 404 without a version."""
+    status, headers, body = await get("/baby-names/1881/boy", {"X-Sequins-Version": "1"})
+    assert (status, body, headers["X-Sequins-Version"]) == (200, b"John", "1")
+    status, headers, _ = await get("/baby-names/1881/boy", {"X-Sequins-Version": "9"})
+    assert (status, headers["X-GossipKV-Error"]) == (404, "UNKNOWN_VERSION")
+    assert "X-Sequins-Version" not in headers
+
+
+async def test_a_session_does_not_step_back():
+    """A version that is not there yet is 503 and worth another attempt, also where nothing is ready at all."""
+    assert (await get("/baby-names/1881/boy", {"X-GossipKV-Min-Version": "1"}))[2] == b"Johnny"
+    for path in ("/baby-names/1881/boy", "/coming/x"):
+        status, headers, _ = await get(path, {"X-GossipKV-Min-Version": "3"})
+        assert (status, headers["X-GossipKV-Error"], headers["Retry-After"]) == (503, "NOT_READY", "1")
+    assert (await get("/baby-names/1881/boy", {"X-GossipKV-Min-Version": ""}))[0] == 200
+
+
+async def test_the_time_allowed_is_passed_on():
+    """To the node, and to whoever asks it."""
+    node = baby_names()
+    assert (await get("/baby-names/1881/boy", {"X-GossipKV-Timeout-Ms": "250"}, node=node))[0] == 200
+    ((_, _, options),) = node.asked("get")
+    assert options == {"timeout_ms": 250, "explain": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "said"),
+    [
+        ("/baby-names/x", {"X-Sequins-Version": ""}, b"empty"),
+        ("/baby-names/x?proxy=1", {"X-Sequins-Version": "2"}, b"two versions"),
+        ("/baby-names/x?proxy=true&y=1", {}, b"unknown option 'y'"),
+        ("/baby-names/what?ever", {}, b"%3F"),
+        ("/baby-names/x", {"X-GossipKV-Timeout-Ms": "0"}, b"from 1 to 60000"),
+        ("/baby-names/x", {"X-GossipKV-Timeout-Ms": "60001"}, b"from 1 to 60000"),
+        ("/baby-names/x", {"X-GossipKV-Timeout-Ms": "9" * 5000}, b"from 1 to 60000"),
+        ("/baby-names/x", {"X-GossipKV-Timeout-Ms": "-1"}, b"from 1 to 60000"),
+        ("/baby-names/%", {}, b"%25"),
+    ],
+)
+async def test_what_a_request_may_not_say(path, headers, said):
+    """400 in a line, and nobody is asked."""
+    node = baby_names()
+    status, _, body = await get(path, headers, node=node)
+    assert status == 400
+    assert said in body
+    assert node.calls == []
+
+
+async def test_a_header_that_is_not_text():
+    """400, with its place."""
+    context = context_of(baby_names())
+    assert (await ask(context, "GET", "/baby-names/x", {"X-Sequins-Version": "ü"}))[0] == 404
+    answer = await answer_to(context, Request(b"GET", b"/baby-names/x", {b"x-sequins-version": b"\xff"}))
+    assert (answer.status, b"not UTF-8" in answer.body) == (400, True)
+
+
+async def test_conditions_and_ranges_of_a_value():
+    """The tag and the time that were told before are known again, and parts are parts of the value."""
+    path = "/baby-names/ten"
+    _, headers, _ = await get(path)
+    tag = headers["ETag"]
+    assert (await get(path, {"If-None-Match": tag}))[0] == 304
+    assert (await get(path, {"If-Modified-Since": MODIFIED}))[0] == 304
+    status, told, body = await get(path, {"Range": "bytes=2-4", "If-Range": tag})
+    assert (status, body, told["Content-Range"]) == (206, b"234", "bytes 2-4/10")
+    assert (await get(path, {"Range": "bytes=2-4", "If-Range": tag, "X-Sequins-Version": "1"}))[0] == 404
+    status, told, _ = await get(path, {"Range": "bytes=10-"})
+    assert (status, told["Content-Range"]) == (416, "bytes */10")
+    assert (await get(path, {"Range": "bytes=2-4"}, method="HEAD"))[0] == 200
+    assert (await get(path, {"If-Match": '"other"'}))[0] == 412
+
+
+async def test_a_miss_has_no_conditions():
+    """404, whatever the client knows."""
+    assert (await get("/baby-names/foo", {"If-None-Match": "*", "Range": "bytes=0-1"}))[0] == 404
+
+
+async def test_a_gateway_alone():
+    """It has nothing of its own: `proxy` is refused, and who answered is always told."""
+    node = baby_names()
+    status, _, body = await get("/baby-names/1881/boy?proxy=true", node=node, alone=True)
+    assert (status, b"holds nothing" in body, node.calls) == (400, True, [])
+    assert (await get("/baby-names/1881/boy", node=node, alone=True))[1]["X-Sequins-Proxied-To"] == "n1"
+
+
+async def test_a_gateway_alone_keeps_a_session():
+    """What it has answered from is the least that it asks for, of that database alone, until it is told to forget."""
+    node = baby_names()
+    context = context_of(node, alone=True, session=Session())
+    for _ in range(2):
+        await ask(context, "GET", "/baby-names/1881/boy")
+    assert [options.get("min_version") for _, _, options in node.asked("get")] == [None, "2"]
+    node.databases["baby-names"].active = "1"
+    assert (await ask(context, "GET", "/baby-names/1881/boy"))[2] == b"Johnny"
+    del node.databases["baby-names"].versions["2"]
+    assert (await ask(context, "GET", "/baby-names/1881/boy"))[0] == 503
+    assert (await ask(context, "GET", "/baby-names/1881/boy", {"X-Sequins-Version": "1"}))[2] == b"John"
+    assert (await ask(context, "GET", "/baby-names/1881/boy", {"X-GossipKV-Min-Version": "1"}))[0] == 503
+    context.session.forget("baby-names")
+    assert (await ask(context, "GET", "/baby-names/1881/boy"))[2] == b"John"
+
+
+async def test_a_node_of_an_older_release():
+    """It does not say who answered: the value comes without that."""
+    node = baby_names()
+    node.explains, node.tells_times = False, False
+    status, headers, body = await get("/baby-names/away", node=node)
+    assert (status, body) == (200, b"from n2")
+    assert not {"X-Sequins-Proxied-To", "Last-Modified"} & headers.keys()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, [b"x"], [b"x", None], ["text", "2"], [b"x", "a\r\nb"], [b"x", ""], [b"x", 2], {"a": 1}],
+)
+async def test_a_node_that_answers_something_else(answer):
+    """502: it is not the client who spoke badly, and nothing of it gets into a header."""
+    node = baby_names()
+    node._get = lambda *params: answer
+    status, headers, _ = await get("/baby-names/x", node=node)
+    assert (status, headers["X-GossipKV-Error"]) == (502, "UNAVAILABLE")
+
+
+async def test_a_node_with_a_name_that_no_header_has():
+    """It is left out."""
+    node = baby_names()
+    node._get = lambda *params: [b"x", "2", {"node": "n2\r\nSet-Cookie: x"}]
+    status, headers, _ = await get("/baby-names/x", node=node)
+    assert (status, "X-Sequins-Proxied-To" in headers) == (200, False)
+
+
+async def test_options_of_a_resource():
+    """OPTIONS tells the methods, of everything or of one path."""
+    for path in ("*", "/baby-names/x"):
+        status, headers, body = await get(path, method="OPTIONS")
+        assert (status, headers, body) == (204, {"Allow": "GET, HEAD, POST, OPTIONS"}, b"")
+
+
+async def test_the_content_type_is_the_databases():
+    """Whoever runs the gateway says what values are."""
+    context = context_of(baby_names())
+    context.content_type_of = {"baby-names": b"text/plain"}.__getitem__
+    assert (await ask(context, "GET", "/baby-names/ten"))[1]["Content-Type"] == "text/plain"
