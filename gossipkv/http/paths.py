@@ -7,15 +7,40 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gossipkv.http.health import healthz, livez, readyz
+from gossipkv.http.metrics import debug_vars, metrics
+
 if TYPE_CHECKING:
-    from gossipkv.http.answers import Asker
+    from gossipkv.http.answers import Answer, Asker, Request
     from gossipkv.http.site import Looking, Pages
+    from gossipkv.http.target import Target
 
 
 def own_paths(ask: Asker) -> dict[bytes, Looking]:
     """Who answers which path, exactly."""
-    del ask
-    return {}
+
+    async def _healthz(_request: Request, _target: Target) -> Answer:
+        return await healthz(ask)
+
+    async def _livez(_request: Request, _target: Target) -> Answer:
+        return await livez(ask)
+
+    async def _readyz(_request: Request, target: Target) -> Answer:
+        return await readyz(ask, verbose="verbose" in target.options)
+
+    async def _metrics(request: Request, _target: Target) -> Answer:
+        return await metrics(ask, request.headers.get(b"accept", b""))
+
+    async def _debug_vars(_request: Request, _target: Target) -> Answer:
+        return await debug_vars(ask)
+
+    return {
+        b"/healthz": _healthz,
+        b"/livez": _livez,
+        b"/readyz": _readyz,
+        b"/metrics": _metrics,
+        b"/debug/vars": _debug_vars,
+    }
 
 
 def make_pages(ask: Asker) -> Pages | None:

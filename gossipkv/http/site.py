@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.http.read_context import ReadContext
     from gossipkv.http.target import Target
 
-Looking = Callable[["Target"], Awaitable[Answer]]
+Looking = Callable[[Request, "Target"], Awaitable[Answer]]
 
 LOOKS: Final = frozenset({b"GET", b"HEAD"})
 ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
@@ -86,7 +86,7 @@ class Site:
             return Answer(405, [*refused.headers, ALLOW], refused.body)
         if self.is_draining and found.path == READINESS:
             return text(503, "not ready: about to end", "NOT_READY")
-        return await looking(found)
+        return await looking(request, found)
 
     async def _read(self, request: Request, found: Target) -> Answer:
         """Records of a database, unless an asset of the page has that path."""
