@@ -20,6 +20,7 @@ from tests.bench.clients import parts as clients
 from tests.bench.cluster import parts as cluster
 from tests.bench.datasets import restart, scrub, sequence_files, switching, two_lanes
 from tests.bench.gossip import parts as gossip
+from tests.bench.http import parts as http
 from tests.bench.network import parts as network
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Sizes:
     clients: clients.Load = field(default_factory=clients.Load)
     gossip: gossip.Load = field(default_factory=gossip.Load)
     cluster: cluster.Load = field(default_factory=cluster.Load)
+    http: http.Load = field(default_factory=http.Load)
 
 
 QUICK = Sizes(
@@ -67,6 +69,7 @@ QUICK = Sizes(
     clients=clients.Load(keys=1_000, gets=200, batches=20, concurrent_gets=640, rounds=1),
     gossip=gossip.QUICK,
     cluster=cluster.QUICK,
+    http=http.QUICK,
     network=network.Load(
         keys=1_000,
         cold_keys=2_000,
@@ -201,6 +204,11 @@ class Run:
         notes = self.notes[report.CLUSTER]
         yield from self._apart(part, lambda place: cluster.measure(part, place, self.sizes.cluster, notes))
 
+    def http(self, part: str) -> Iterator[Measurement]:
+        """One part of the rows about HTTP and the load generator."""
+        notes = self.notes[report.HTTP]
+        yield from self._apart(part, lambda place: http.measure(part, place, self.sizes.http, notes))
+
     def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
         """In a directory of its own, of which nothing is left."""
         place = self.place(name)
@@ -220,11 +228,12 @@ NETWORK = {part: partial(Run.network, part=part) for part in network.PARTS}
 CLIENTS = {"clients": Run.clients}
 GOSSIP = {part: partial(Run.gossip, part=part) for part in gossip.PARTS}
 CLUSTER = {part: partial(Run.cluster, part=part) for part in cluster.PARTS}
+HTTP = {part: partial(Run.http, part=part) for part in http.PARTS}
 GROUPS = {
     "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
-    "cluster": CLUSTER,
+    "cluster": CLUSTER, "http": HTTP,
 }  # fmt: skip
-PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER
+PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER | HTTP
 PLACES = {part: place for place, parts in zip(report.PLACES, GROUPS.values(), strict=True) for part in parts}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 

@@ -86,6 +86,19 @@ CLUSTER = (
     CLUSTER_FROZEN_LATER, CLUSTER_FROZEN_FAILED, CLUSTER_KILLED_FAILED, CLUSTER_SWITCH_FAILED, CLUSTER_SWITCH_BACK,
     CLUSTER_SWITCH_BACK_ACROSS, CLUSTER_BUILT, CLUSTER_SUSPECTED,
 )  # fmt: skip
+HTTP_GET = "HTTP get, 64 connections, CPU of the gateway"
+HTTP_BESIDE = "get while HTTP is at its limit on the other core, p99"
+HTTP_METRICS = "`/metrics` of 100 databases, CPU of the gateway"
+HTTP_METRICS_BESIDE = "get while `/metrics` and the page are read twice a second, p99 moved by"
+HTTP_PAGE = "page of 100 nodes x 4,096 partitions, CPU"
+HTTP_PAGE_SIZE = "page of 100 nodes x 4,096 partitions, size"
+LOAD_DRIVES = ("load generator, 64 connections, CPU", "load generator, 64 connections, 16 in flight, CPU")
+LOAD_COSTS = ("load generator with redis-server, 64 connections, CPU", "the same with 16 in flight")
+LOAD_LATENESS = "open loop at half of capacity, lateness, p99.9"
+HTTP = (
+    HTTP_GET, HTTP_BESIDE, HTTP_METRICS, HTTP_METRICS_BESIDE, HTTP_PAGE, HTTP_PAGE_SIZE, *LOAD_DRIVES, *LOAD_COSTS,
+    LOAD_LATENESS,
+)  # fmt: skip
 DATASETS = (
     SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
     SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK, SCRUB_P99, SCRUB_GET, SCRUB_SCAN,
@@ -130,6 +143,8 @@ HALF, WHOLE = "half elsewhere", "all here"
 STAGE, HEALTHY = "one stage + 3 x healthy", "healthy"
 ALONE = "a node alone, twice"
 FEW = "with 16 partitions"
+QUART = "quart-trio, hypercorn"
+SERVER, REDIS_BENCHMARK = "GossipKV", "redis-benchmark"
 
 
 @dataclass(frozen=True)
@@ -208,6 +223,16 @@ GOALS = (
     Goal(CLUSTER_SWITCH_BACK_ACROSS, ITSELF, 0.0),
     Goal(CLUSTER_BUILT, ALONE, 1.5),
     Goal(CLUSTER_SUSPECTED, ITSELF, 5.0),
+    Goal(HTTP_GET, QUART, 0.33),
+    Goal(HTTP_BESIDE, WITHOUT, 1.5),
+    Goal(HTTP_METRICS, ITSELF, 20.0),
+    Goal(HTTP_METRICS_BESIDE, ITSELF, 1.0),
+    Goal(HTTP_PAGE, ITSELF, 100.0),
+    Goal(HTTP_PAGE_SIZE, ITSELF, 1.0),
+    Goal(LOAD_DRIVES[0], SERVER, 1.0),
+    Goal(LOAD_DRIVES[1], SERVER, 0.833),  # It drives 1.2 times what the server answers.
+    *(Goal(row, REDIS_BENCHMARK, 1.0) for row in LOAD_COSTS),
+    Goal(LOAD_LATENESS, ITSELF, 200.0),
 )
 
 
