@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import socket
 import time
 import tomllib
 from collections import Counter
@@ -17,8 +18,21 @@ import click
 import pytest
 
 from gossipkv import cli
-from tests.cluster.pages import ROOT, Block, blocks_in, blocks_of, checked, commands, is_shown, pages, value_noted
-from tests.cluster.terminal import Reader
+from tests.cluster.node_process import NodeProcess, wait_for
+from tests.cluster.pages import (
+    ROOT,
+    WILD,
+    Block,
+    Typed,
+    blocks_in,
+    blocks_of,
+    checked,
+    commands,
+    is_shown,
+    pages,
+    value_noted,
+)
+from tests.cluster.terminal import Reader, Said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +45,8 @@ LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_t
 GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
 HERE = "tests/cluster/test_pages.py::"
 NO_COMMANDS = {"gossipkv packets 1"}  # A word of a key's derivation.
-# What members tell each other comes a moment after they are ready: a reader looks again.
 HEARD = re.compile(r"gossipkv (?:members|tree)\b")
+LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
 MOMENT_S = 20
 RUNNABLE = {"sh", "console", "python", "lua"}
 FILE = re.compile(r"# (\S+\.\w+)\n")
@@ -68,6 +82,7 @@ class Stage:
 
 CLAIMS = (
     Claim("README.md", "sh", 2, "tests/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
+    Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
     Claim("docs/users/client.md", "python", 3, CLIENT),
     Claim("docs/users/spark.md", "python", 2, SPARK),
     Claim("docs/users/offline-builds.md", "python multiprocessing", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
@@ -84,6 +99,18 @@ CLAIMS = (
     Claim("docs/development/performance.md", "console", 3, "not run: measures for hours, on a machine that is quiet"),
     Claim("docs/development/simulation.md", "python", 1, f"{HERE}test_the_scenario_of_the_page_is_right"),
 )
+
+
+CAPITALS = "france\tParis\nperu\tLima\nportugal\tLisbon\n"
+
+
+def the_start(reader: Reader) -> None:
+    """A node that serves the first version of `docs/users/start.md`."""
+    place = reader.place / "tmp" / "source" / "capitals" / "1"
+    place.mkdir(parents=True)
+    (place / "part-0").write_text(CAPITALS)
+    reader.type("gossipkv serve --source /tmp/source --data /tmp/data")
+    assert reader.type("gossipkv status --wait").status == 0
 
 
 def datasets(reader: Reader) -> None:
@@ -121,6 +148,9 @@ def a_source(reader: Reader) -> None:
 # The pages whose blocks a reader types and runs in their order.
 RUN: dict[str, Stage] = {
     "README.md": Stage(),
+    "docs/users/start.md": Stage(),
+    "docs/users/publish.md": Stage(),
+    "docs/users/read.md": Stage(the_start),
     "docs/users/keyspace.md": Stage(),
     "docs/users/offline-builds.md": Stage(
         a_source, prelude="key, partitions, partition, records, directory = b'k', 1, 0, [(b'k', b'v')], 'version'"
@@ -200,13 +230,20 @@ def run_block(block: Block, stage: Stage, reader: Reader) -> None:
             command = command.replace(word, meant)
         said = reader.type(command)
         give_up_s = time.monotonic() + MOMENT_S
-        while said.status != 0 and HEARD.search(command) and time.monotonic() < give_up_s:
+        while is_for_later(typed, said) and time.monotonic() < give_up_s:
             time.sleep(0.1)
             said = reader.type(command)
         assert said.status == 0, f"{block.where}: {typed.command}\nended with {said.status}:\n{said.text}"
         if typed.shown:
             difference = f"{block.where}: {typed.command}\nshows\n{said.text}\nand the page\n{typed.shown}"
             assert is_shown(typed.shown, said.text), difference
+
+
+def is_for_later(typed: Typed, said: Said) -> bool:
+    """Whether a reader would look again: what members hear of each other, and what follows a signal, takes a moment."""
+    if said.status != 0:
+        return HEARD.search(typed.command) is not None
+    return LOOKED_AT.search(typed.command) is not None and not is_shown(typed.shown or WILD, said.text)
 
 
 @pytest.mark.parametrize("page", RUN)
@@ -271,6 +308,35 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 def test_lua_runs() -> None:
     """With it the blocks of Lua are run where their pages are; without it they are not."""
     assert any(block.language == "lua" for block in all_blocks())
+
+
+def test_a_reader_installs_as_the_readme_does() -> None:
+    """The first line of the page begins the README's, which continuous integration runs; the second is Python's."""
+    (block,) = (block for block in blocks_of("docs/users/start.md") if "-m venv" in block.text)
+    install, activate = block.text.splitlines()
+    (readme, _) = (block.text for block in blocks_of("README.md") if "-m venv" in block.text)
+    assert readme.startswith(f"{install} && ")
+    assert activate == ". .venv/bin/activate"
+
+
+def test_the_bytes_of_the_page_are_those_on_the_wire(tmp_path: Path) -> None:
+    """A node takes the request that is drawn in docs/users/read.md, and gives the answer that is."""
+    page = blocks_of("docs/users/read.md")
+    request, answer = (
+        bytes.fromhex("".join(re.findall(r"(?m)^ *((?:[0-9a-f]{2} +)+) ", block.text)))
+        for block in page
+        if not block.language
+    )
+    version = tmp_path / "source" / "capitals" / "1"
+    version.mkdir(parents=True)
+    (version / "part-0").write_text(CAPITALS)
+    with NodeProcess(tmp_path, source=tmp_path / "source") as node:
+        node.ready()
+        wait_for(node.address, "capitals", "1")
+        host, _, port = node.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=MOMENT_S) as connection:
+            connection.sendall(request)
+            assert connection.makefile("rb").read(len(answer)) == answer
 
 
 def test_the_fixture_of_the_page_is_one(tmp_path: Path) -> None:
