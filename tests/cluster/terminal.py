@@ -124,7 +124,7 @@ class Reader:
             self._end(server)
             self.servers.remove(server)
         output = self._file()
-        code = shlex.quote(f"exec {command}")
+        code = shlex.quote(f"exec env {command}")  # What is set before a command is set for it alone.
         self._tell(f"bash -c {code} >{output} 2>&1 </dev/null & echo $!")
         server = Server(int(self._hear(command, within_s)), output, ports)
         self.servers.append(server)

@@ -48,6 +48,7 @@ NO_COMMANDS = {"gossipkv packets 1"}  # A word of a key's derivation.
 HEARD = re.compile(r"gossipkv (?:members|tree)\b")
 LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
 MOMENT_S = 20
+PROGRAMS = ("nvim",)
 RUNNABLE = {"sh", "console", "python", "lua"}
 FILE = re.compile(r"# (\S+\.\w+)\n")
 NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
@@ -201,8 +202,18 @@ def run_blocks(page: str, stage: Stage, reader: Reader) -> None:
     for block in blocks_of(page):
         if block.language == "toml":
             save(block, reader)
-        elif block.language in RUNNABLE and not any(claim.covers(block) for claim in CLAIMS):
+        elif block.language in RUNNABLE and not any(claim.covers(block) for claim in CLAIMS) and can_run(block):
             run_block(block, stage, reader)
+
+
+def programs_of(block: Block) -> set[str]:
+    """The programs that a block needs and a reader may lack."""
+    return {"nvim"} if block.language == "lua" else {name for name in PROGRAMS if re.search(rf"\b{name} ", block.text)}
+
+
+def can_run(block: Block) -> bool:
+    """Whether its programs are installed; `test_what_needs_a_program_was_run` says which are not."""
+    return all(shutil.which(program) for program in programs_of(block))
 
 
 def save(block: Block, reader: Reader) -> None:
@@ -219,8 +230,6 @@ def run_block(block: Block, stage: Stage, reader: Reader) -> None:
         program = reader.directory / f"block-{block.line}.{block.language}"
         text = stage.prelude + "\n" + checked(block.text) if block.language == "python" else block.text
         program.write_text(reader.here(text), encoding="utf-8")
-        if block.language == "lua" and shutil.which("nvim") is None:
-            return  # `test_lua_runs` says so.
         said = reader.run(f"python -W error {program}" if block.language == "python" else NVIM.format(program))
         assert (said.status, "Error" in said.text) == (0, False), f"{block.where}: {said.text}"
         return
@@ -304,10 +313,12 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         assert said.text == ""
 
 
-@pytest.mark.skipif(shutil.which("nvim") is None, reason="neovim is not installed")
-def test_lua_runs() -> None:
-    """With it the blocks of Lua are run where their pages are; without it they are not."""
-    assert any(block.language == "lua" for block in all_blocks())
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_needs_a_program_was_run(program: str) -> None:
+    """Where it is installed the blocks that need it are run with the rest; where it is not they are left out."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    assert program in {name for page in RUN for block in blocks_of(page) for name in programs_of(block)}
 
 
 def test_a_reader_installs_as_the_readme_does() -> None:
