@@ -20,6 +20,16 @@ def quiet_ports(count: int) -> list[int]:
     return found
 
 
+def neighbouring_ports(count: int) -> range:
+    """Return so many ports in a row, free as those of `quiet_ports`."""
+    for first in quiet_ports(20):
+        ports = range(first, first + count)
+        if ports.stop <= 1 << 16 and all(_is_free(port) for port in ports):
+            return ports
+    message = f"no {count} ports in a row are free"
+    raise AssertionError(message)
+
+
 def _is_free(port: int) -> bool:
     for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
         with closing(socket.socket(socket.AF_INET, kind)) as trial:
