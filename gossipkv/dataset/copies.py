@@ -54,6 +54,7 @@ class Copies:
         """`on_refuted` is told of functions that were refuted, with the digest of the source."""
         self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.builder = VersionBuilder(database, shared, look_thread)
+        self.unopened: set[str] = set()  # Versions that the system did not let us open at the start, and has not since.
         self.poll_not_before_ms = 0  # When free space is looked at again.
         self._database = database
         self._lives = lives
@@ -63,7 +64,7 @@ class Copies:
         self._log = shared.log.bind(database=database)
         self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, tell_whole=self._tell_whole)
         self._stopped_for: str | None = None
-        self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
+        self._refused: set[str] = set()  # Of those that are not open, what is to be seen to.
         self._removals: dict[str, trio.Event] = {}  # The versions that are being closed and deleted.
         self._dropped: list[tuple[Version, PartitionSet]] = []  # Partitions that are to be, of versions that stay,
         self._drops: dict[str, list[trio.Event]] = {}  # and what they, or the builds after them, wait for.
@@ -90,7 +91,7 @@ class Copies:
     def begin_work(self, nursery: trio.Nursery) -> None:
         """See to what was refused at the start; to what was dropped since the last time, or lost in its map."""
         for name in self._refused:
-            nursery.start_soon(self._open_again, self._lives[name])
+            nursery.start_soon(self._open_refused, self._lives[name])
         self._refused.clear()
         for version, partitions in self._dropped:
             nursery.start_soon(self._delete_partitions, version, partitions)
@@ -121,6 +122,7 @@ class Copies:
         except StorageError as error:
             self._log.error("cannot_open", version=name, error=error.message)
             self._begin_copy(name, CopyState.ERROR).fail(trouble_of(error), _now_ms())
+            self.unopened.add(name)
             self._refused.add(name)
         else:
             self.versions[name] = version
@@ -145,6 +147,10 @@ class Copies:
             except OSError as error:  # They take room, and do no other harm.
                 self._log.error("cannot_remove", version=name, error=str(error))
         return version
+
+    async def _open_refused(self, life: Life) -> None:
+        await self._open_again(life)
+        self.unopened.discard(life.name)
 
     async def _open_again(self, life: Life) -> None:
         """Try until the system lets us, or it was built again, or is no longer wanted."""

@@ -108,6 +108,11 @@ class Database:
         return self._open_trouble or self.switching.trouble
 
     @property
+    def opened(self) -> bool:
+        """Whether the system let us see what was here at the start, and open what clients get of it."""
+        return self._open_trouble is None and self.switching.active not in self.copies.unopened
+
+    @property
     def trouble(self) -> str | None:
         """What is wrong with the database as a whole."""
         return self.defect_trouble or self.storage_trouble or self.hold_trouble or self.source_trouble

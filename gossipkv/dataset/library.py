@@ -322,6 +322,10 @@ class Library:
         """Answer of the method `databases`: a map for each, sorted by name."""
         return [report.summary(found) for found in self._shown()]
 
+    def by_database(self) -> dict[str, dict[str, Detail]]:
+        """What `info` tells of each, sorted by name."""
+        return {found.name: report.outline(found) for found in self._shown()}
+
     def status(self, database: str | None = None, *, local: bool = True) -> dict[str, Detail]:
         """Answer of the method `status`: by database, by version; `local`: without what other nodes have of it."""
         now_ms = int(trio.current_time() * 1000)
@@ -341,6 +345,16 @@ class Library:
     def unserved(self) -> list[str]:
         """The databases that are known and serve nothing."""
         return [found.name for found in self._shown() if found.served is None]
+
+    @property
+    def opened(self) -> bool:
+        """Whether what lay on the disk at the start is open, as far as clients get it."""
+        return all(found.opened for found in self._databases.values())
+
+    @property
+    def serves_any(self) -> bool:
+        """Whether any database has a version that clients get."""
+        return any(found.served is not None for found in self._databases.values())
 
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""

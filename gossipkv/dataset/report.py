@@ -5,6 +5,7 @@ What is here of it stands here; what the members of the cluster have, and what i
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.lifecycle.version_states import VersionState, Word
@@ -29,6 +30,13 @@ def summary(database: Database) -> dict[str, Detail]:
         "version": None if served is None else served.name,
         "partitions": None if identity is None else identity.partitions,
     }
+
+
+def outline(database: Database) -> dict[str, Detail]:
+    """Return what `info` tells of a database: the active version, and how many versions go by which word."""
+    served = database.served
+    versions: dict[str, Detail] = {**Counter(life.word.value for life in database.lives.values())}
+    return {"version": None if served is None else served.name, "versions": versions}
 
 
 def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool) -> dict[str, Detail]:

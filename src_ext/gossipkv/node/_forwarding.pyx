@@ -39,9 +39,10 @@ from gossipkv.node._counters cimport (
     FORWARD_SILENCES, FORWARD_UNCONNECTED, FORWARD_UNKNOWN_VERSION, REPLIES, frame_fault,
 )
 from gossipkv.node._published cimport (
-    ANSWERED, DAMAGED, HAND_OFF, IDENTITY_BYTES, OUT_OF_MEMORY, Lookup, PublishedTable, ReadOptions, VersionRow,
-    count_request, may_go_elsewhere, refuse_too_large, take_options,
+    ANSWERED, DAMAGED, HAND_OFF, OUT_OF_MEMORY, DatabaseRow, Lookup, PublishedTable, ReadCounts, VersionRow,
+    count_forwarded, may_go_elsewhere, refuse_too_large,
 )
+from gossipkv.node._read_options cimport IDENTITY_BYTES, ReadOptions, take_options
 from gossipkv.node._relays cimport (
     ASKED_STILL, BATCH, MISSING_VALUE, MOST_TRIED, NEVER, PART, QUESTION, READ, SAID_CORRUPT, SAID_NONSENSE,
     SAID_NOT_READY, SAID_NOT_SERVED, SAID_OTHERWISE, SAID_OVERLOADED, SAID_UNKNOWN_VERSION, WAS_FULL, WAS_SILENT,
@@ -183,7 +184,7 @@ cdef class Forwarding:
         self.set_limits(relay, client, &options)
         relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
         self.counts[FORWARDED] += 1
-        count_request(lookup.version, lookup.by_name)
+        count_forwarded(lookup.version, lookup.by_name)
         if lookup.file != NULL:
             self.note_damage(relay, NULL)
         self.ask_next(relay)
@@ -385,7 +386,7 @@ cdef class Forwarding:
         self.set_limits(batch, client, &options)
         batch.whole_ns = batch.limit_ns if options.has_timeout else self.connections.now_ns + self.whole_ns
         self.counts[FORWARDED] += 1
-        count_request(version, options.has_version)
+        count_forwarded(version, options.has_version)
         return self.ask_for_rest(batch)
 
     cdef int read_here(self, Relay* batch, const VersionRow* version, Py_ssize_t keys_at) noexcept nogil:
@@ -610,6 +611,7 @@ cdef class Forwarding:
         cdef Py_ssize_t before = buffer_size(out)
         cdef Py_ssize_t size = batch.values.end + version.size + 5 * HEAD_BYTES
         cdef const Place* place
+        cdef bint refused
         cdef uint32_t i
         if not self.connections.make_room(connection, size) or buffer_reserve(out, size) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
@@ -621,7 +623,9 @@ cdef class Forwarding:
                 place = &batch.places[i]
                 put_bytes(out, batch.values.data + place.at, place.size)
             put_str(out, version.data, version.size)
-            if batch.missing > 0 or buffer_size(out) - before > self.read_limits.max_frame:
+            refused = batch.missing > 0 or buffer_size(out) - before > self.read_limits.max_frame
+            self.count_values(batch, refused)
+            if refused:
                 out.end = out.start + before
                 refuse_too_large(
                     out, batch.msgid, b"the values do not fit into one answer: ask for fewer",
@@ -647,6 +651,8 @@ cdef class Forwarding:
         connection = self.claim(relay)
         if outcome == OUT_OF_MEMORY:
             self.connections.doom(connection, CLOSED_MEMORY)
+        else:
+            lookup.version.database.counts.asked_again += 1
         relay_end(self.relays, relay)
         self.connections.hold_output(connection, 0)
         self.connections.flush_later(connection)
@@ -668,6 +674,7 @@ cdef class Forwarding:
         cdef Connection* connection = self.claim(relay)
         cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(relay.msgid)
         cdef Buffer* out = &connection.output
+        self.count_value(relay, Cursor(data, data + size), refused)
         if not self.connections.make_room(connection, frame_size) or buffer_reserve(out, frame_size) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
         elif not connection.doomed:
@@ -682,9 +689,38 @@ cdef class Forwarding:
         self.connections.flush_later(connection)
         self.connections.sent(connection, 0)
 
+    cdef DatabaseRow* database_of(self, const Relay* relay) noexcept nogil:
+        """The database that a client's read is of; NULL: nothing of it is served any more."""
+        cdef const Relay* whole = whole_of(relay)
+        cdef const uint8_t* at = whole.body.data + whole.subject_at
+        cdef Cursor subject = Cursor(at, at + whole.subject_size)
+        cdef Blob name
+        return self.published.find_database(&name) if take_blob(&subject, &name) else NULL
+
+    cdef void count_value(self, const Relay* relay, Cursor result, bint refused) noexcept nogil:
+        """Count the answer of an owner, `[value or nil, version]` or an error."""
+        cdef DatabaseRow* database = self.database_of(relay)
+        if database != NULL and refused:
+            database.counts.errors += 1
+        elif database != NULL and take_array(&result) > 0:
+            count_one(&database.counts, result)
+
+    cdef void count_values(self, const Relay* batch, bint refused) noexcept nogil:
+        """Count the values of a batch, from here and from owners, or that they are too much."""
+        cdef DatabaseRow* database = self.database_of(batch)
+        cdef const uint8_t* at
+        cdef uint32_t i
+        if database != NULL and refused:
+            database.counts.errors += 1
+        elif database != NULL:
+            for i in range(batch.place_count):
+                at = batch.values.data + batch.places[i].at
+                count_one(&database.counts, Cursor(at, at + batch.places[i].size))
+
     cdef void hand_back(self, Relay* relay) noexcept nogil:
         """Have Python answer it as if it had just come: something is to be said that only Python knows."""
         cdef Connection* connection = self.connections.find(relay.client)
+        cdef DatabaseRow* database = self.database_of(relay)
         cdef Py_ssize_t size = 8 if relay.kind == BATCH else 3
         cdef Request* waiting = self.connections.backlog.put(
             relay.client, relay.msgid, ASKED, relay.begun_ns, size, relay.params_size
@@ -695,6 +731,8 @@ cdef class Forwarding:
         else:
             memcpy(request_bytes(waiting), <const char*>b"get_many", size)
             memcpy(request_bytes(waiting) + size, relay.body.data, relay.params_size)
+            if database != NULL:
+                database.counts.asked_again += 1
         relay_end(self.relays, relay)
 
     cdef void give_up(self, Relay* relay) noexcept nogil:
@@ -947,6 +985,16 @@ cdef bint take_failure(Cursor body, const FrameLimits* limits, Blob* code, Curso
         and take_str(&inner, &message)
         and take_map(&inner) >= 0
     )
+
+
+cdef inline void count_one(ReadCounts* counts, Cursor value) noexcept nogil:
+    """Count a key by its value, or nil."""
+    cdef Blob found
+    if take_bin(&value, &found):
+        counts.hits += 1
+        counts.value_bytes += <uint64_t>found.size
+    else:
+        counts.misses += 1
 
 
 cdef inline bint add_key(Relay* part, uint32_t place) noexcept nogil:

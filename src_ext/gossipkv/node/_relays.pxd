@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from gossipkv.node._published cimport IDENTITY_BYTES
+from gossipkv.node._read_options cimport IDENTITY_BYTES
 from gossipkv.wire._buffer cimport Buffer
 
 cdef enum:

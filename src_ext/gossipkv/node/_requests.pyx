@@ -698,9 +698,9 @@ cdef class Core:
     def latency(self):
         """How long answers took, from the receive that brought the request until the answer was given to the socket."""
         return {
-            "answered": self.answered.to_map(),
-            "forwarded": self.forwarding.answered.to_map(),
-            "handed_off": self.handed_off.to_map(),
+            "local": self.answered,
+            "forwarded": self.forwarding.answered,
+            "handed_off": self.handed_off,
         }
 
     def counters(self):

@@ -137,3 +137,26 @@ async def test_a_node_that_has_nothing_tells_what_others_have(world):
         told = library.status(local=False)["db"]["versions"]["v1"]
         assert (told["partition_count"], told["function"]) == (N, identity.function)
         assert "partitions" not in told
+
+
+async def test_what_info_tells_of_each_database(world):
+    """The active version, and how many versions go by which word; one that is only named has none."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        assert library.by_database() == {"db": {"version": "v1", "versions": {"ACTIVE": 1}}}
+        assert library.serves_any
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+        await until(lambda: state(library, "v1") == "RETIRING")
+        assert library.by_database()["db"] == {"version": "v2", "versions": {"ACTIVE": 1, "RETIRING": 1}}
+
+
+async def test_what_info_tells_where_nothing_is_served(world):
+    """A version that the source does not show whole is SEEN, and none is active."""
+    (world.source / "db" / "v1").mkdir(parents=True)
+    async with world.node() as library:
+        await library.rescan()
+        assert library.by_database() == {"db": {"version": None, "versions": {"SEEN": 1}}}
+        assert not library.serves_any

@@ -273,8 +273,8 @@ def test_how_long_it_took_is_kept_apart(asker: Asker) -> None:
     asker.links[0].answer(one, b"value")
     asker.links[0].say(rpc.response(many, [[None] * 3, "v1"]))
     told = asker.core.latency()
-    assert {name: told[name]["count"] for name in told} == {"answered": 0, "forwarded": 2, "handed_off": 0}
-    assert told["forwarded"]["mean_us"] == told["forwarded"]["max_us"] == 7000
+    assert {name: told[name].count for name in told} == {"local": 0, "forwarded": 2, "handed_off": 0}
+    assert told["forwarded"].mean == told["forwarded"].maximum == 7_000_000
 
 
 def test_begins_anew_when_all_were_asked(asker: Asker) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gossipkv.settings.config import Config
+    from gossipkv.wire.rpc import Value
 
 
 def config(directory: Path, **settings: str) -> Config:
@@ -80,3 +81,29 @@ async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
             with pytest.raises(DirectoryInUse):
                 await node.run(settings, real())
             nursery.cancel_scope.cancel()
+
+
+async def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
+    """`info` of a real one: its databases, what was read of them, what the process takes, and that it is ready."""
+    source = tmp_path / "source" / "geo" / "1"
+    source.mkdir(parents=True)
+    (source / "part-0").write_bytes(b"paris\tFrance\nlima\tPeru\n")
+
+    def ask(host: str, port: int) -> dict[str, Value]:
+        with blocking.connect(f"{host}:{port}") as client:
+            while client.databases()[0]["version"] is None:
+                pass
+            assert client.dataset("geo").get_many([b"paris", b"lima", b"none"]) == [b"France", b"Peru", None]
+            return client.info()
+
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(node.run, config(tmp_path, source=str(tmp_path / "source")), real())
+        info = await trio.to_thread.run_sync(ask, *address)
+        nursery.cancel_scope.cancel()
+    geo = info["by_database"]["geo"]
+    assert (geo["version"], geo["versions"]) == ("1", {"ACTIVE": 1})
+    assert (geo["hits"], geo["misses"], geo["value_bytes"], geo["forwarded"]) == (2, 1, 10, 0)
+    assert info["members_by_state"] == {"alive": 1, "suspect": 0, "dead": 0, "left": 0}
+    assert info["ready"] == {"joined": True, "opened": True, "draining": False}
+    assert info["process"]["resident_bytes"] > 1 << 20
+    assert info["latency"]["local"]["buckets"][-1][1] == info["latency"]["local"]["count"] > 0
