@@ -155,8 +155,11 @@ async def run(
         node.log.info("stopped", node=directory.record.node)
 
 
-def make_core(config: Config, *, seed: int) -> Core:
-    """The connection core, with the limits that the settings name; `seed`: for the order in which others are asked."""
+def make_core(config: Config, *, seed: int, node: str) -> Core:
+    """The connection core of the node of that name, with the limits that the settings name.
+
+    `seed`: for the order in which others are asked.
+    """
     return Core(
         max_frame=config.max_frame,
         max_depth=config.max_depth,
@@ -176,6 +179,7 @@ def make_core(config: Config, *, seed: int) -> Core:
         proxy_timeout_ms=config.proxy_timeout,
         proxy_stage_timeout_ms=config.stage_timeout,
         seed=seed,
+        node=node,
     )
 
 
@@ -237,7 +241,7 @@ class _Node:
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
         self._table = Published().table()
-        self._core = make_core(config, seed=environment.random.getrandbits(62))
+        self._core = make_core(config, seed=environment.random.getrandbits(62), node=directory.record.node)
         self._loop: Loop | None = None
         self._membership = membership
         cluster = self._cluster()
@@ -276,7 +280,7 @@ class _Node:
             max_elements=config.max_elements,
             max_frame=config.max_frame,
         )
-        self._reads = Reads(self._library, self._count, config, elsewhere)
+        self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
         began_ns = environment.clock.monotonic_ns()
         measures = Measures(
             counters=lambda: {**self._core.counters(), **elsewhere.counters()},

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 CHOICE_OPTIONS = ("version", "min_version", "timeout_ms")
 READ_OPTIONS = (*CHOICE_OPTIONS, "local", "forwarded", "identity", "max_frame")
+GET_OPTIONS = (*READ_OPTIONS, "explain")
 SCAN_OPTIONS = (*READ_OPTIONS, "start", "end", "prefix", "reverse", "limit", "cursor", "partitions")
 
 # Of a node that forwards: what it makes of a cursor is a byte longer than the longest key of a file.
@@ -97,11 +98,18 @@ class Reads:
     """The three read methods, on whatever is served now."""
 
     def __init__(
-        self, holdings: Holdings, count: Count, settings: ServingSettings, elsewhere: Elsewhere | None = None
+        self,
+        holdings: Holdings,
+        count: Count,
+        settings: ServingSettings,
+        elsewhere: Elsewhere | None = None,
+        *,
+        node: str,
     ) -> None:
-        """`elsewhere`: whoever asks other nodes for pages of scans; None: there are no others."""
+        """`elsewhere`: whoever asks other nodes for pages of scans; None: there are no others.  `node`: this one."""
         self.published = Published()
         self.counts = ReadCounts(lambda name: name in self.published.databases or holdings.known(name))
+        self._node = node
         self._elsewhere = elsewhere
         self._holdings = holdings
         self._count = count
@@ -111,18 +119,20 @@ class Reads:
         self._scan_limit = settings.scan_limit
 
     def get(self, arguments: Arguments) -> Value:
-        """`[value or nil, version]`."""
+        """`[value or nil, version]`, and with `explain` who has answered."""
         database = arguments.text("database")
         with self.counts.reading(database) as reading:
             key = arguments.key("key", self._max_key)
-            version = self._choose_and_count(database, arguments.options(*READ_OPTIONS), reading)
+            options = arguments.options(*GET_OPTIONS)
+            is_explained = options.flag("explain")
+            version = self._choose_and_count(database, options, reading)
             try:
                 value = self._value(version, key)
             except Corrupt as error:
                 self._holdings.damaged(database, version.name, error)
                 raise
             self.counts.answered(database, value)
-            return [value, version.name]
+            return [value, version.name, {"node": self._node}] if is_explained else [value, version.name]
 
     def get_many(self, arguments: Arguments) -> Value:
         """`[[value or nil, ...], version]`."""

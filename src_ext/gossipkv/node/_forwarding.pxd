@@ -24,6 +24,8 @@ cdef class Forwarding:
     cdef int64_t whole_ns
     cdef int64_t stage_ns
     cdef LatencyHistogram answered
+    cdef bytes name
+    cdef Blob own_name  # the same, for who asks which node has answered
 
     # A client's read.
     cdef int begin(self, Connection* client, const Envelope* request, const Lookup* lookup) noexcept nogil
@@ -50,7 +52,8 @@ cdef class Forwarding:
     cdef void answer_batch(self, Relay* batch) noexcept nogil
     cdef bint answer_here(self, Relay* relay, Lookup* lookup) noexcept nogil
     cdef Connection* claim(self, const Relay* relay) noexcept nogil
-    cdef void answer(self, Relay* relay, const uint8_t* data, Py_ssize_t size, bint refused) noexcept nogil
+    cdef void answer(self, Relay* relay, const Cursor* said, bint refused, int column) noexcept nogil
+    cdef void put_explained(self, Buffer* out, Relay* relay, Cursor result, const Blob* node) noexcept nogil
     cdef DatabaseRow* database_of(self, const Relay* relay) noexcept nogil
     cdef void count_value(self, const Relay* relay, Cursor result, bint refused) noexcept nogil
     cdef void count_values(self, const Relay* batch, bint refused) noexcept nogil

@@ -40,7 +40,7 @@ from gossipkv.node._counters cimport (
 )
 from gossipkv.node._published cimport (
     ANSWERED, DAMAGED, HAND_OFF, OUT_OF_MEMORY, DatabaseRow, Lookup, PublishedTable, ReadCounts, VersionRow,
-    count_forwarded, may_go_elsewhere, refuse_too_large,
+    count_forwarded, explanation_bytes, may_go_elsewhere, put_explanation, refuse_too_large,
 )
 from gossipkv.node._read_options cimport IDENTITY_BYTES, ReadOptions, take_options
 from gossipkv.node._relays cimport (
@@ -145,7 +145,9 @@ cdef inline bint asks_for(const Relay* part, const Place* place) noexcept nogil:
 cdef class Forwarding:
     """What this node asks of others."""
 
-    def __cinit__(self, Connections connections not None, int64_t whole_ms, int64_t stage_ms, uint64_t seed):
+    def __cinit__(
+        self, Connections connections not None, str name not None, int64_t whole_ms, int64_t stage_ms, uint64_t seed
+    ):
         if not 1 <= stage_ms <= whole_ms:
             raise ValueError(f"a stage is 1 ms at least and the whole at most, not {stage_ms} of {whole_ms}")
         self.connections = connections
@@ -156,6 +158,8 @@ cdef class Forwarding:
         self.whole_ns = whole_ms * 1000000
         self.stage_ns = stage_ms * 1000000
         self.answered = LatencyHistogram()
+        self.name = name.encode()
+        self.own_name = Blob(<const uint8_t*><const char*>self.name, len(self.name))
 
     # A client's read --------------------------------------------------------------------------------------------
 
@@ -178,9 +182,10 @@ cdef class Forwarding:
         params.at = request.params.at
         take_array(&params)
         params.at += relay.subject_size
-        take_options(&params, 2 + (params.at < params.end), &options)
+        take_options(&params, 2 + (params.at < params.end), False, &options)
         relay.client = client.handle
         relay.msgid = request.msgid
+        relay.explain = options.explain
         self.set_limits(relay, client, &options)
         relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
         self.counts[FORWARDED] += 1
@@ -642,7 +647,7 @@ cdef class Forwarding:
         cdef Connection* connection
         cdef int outcome
         self.published.fetch_record(lookup)
-        outcome = self.published.end_get(lookup, relay.msgid, &self.read_limits, out)
+        outcome = self.published.end_get(lookup, relay.msgid, &self.read_limits, &self.own_name, out)
         if outcome == DAMAGED and self.peers.is_held(lookup.version.identity, lookup.partition):
             return False
         if outcome == HAND_OFF or outcome == DAMAGED:
@@ -669,25 +674,51 @@ cdef class Forwarding:
         histogram_record(&self.answered.histogram, <uint64_t>(self.connections.now_ns - relay.begun_ns), 1)
         return connection
 
-    cdef void answer(self, Relay* relay, const uint8_t* data, Py_ssize_t size, bint refused) noexcept nogil:
-        """Give the client what the owner has said, behind a head of its own."""
+    cdef void answer(self, Relay* relay, const Cursor* said, bint refused, int column) noexcept nogil:
+        """Give the client what the owner of that column has said, behind a head of its own."""
         cdef Connection* connection = self.claim(relay)
-        cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(relay.msgid)
+        cdef const Blob* node = &self.peers.routes.peers[column].name
+        cdef bint explained = relay.explain and not refused
+        cdef Py_ssize_t frame_size = said.end - said.at + ENVELOPE_BYTES + unsigned_size(relay.msgid)
         cdef Buffer* out = &connection.output
-        self.count_value(relay, Cursor(data, data + size), refused)
+        cdef Py_ssize_t before
+        if explained:
+            frame_size += explanation_bytes(node)
+        self.count_value(relay, said[0], refused)
         if not self.connections.make_room(connection, frame_size) or buffer_reserve(out, frame_size) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
         elif not connection.doomed:
-            put_response(out, relay.msgid)
-            if not refused:
-                put_nil(out)
-            put_bytes(out, data, size)
-            if refused:
-                put_nil(out)
-            self.connections.note_output(connection, frame_size)
+            before = buffer_size(out)
+            if explained:
+                self.put_explained(out, relay, said[0], node)
+            else:
+                put_response(out, relay.msgid)
+                if not refused:
+                    put_nil(out)
+                put_bytes(out, said.at, said.end - said.at)
+                if refused:
+                    put_nil(out)
+            self.connections.note_output(connection, buffer_size(out) - before)
         relay_end(self.relays, whole_of(relay))
         self.connections.flush_later(connection)
         self.connections.sent(connection, 0)
+
+    cdef void put_explained(self, Buffer* out, Relay* relay, Cursor result, const Blob* node) noexcept nogil:
+        """The owner's answer, and that it is the owner's: what the owner does not say, since only this node is asked.
+
+        Requires: `is_value`, and there is room.
+        """
+        cdef Py_ssize_t before = out.end
+        put_answer(out, relay.msgid)
+        take_array(&result)
+        put_array(out, 3)
+        put_bytes(out, result.at, result.end - result.at)
+        put_explanation(out, node)
+        if out.end - before > self.read_limits.max_frame:
+            out.end = before
+            refuse_too_large(
+                out, relay.msgid, b"the value does not fit into an answer", self.read_limits.max_frame, -1
+            )
 
     cdef DatabaseRow* database_of(self, const Relay* relay) noexcept nogil:
         """The database that a client's read is of; NULL: nothing of it is served any more."""
@@ -937,7 +968,7 @@ cdef class Forwarding:
             self.take_values(relay, body)
         elif relay.kind == READ and is_value(relay, body):
             attempt_end(self.relays, attempt)
-            self.answer(relay, body.at, body.end - body.at, False)
+            self.answer(relay, &body, False, peer.column)
         else:
             relay_note(relay, attempt.column, SAID_NONSENSE)
             relay_stir(self.relays, relay)
@@ -948,7 +979,7 @@ cdef class Forwarding:
         """Have the next owner asked, unless all would say the same."""
         cdef Tried outcome = meaning_of(code)
         if blob_is(code, b"TOO_LARGE", 9):
-            self.answer(relay, error.at, error.end - error.at, True)
+            self.answer(relay, error, True, peer.column)
             return
         self.counts[counter_of(outcome)] += 1
         if outcome == SAID_OVERLOADED:

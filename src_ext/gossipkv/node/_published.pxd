@@ -6,7 +6,7 @@ from libc.string cimport memcmp
 
 from gossipkv.node._read_options cimport IDENTITY_BYTES, ReadOptions
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._message cimport Blob, Cursor
+from gossipkv.wire._message cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text
 
 cdef enum Outcome:
     OUT_OF_MEMORY = -1
@@ -62,6 +62,7 @@ cdef struct Lookup:
     uint32_t place
     Py_ssize_t max_frame  # of the answer
     bint by_name
+    bint explain
 
 
 cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
@@ -165,7 +166,9 @@ cdef class PublishedTable:
     cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
     cdef void fetch_record(self, Lookup* lookup) noexcept nogil
     cdef void fetch_value(self, Lookup* lookup) noexcept nogil
-    cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil
+    cdef int end_get(
+        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, Buffer* out
+    ) noexcept nogil
     cdef int read_one(
         self, const VersionRow* version, Py_ssize_t partition, const Blob* key, const ReadLimits* limits, Buffer* out,
         Py_ssize_t* size
@@ -173,6 +176,18 @@ cdef class PublishedTable:
     cdef int get_many(
         self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out, uint64_t* keys_read
     ) noexcept nogil
+
+
+cdef inline Py_ssize_t explanation_bytes(const Blob* node) noexcept nogil:
+    """The room that `put_explanation` takes at most."""
+    return 3 * HEAD_BYTES + 4 + node.size
+
+
+cdef inline void put_explanation(Buffer* out, const Blob* node) noexcept nogil:
+    """`{"node": ...}`, behind value and version.  Requires: there is room."""
+    put(out, 0x81)
+    put_text(out, b"node")
+    put_str(out, node.data, node.size)
 
 
 cdef int refuse_too_large(

@@ -297,7 +297,7 @@ cdef class PublishedTable:
         keys = params[0]
         if not (skip_blobs(params) if many else take_blob(params, key)):
             return NULL
-        if not take_options(params, count, options):
+        if not take_options(params, count, many, options):
             return NULL
         params[0] = keys
         return choose_version(database, options)
@@ -317,6 +317,7 @@ cdef class PublishedTable:
         lookup.version = version
         lookup.max_frame = answer_limit(limits, &options)
         lookup.by_name = options.has_version
+        lookup.explain = options.explain
         lookup.file = version.files[lookup.partition]
         if lookup.file == NULL:
             return ELSEWHERE if may_go_elsewhere(version, &options) else HAND_OFF
@@ -332,8 +333,10 @@ cdef class PublishedTable:
         if lookup.version.long_values:
             (<SortedFile>lookup.file).prefetch_value(lookup.place)
 
-    cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
-        """Answer `get`: `[value or nil, version]`; an `Outcome`."""
+    cdef int end_get(
+        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, Buffer* out
+    ) noexcept nogil:
+        """Answer `get`: `[value or nil, version]`, and if it is to be explained that this node did; an `Outcome`."""
         cdef VersionRow* version = lookup.version
         cdef Slice value
         cdef Py_ssize_t before = buffer_offset(out)
@@ -346,6 +349,8 @@ cdef class PublishedTable:
         if found < 0:
             return DAMAGED
         size = value.size + version.packed_name.size + 3 * HEAD_BYTES
+        if lookup.explain:
+            size += explanation_bytes(node)
         if value.size > limits.max_value:
             count_refused(version, lookup.by_name)
             return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
@@ -358,12 +363,14 @@ cdef class PublishedTable:
         if buffer_reserve(out, size) < 0:
             return OUT_OF_MEMORY
         put_answer(out, msgid)
-        put(out, 0x92)
+        put(out, 0x93 if lookup.explain else 0x92)
         if found:
             put_bin(out, value.data, value.size)
         else:
             put(out, 0xC0)
         put_bytes(out, version.packed_name.data, version.packed_name.size)
+        if lookup.explain:
+            put_explanation(out, node)
         if not is_whole(<SortedFile>lookup.file):
             out.end = out.start + before
             return DAMAGED

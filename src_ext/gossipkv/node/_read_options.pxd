@@ -28,6 +28,7 @@ cdef struct ReadOptions:
     bint has_timeout
     bint forwarded  # a node asks
     bint local  # never to be forwarded
+    bint explain  # of a get: who answered
 
 
 cdef inline bint take_timeout(Cursor* cursor, uint64_t* timeout_ms) noexcept nogil:
@@ -35,7 +36,7 @@ cdef inline bint take_timeout(Cursor* cursor, uint64_t* timeout_ms) noexcept nog
     return take_unsigned(cursor, timeout_ms) and timeout_ms[0] <= <uint64_t>1 << 40
 
 
-cdef inline bint take_option(Cursor* params, ReadOptions* options) noexcept nogil:
+cdef inline bint take_option(Cursor* params, bint many, ReadOptions* options) noexcept nogil:
     """One option and its value, if the loop understands them."""
     cdef Blob name
     if not take_blob(params, &name):
@@ -56,18 +57,21 @@ cdef inline bint take_option(Cursor* params, ReadOptions* options) noexcept nogi
         return take_flag_or_nil(params, &options.forwarded)
     if blob_is(&name, b"max_frame", 9):
         return take_nil(params) or (take_unsigned(params, &options.max_frame) and options.max_frame > 0)
+    if blob_is(&name, b"explain", 7):
+        return not many and take_flag_or_nil(params, &options.explain)
     return blob_is(&name, b"local", 5) and take_flag_or_nil(params, &options.local)
 
 
-cdef inline bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) noexcept nogil:
+cdef inline bint take_options(Cursor* params, Py_ssize_t count, bint many, ReadOptions* options) noexcept nogil:
     """The last parameter, if there is one, when it holds nothing but options that are understood here.
 
+    `many`: of a `get_many`, which has no `explain`: its values may be of several nodes.
     A node that forwards names the identity that it wants and nothing else that chooses, and may say how long a frame it
     takes; nobody else does.
     """
     cdef Py_ssize_t entries
     options.choosing = options.has_version = options.has_min_version = options.has_identity = False
-    options.has_timeout = options.forwarded = options.local = False
+    options.has_timeout = options.forwarded = options.local = options.explain = False
     options.timeout_ms = 0
     options.max_frame = ANY_FRAME
     if count == 2:
@@ -77,7 +81,7 @@ cdef inline bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* opt
         return False
     while entries > 0:
         entries -= 1
-        if not take_option(params, options):
+        if not take_option(params, many, options):
             return False
     options.choosing = options.has_version or options.has_min_version or options.forwarded
     if options.forwarded:

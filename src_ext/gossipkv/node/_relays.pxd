@@ -60,7 +60,7 @@ cdef struct Relay:
     RelayKind kind
     bint resting  # all have been asked, and it waits to begin anew
     bint restless  # in the line of those that go on at once
-    bint by_name
+    bint explain  # who answers is told
     uint32_t msgid  # of the client
     uint32_t heap_at  # where its deadline stands; NOWHERE_DUE: it has none
     uint64_t client  # the handle of the connection that asked

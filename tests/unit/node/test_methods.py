@@ -177,6 +177,7 @@ class Node:
             self.library,
             self.count,
             ServingSettings(max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit),
+            node="n",
         )
         self.reads.published = publish(held)
         self.handlers = Handlers(
@@ -237,6 +238,14 @@ def test_reads_that_python_answers(node: Node) -> None:
     assert node.ask("get_many", "db", [b"key01", b"x", b"key02"]) == [[b"value1", None, b"value2"], "v1"]
     assert node.ask("get", "db", b"only", {"version": "v2"}) == [b"one", "v2"]
     assert node.counted == [("db", "v1", False)] * 3 + [("db", "v2", True)]
+
+
+def test_python_tells_who_has_answered(node: Node) -> None:
+    """As the core would; of one key alone."""
+    assert node.ask("get", "db", b"key07", {"explain": True}) == [b"value7", "v1", {"node": "n"}]
+    assert node.ask("get", "db", b"nowhere", {"explain": True}) == [None, "v1", {"node": "n"}]
+    for given in (False, None):
+        assert node.ask("get", "db", b"key07", {"explain": given}) == [b"value7", "v1"]
 
 
 def test_keys_without_a_partition(tmp_path: Path) -> None:
@@ -301,6 +310,9 @@ def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
         ("get", ["db"], "BAD_REQUEST", "key is missing"),
         ("get", ["db", b"x" * 101], "BAD_REQUEST", "101 bytes"),
         ("get", ["db", b"k", {"token": b""}], "BAD_REQUEST", "unknown option token"),
+        ("get", ["db", b"k", {"explain": 1}], "BAD_REQUEST", "explain must be true or false"),
+        ("get_many", ["db", [b"k"], {"explain": True}], "BAD_REQUEST", "unknown option explain"),
+        ("scan", ["db", {"explain": True}], "BAD_REQUEST", "unknown option explain"),
         ("get", ["nowhere", b"k"], "UNKNOWN_DATABASE", "no database nowhere"),
         ("get", ["empty", b"k"], "NOT_READY", "no version ready"),
         ("get", ["db", b"k", {"version": "v9"}], "UNKNOWN_VERSION", "no version v9"),
