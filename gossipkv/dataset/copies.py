@@ -230,6 +230,8 @@ class Copies:
         assert copy is not None, life
         assert listed is not None, life
         copy.begin(listed)
+        counts = self._shared.builds
+        counts.begun += 1
         wanted = _wanted(source, settings, listed, copy, refuted=refuted, follow=follow)
         self._log.info("building", version=life.name, files=len(listed.files), size_bytes=listed.size_bytes)
         removals = [self._removals[life.name]] if life.name in self._removals else []
@@ -242,23 +244,28 @@ class Copies:
         except AnotherIdentity as error:
             self._log.warning("regrouped", version=life.name, reason=error.message)
             copy.outdate()
+            counts.stopped += 1
         except NoSpace as error:
             self._log.warning("no_room", version=life.name, reason=error.message)
             copy.wait(error.shortage, _now_ms())
+            counts.stopped += 1
         except SourceChanged as error:
             self._log.warning("source_changed", version=life.name, reason=error.message)
             copy.interrupt(_now_ms())
             copy.trouble = trouble_of(error)
+            counts.failed += 1
             return False
         except (GossipKVError, OSError) as error:
             trouble = trouble_of(error)
             self._log.error("build_failed", version=life.name, error=trouble.message)
             copy.fail(trouble, _now_ms())
+            counts.failed += 1
             return False
         else:
             if not was_built:
                 self._log.info("stopped", version=life.name, hold=self._stopped_for)
                 copy.stop()
+                counts.stopped += 1
         return True
 
     def _put_in_place(self, life: Life, copy: Copy, made: Built, nursery: trio.Nursery) -> None:
@@ -273,6 +280,7 @@ class Copies:
             copy.add(PartitionSet.of(version.partitions, made.copy))
         self.versions[life.name] = version
         self._on_refuted(version.identity.digest, made.manifest.refuted)
+        self._shared.builds.add(made.manifest)
         self._log.info("built", version=life.name, records=made.manifest.records, size_bytes=made.manifest.size_bytes,
                        peak_bytes=made.peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip
         self._tell_whole(life)

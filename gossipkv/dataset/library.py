@@ -14,6 +14,7 @@ import trio
 
 from gossipkv.dataset import report
 from gossipkv.dataset.build.parent import Build, Loads, build_in_child
+from gossipkv.dataset.build_counts import BuildCounts
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
 from gossipkv.dataset.cluster.members import alone
@@ -99,6 +100,7 @@ class Library:
             may_write=lambda: self._may_write,
             on_change=self._changed,
             cluster=cluster or _alone(settings),
+            builds=BuildCounts(),
             log=self._log,
         )
         self.scrub = Scrub(
@@ -370,9 +372,10 @@ class Library:
         self.damaged(version.database, version.name, error)
 
     def counters(self) -> dict[str, int]:
-        """All counters by name: of the scrub."""
+        """All counters by name: of the builds, and of the scrub."""
         counts = self.scrub.counts
         return {
+            **self._shared.builds.to_map(),
             "scrubbed_versions": counts.versions,
             "scrubbed_bytes": counts.size_bytes,
             "scrub_damaged_files": counts.damaged_files,
