@@ -257,9 +257,8 @@ class _Node:
             may_write=directory.silence is None,
             cluster=cluster,
         )
-        self._readiness = Readiness(
-            self._library, cluster, settle_ms=config.time_to_converge, now_ms=int(trio.current_time() * 1000)
-        )
+        now_ms = int(trio.current_time() * 1000)
+        self._readiness = Readiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
         self._peers = self._make_peers()
         self._sharing = Sharing(
             gossiping,
@@ -281,24 +280,27 @@ class _Node:
             max_frame=config.max_frame,
         )
         self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
-        began_ns = environment.clock.monotonic_ns()
-        measures = Measures(
+        who = NodeInfo(version=__version__, cluster=config.cluster, node=directory.record.node)
+        self._handlers = Handlers(
+            self._library,
+            self._reads,
+            gossiping,
+            info=Info(self._library, who, gossiping, self._measures(elsewhere, usage)).to_map,
+            serves=self._sharing.answer,
+            random=environment.random,
+        )
+
+    def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
+        clock = self._environment.clock
+        began_ns = clock.monotonic_ns()
+        return Measures(
             counters=lambda: {**self._core.counters(), **elsewhere.counters()},
             reads=lambda: self._reads.counts.with_those_of(self._table.reads()),
             errors=lambda: self._handlers.errors,
             latency=self._core.latency,
             usage=usage,
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
-            uptime_s=lambda: (environment.clock.monotonic_ns() - began_ns) / 1e9,
-        )
-        who = NodeInfo(version=__version__, cluster=config.cluster, node=directory.record.node)
-        self._handlers = Handlers(
-            self._library,
-            self._reads,
-            gossiping,
-            info=Info(self._library, who, gossiping, measures).to_map,
-            serves=self._sharing.answer,
-            random=environment.random,
+            uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
         )
 
     def _cluster(self) -> Cluster:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counts:
-    """Of one database."""
+    """Counts of one database."""
 
     requests: int = 0  # Those that found no version; what found one is counted with its version.
     forwarded: int = 0
@@ -40,7 +40,7 @@ class Reading:
 
 @final
 class ReadCounts:
-    """Of all databases."""
+    """Counts of all databases."""
 
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         self._is_known = is_known

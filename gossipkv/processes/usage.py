@@ -47,7 +47,7 @@ def _memory() -> dict[str, float]:
 
 
 def _descriptors() -> dict[str, float]:
-    """Since Linux 6.2 the directory's size says how many; before, they are listed, and the listing has one itself."""
+    """The directory's size says how many, since Linux 6.2; before, they are listed, and the listing has one itself."""
     return {"descriptors": OPEN_FILES.stat().st_size or sum(1 for _ in OPEN_FILES.iterdir()) - 1}
 
 

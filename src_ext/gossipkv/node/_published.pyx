@@ -242,7 +242,7 @@ cdef class PublishedTable:
         return 0
 
     def reads(self):
-        """What was counted of each database since the start, whatever was held at the time: `{database: {name: count}}`.
+        """What was counted since the start, whatever was held at the time: `{database: {name: count}}`.
 
         `requests` that found a version, `forwarded` of them to other nodes; `hits` and `misses`, a key each, and the
         `value_bytes` of the hits; `errors` that the loop has answered with.
