@@ -16,7 +16,7 @@ Read in this order:
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node; owners.py: of several, in `status`
-    settings.py, serve.py, logs.py   a node of one's own; http.py: a gateway without one
+    settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py   without a node
     cluster.py, demo.py   several processes, for trying things out

@@ -16,10 +16,10 @@ import structlog
 import trio
 
 from gossipkv.address import Address
-from gossipkv.cli import logs
 from gossipkv.cli.settings import load_settings, setting_options
 from gossipkv.environment.trio_world import real
 from gossipkv.node import node
+from gossipkv.processes import logs
 
 if TYPE_CHECKING:
     from pathlib import Path

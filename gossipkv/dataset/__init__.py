@@ -7,7 +7,7 @@ Read in this order:
     formats/        what their files may be
     local/          what is built, on the node's disk
     build/          from the one to the other, in a process of its own
-    shared_resources.py   what the databases of a node share
+    shared_resources.py   what the databases of a node share; build_counts.py: how many builds there were
     scrub/          what is served is checked again and again, in the cache and on the disk
     cluster/        what other nodes hold, and what this one may do
     version_build.py   what surrounds a build: room, the directory, a second look, publication

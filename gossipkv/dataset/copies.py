@@ -54,6 +54,7 @@ class Copies:
         """`on_refuted` is told of functions that were refuted, with the digest of the source."""
         self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.builder = VersionBuilder(database, shared, look_thread)
+        self.unopened: set[str] = set()  # Versions that the system did not let us open at the start, and has not since.
         self.poll_not_before_ms = 0  # When free space is looked at again.
         self._database = database
         self._lives = lives
@@ -63,7 +64,7 @@ class Copies:
         self._log = shared.log.bind(database=database)
         self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, tell_whole=self._tell_whole)
         self._stopped_for: str | None = None
-        self._refused: set[str] = set()  # Versions that the system did not let us open at the start.
+        self._refused: set[str] = set()  # Of those that are not open, what is to be seen to.
         self._removals: dict[str, trio.Event] = {}  # The versions that are being closed and deleted.
         self._dropped: list[tuple[Version, PartitionSet]] = []  # Partitions that are to be, of versions that stay,
         self._drops: dict[str, list[trio.Event]] = {}  # and what they, or the builds after them, wait for.
@@ -90,7 +91,7 @@ class Copies:
     def begin_work(self, nursery: trio.Nursery) -> None:
         """See to what was refused at the start; to what was dropped since the last time, or lost in its map."""
         for name in self._refused:
-            nursery.start_soon(self._open_again, self._lives[name])
+            nursery.start_soon(self._open_refused, self._lives[name])
         self._refused.clear()
         for version, partitions in self._dropped:
             nursery.start_soon(self._delete_partitions, version, partitions)
@@ -121,6 +122,7 @@ class Copies:
         except StorageError as error:
             self._log.error("cannot_open", version=name, error=error.message)
             self._begin_copy(name, CopyState.ERROR).fail(trouble_of(error), _now_ms())
+            self.unopened.add(name)
             self._refused.add(name)
         else:
             self.versions[name] = version
@@ -145,6 +147,10 @@ class Copies:
             except OSError as error:  # They take room, and do no other harm.
                 self._log.error("cannot_remove", version=name, error=str(error))
         return version
+
+    async def _open_refused(self, life: Life) -> None:
+        await self._open_again(life)
+        self.unopened.discard(life.name)
 
     async def _open_again(self, life: Life) -> None:
         """Try until the system lets us, or it was built again, or is no longer wanted."""
@@ -224,6 +230,8 @@ class Copies:
         assert copy is not None, life
         assert listed is not None, life
         copy.begin(listed)
+        counts = self._shared.builds
+        counts.begun += 1
         wanted = _wanted(source, settings, listed, copy, refuted=refuted, follow=follow)
         self._log.info("building", version=life.name, files=len(listed.files), size_bytes=listed.size_bytes)
         removals = [self._removals[life.name]] if life.name in self._removals else []
@@ -236,23 +244,28 @@ class Copies:
         except AnotherIdentity as error:
             self._log.warning("regrouped", version=life.name, reason=error.message)
             copy.outdate()
+            counts.stopped += 1
         except NoSpace as error:
             self._log.warning("no_room", version=life.name, reason=error.message)
             copy.wait(error.shortage, _now_ms())
+            counts.stopped += 1
         except SourceChanged as error:
             self._log.warning("source_changed", version=life.name, reason=error.message)
             copy.interrupt(_now_ms())
             copy.trouble = trouble_of(error)
+            counts.failed += 1
             return False
         except (GossipKVError, OSError) as error:
             trouble = trouble_of(error)
             self._log.error("build_failed", version=life.name, error=trouble.message)
             copy.fail(trouble, _now_ms())
+            counts.failed += 1
             return False
         else:
             if not was_built:
                 self._log.info("stopped", version=life.name, hold=self._stopped_for)
                 copy.stop()
+                counts.stopped += 1
         return True
 
     def _put_in_place(self, life: Life, copy: Copy, made: Built, nursery: trio.Nursery) -> None:
@@ -267,6 +280,7 @@ class Copies:
             copy.add(PartitionSet.of(version.partitions, made.copy))
         self.versions[life.name] = version
         self._on_refuted(version.identity.digest, made.manifest.refuted)
+        self._shared.builds.add(made.manifest)
         self._log.info("built", version=life.name, records=made.manifest.records, size_bytes=made.manifest.size_bytes,
                        peak_bytes=made.peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip
         self._tell_whole(life)

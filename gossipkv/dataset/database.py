@@ -108,6 +108,11 @@ class Database:
         return self._open_trouble or self.switching.trouble
 
     @property
+    def opened(self) -> bool:
+        """Whether the system let us see what was here at the start, and open what clients get of it."""
+        return self._open_trouble is None and self.switching.active not in self.copies.unopened
+
+    @property
     def trouble(self) -> str | None:
         """What is wrong with the database as a whole."""
         return self.defect_trouble or self.storage_trouble or self.hold_trouble or self.source_trouble
@@ -234,13 +239,32 @@ class Database:
         for life in self.lives.values():
             version = self.copies.versions.get(life.name)
             passed = self.verdicts.passed(life.name)
-            offered = self.part.identity(life.name) if passed else self.part.active_elsewhere(life.name)
+            offered = self._offered(life.name, passed=passed)
             if offered is not None:
                 here = version if version is not None and version.identity == offered else None
                 found.append(self._held(life, offered, here, passed=passed, active_elsewhere=not passed))
             if version is not None and version.identity != offered:
                 found.append(self._held(life, version.identity, version))
         return found
+
+    def _offered(self, name: str, *, passed: bool) -> Identity | None:
+        """What clients get by that name; None: nothing."""
+        return self.part.identity(name) if passed else self.part.active_elsewhere(name)
+
+    def source_times(self) -> dict[str, int]:
+        """When the files were last touched, since 1970, that each version was made from of which clients get anything.
+
+        As the owners tell; one of which none does is left out.
+        """
+        times = {}
+        for name in self.lives:
+            offered = self._offered(name, passed=self.verdicts.passed(name))
+            version = self.copies.versions.get(name)
+            mine_ms = 0 if version is None or version.identity != offered else version.manifest.source_ms
+            told_ms = 0 if offered is None else self.part.source_ms(offered) or mine_ms  # It may be told no more.
+            if told_ms > 0:
+                times[name] = told_ms
+        return times
 
     def _held(
         self,

@@ -14,6 +14,7 @@ import trio
 
 from gossipkv.dataset import report
 from gossipkv.dataset.build.parent import Build, Loads, build_in_child
+from gossipkv.dataset.build_counts import BuildCounts
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
 from gossipkv.dataset.cluster.members import alone
@@ -99,6 +100,7 @@ class Library:
             may_write=lambda: self._may_write,
             on_change=self._changed,
             cluster=cluster or _alone(settings),
+            builds=BuildCounts(),
             log=self._log,
         )
         self.scrub = Scrub(
@@ -322,6 +324,10 @@ class Library:
         """Answer of the method `databases`: a map for each, sorted by name."""
         return [report.summary(found) for found in self._shown()]
 
+    def by_database(self) -> dict[str, dict[str, Detail]]:
+        """What `info` tells of each, sorted by name."""
+        return {found.name: report.outline(found) for found in self._shown()}
+
     def status(self, database: str | None = None, *, local: bool = True) -> dict[str, Detail]:
         """Answer of the method `status`: by database, by version; `local`: without what other nodes have of it."""
         now_ms = int(trio.current_time() * 1000)
@@ -342,6 +348,16 @@ class Library:
         """The databases that are known and serve nothing."""
         return [found.name for found in self._shown() if found.served is None]
 
+    @property
+    def opened(self) -> bool:
+        """Whether what lay on the disk at the start is open, as far as clients get it."""
+        return all(found.opened for found in self._databases.values())
+
+    @property
+    def serves_any(self) -> bool:
+        """Whether any database has a version that clients get."""
+        return any(found.served is not None for found in self._databases.values())
+
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""
         return self._trouble
@@ -356,9 +372,10 @@ class Library:
         self.damaged(version.database, version.name, error)
 
     def counters(self) -> dict[str, int]:
-        """All counters by name: of the scrub."""
+        """All counters by name: of the builds, and of the scrub."""
         counts = self.scrub.counts
         return {
+            **self._shared.builds.to_map(),
             "scrubbed_versions": counts.versions,
             "scrubbed_bytes": counts.size_bytes,
             "scrub_damaged_files": counts.damaged_files,

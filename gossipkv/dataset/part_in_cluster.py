@@ -161,6 +161,10 @@ class PartInCluster:
         """Return what a member that lives has active by that name; None: none has."""
         return self.core.active_elsewhere(version)
 
+    def source_ms(self, identity: Identity) -> int | None:
+        """Return when the files were last touched that it was made from, as its owners say; None: nobody does."""
+        return self.core.source_ms(identity)
+
     def heard(self) -> Mapping[str, Identity]:
         """Return what other nodes have, by version."""
         return self.core.heard()
@@ -198,7 +202,8 @@ class PartInCluster:
     def _own_copy(self, life: Life) -> OwnCopy:
         copy, version = life.copy, self._copies.versions.get(life.name)
         assert copy is not None, life
-        digest, source_ms = self._of_source(life)
+        digest, listed_ms = self._of_source(life)
+        built_ms = 0 if version is None else version.manifest.source_ms
         partitions = None if life.source is None or not life.source.files else len(life.source.files)
         if copy.here is not None:
             partitions = copy.here.partitions
@@ -208,7 +213,7 @@ class PartInCluster:
             digest=digest,
             partitions=partitions,
             identity=copy.identity,
-            source_ms=source_ms,
+            source_ms=built_ms or listed_ms,  # Who has what is here gets it with the time that it was built from.
             progress=self._progress(life),
             share=copy.share if copy.open else None,  # Else the source may have come to have another N.
             ready=copy.here,
@@ -225,8 +230,7 @@ class PartInCluster:
             return None, 0
         known = self._listed.get(life.name)
         if known is None or known[0] is not source:
-            newest_ms = max(file.modified_ns for file in source.files) // 1_000_000
-            known = self._listed[life.name] = (source, source.digest, max(0, newest_ms))
+            known = self._listed[life.name] = (source, source.digest, source.newest_ms)
         return known[1], known[2]
 
     def _progress(self, life: Life) -> int:

@@ -5,6 +5,7 @@ What is here of it stands here; what the members of the cluster have, and what i
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.lifecycle.version_states import VersionState, Word
@@ -20,15 +21,28 @@ if TYPE_CHECKING:
 
 
 def summary(database: Database) -> dict[str, Detail]:
-    """One entry of `databases`; `version` and `partitions` are nil while nothing is served."""
-    served = database.served
+    """One entry of `databases`; `version`, `time` and `partitions` are nil while nothing is served."""
+    served, times = database.served, database.source_times()
     identity = None if served is None else database.part.identity(served.name)
+    states: dict[str, Detail] = {name: life.word.value for name, life in sorted(database.lives.items())}
     return {
         "name": database.name,
         "kind": "dataset",
         "version": None if served is None else served.name,
         "partitions": None if identity is None else identity.partitions,
+        "time": None if served is None else times.get(served.name),
+        "times": {**times},
+        "states": states,
     }
+
+
+def outline(database: Database) -> dict[str, Detail]:
+    """Return what `info` tells of a database: the active version, its time, and how many versions go by which word."""
+    served = database.served
+    versions: dict[str, Detail] = {**Counter(life.word.value for life in database.lives.values())}
+    if served is None:
+        return {"version": None, "time": None, "versions": versions}
+    return {"version": served.name, "time": database.source_times().get(served.name), "versions": versions}
 
 
 def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool) -> dict[str, Detail]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from gossipkv.dataset.build.parent import Build, Loads
+    from gossipkv.dataset.build_counts import BuildCounts
     from gossipkv.dataset.cluster.core import Cluster
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.source.listing import Source
@@ -35,4 +36,5 @@ class SharedResources:
     may_write: Callable[[], bool]  # Else nothing is built, switched to or removed.
     on_change: Callable[[], None]
     cluster: Cluster
+    builds: BuildCounts
     log: FilteringBoundLogger

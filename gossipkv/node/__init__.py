@@ -15,7 +15,8 @@ Read in this order:
     _published.pyx  what the loop answers by itself; _scans.pyx: scans, slice by slice
     published.py    what is served at this moment
     methods.py      what is handed to Python; arguments.py: what clients sent, judged; waiting.py: what takes time
-    reads.py, scan.py   the reads about which something is to be said
+    reads.py, scan.py   the reads about which something is to be said; read_counts.py: how many there were
+    info.py         what a node tells of itself; readiness.py: whether clients should be sent to it
     scan_elsewhere.py   pages of scans from several nodes; scan_merge.py: what they answer, made into one
     unanswered.py   what is said of a read that nobody has answered
     sharing.py      how the databases take part in the cluster: what others say, and what is asked of them

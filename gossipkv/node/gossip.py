@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
@@ -250,6 +251,11 @@ class Gossiping:
             }
             for member in self._core.members.list()
         ]
+
+    def members_by_state(self) -> dict[str, int]:
+        """How many members are in each state; none is left out."""
+        none = dict.fromkeys((state.name.lower() for state in State), 0)
+        return {**none, **Counter(self._state(member) for member in self._core.members.list())}
 
     def _state(self, member: Member) -> str:
         """State of a member in one word; `silent` is what this node alone may be, and nobody else can know it."""

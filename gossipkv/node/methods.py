@@ -10,7 +10,6 @@ gets the traceback under that id.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
@@ -20,6 +19,7 @@ from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, Unkno
 from gossipkv.node import hello
 from gossipkv.node._requests import Refused
 from gossipkv.node.arguments import Arguments, name_of
+from gossipkv.node.info import InfoCluster, InfoDatasets
 from gossipkv.node.reads import Holdings, Reads
 from gossipkv.node.waiting import Packed, Waiting
 
@@ -38,7 +38,7 @@ LARGE_BYTES = 1024 * 1024
 FEW_ENTRIES = 250
 
 
-class Datasets(Holdings, Protocol):
+class Datasets(Holdings, InfoDatasets, Protocol):
     """The library, as far as methods know it."""
 
     def databases(self) -> list[Detail]:
@@ -49,56 +49,17 @@ class Datasets(Holdings, Protocol):
         """Return what the method `status` answers; `local`: without what other nodes have."""
         ...
 
-    def counters(self) -> dict[str, int]:
-        """Return all counters by name."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Why the source as a whole cannot be read, if so."""
-        ...
-
     async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
         """Look at the source now; the versions seen there, by database."""
         ...
 
 
-class ClusterView(Protocol):
+class ClusterView(InfoCluster, Protocol):
     """What this node knows of the others, as far as methods know it."""
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of this start."""
-        ...
-
-    @property
-    def shard_id(self) -> str | None:
-        """The node's place in the ring, once it has claimed one."""
-        ...
-
-    @property
-    def silence(self) -> str | None:
-        """Why nobody may hear of this node; None: everybody may."""
-        ...
 
     @property
     def hello(self) -> Hello:
         """Who this node is, as it says first on a connection to another."""
-        ...
-
-    def isolated(self) -> bool:
-        """Whether what it knows is stale."""
-        ...
-
-    def publish_error(self) -> str | None:
-        """Why not all is published that this node has to tell."""
-        ...
-
-    def claimed_twice(self) -> list[str]:
-        """Return the names of members that two nodes claim."""
-        ...
-
-    def counters(self) -> dict[str, int]:
-        """Return all counters by name."""
         ...
 
     def reply(self, request: bytes) -> bytes:
@@ -127,16 +88,6 @@ class ClusterView(Protocol):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeInfo:
-    """Who answers."""
-
-    version: str
-    cluster: str
-    node: str
-
-
-@final
 class Handlers:
     """Answers the requests that the serving loop hands off."""
 
@@ -144,26 +95,20 @@ class Handlers:
         self,
         datasets: Datasets,
         reads: Reads,
-        identity: NodeInfo,
         cluster: ClusterView,
         *,
+        info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
-        counters: Callable[[], dict[str, int]],
-        latency: Callable[[], dict[str, dict[str, float]]],
-        uptime_s: Callable[[], float],
         random: random.Random,
     ) -> None:
         """`serves` answers a member's direct question: database, identity, and who asks."""
+        self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
-        self._identity = identity
         self._cluster = cluster
+        self._tell_info = info
         self._serves_what = serves
-        self._counters = counters
-        self._latency = latency
-        self._uptime_s = uptime_s
         self._random = random
         self._unanswered = reads.unanswered
-        self._errors: Counter[str] = Counter()
         self._packer = _make_packer()
         self._log = structlog.get_logger("gossipkv.node")
         self._methods: dict[bytes, Callable[[Arguments], Value | Packed | Waiting]] = {
@@ -212,14 +157,14 @@ class Handlers:
             refused = Refused(self._pack(to_wire(error)))
         except (TypeError, ValueError, OverflowError) as defect:  # The error itself cannot be encoded.
             return self._internal_error(method, defect)
-        self._errors[error.code] += 1
+        self.errors[error.code] += 1
         return refused
 
     def _internal_error(self, method: bytes, defect: Exception) -> Refused:
         incident = f"{self._random.getrandbits(64):016x}"
         self._log.error("internal_error", id=incident, method=name_of(method), exc_info=defect)
         told = Internal(f"a defect in the node; its log has the traceback under {incident}", {"id": incident})
-        self._errors[told.code] += 1
+        self.errors[told.code] += 1
         return Refused(self._pack(to_wire(told)))
 
     def _pack(self, value: Value | Packed) -> bytes:
@@ -238,26 +183,7 @@ class Handlers:
 
     def _info(self, arguments: Arguments) -> Value:
         arguments.end()
-        counters: dict[str, Value] = {**self._counters(), **self._datasets.counters(), **self._cluster.counters()}
-        counters |= {f"errors_{code.lower()}": count for code, count in sorted(self._errors.items())}
-        return {
-            "name": "gossipkv",
-            "version": self._identity.version,
-            "protocol": hello.PROTOCOL,
-            "cluster": self._identity.cluster,
-            "node": self._identity.node,
-            "epoch": self._cluster.epoch,
-            "shard_id": self._cluster.shard_id,
-            "isolated": self._cluster.isolated(),
-            "publish_error": self._cluster.publish_error(),
-            "claimed_twice": [*self._cluster.claimed_twice()],
-            "silent": self._cluster.silence,
-            "uptime_s": round(self._uptime_s(), 3),
-            "databases": len(self._datasets.databases()),
-            "source_error": self._datasets.trouble(),
-            "counters": counters,
-            "latency": {name: dict(found) for name, found in self._latency().items()},
-        }
+        return self._tell_info()
 
     def _databases(self, arguments: Arguments) -> Value:
         arguments.end()

@@ -46,13 +46,16 @@ from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gateway import Gateway
 from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
-from gossipkv.node.methods import Handlers, NodeInfo
+from gossipkv.node.info import Info, Measures, NodeInfo
+from gossipkv.node.methods import Handlers
 from gossipkv.node.peers import Peers
 from gossipkv.node.published import Published, publish
 from gossipkv.node.pump import Pump
+from gossipkv.node.readiness import Readiness
 from gossipkv.node.reads import Reads
 from gossipkv.node.scan_elsewhere import Elsewhere
 from gossipkv.node.sharing import Sharing
+from gossipkv.processes.usage import usage
 from gossipkv.storage import sigbus
 
 if TYPE_CHECKING:
@@ -101,13 +104,14 @@ async def run(
     make_transport: MakeTransport = Sockets,
     build: Build = build_in_child,
     read_back: ReadBack = read_back_in_child,
+    usage: Callable[[], Mapping[str, float]] = usage,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
     At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_transport`
     goes with the environment's sockets: what they listen on is served over such a transport; `build` and `read_back` go
-    with its files.
+    with its files, `usage` with its processes.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -146,6 +150,7 @@ async def run(
             build=build,
             read_back=read_back,
             gateway=None if http is None else Gateway(config, http, node=bound, name=directory.record.node),
+            usage=usage,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -159,8 +164,11 @@ async def run(
         node.log.info("stopped", node=directory.record.node)
 
 
-def make_core(config: Config, *, seed: int) -> Core:
-    """The connection core, with the limits that the settings name; `seed`: for the order in which others are asked."""
+def make_core(config: Config, *, seed: int, node: str) -> Core:
+    """The connection core of the node of that name, with the limits that the settings name.
+
+    `seed`: for the order in which others are asked.
+    """
     return Core(
         max_frame=config.max_frame,
         max_depth=config.max_depth,
@@ -180,6 +188,7 @@ def make_core(config: Config, *, seed: int) -> Core:
         proxy_timeout_ms=config.proxy_timeout,
         proxy_stage_timeout_ms=config.stage_timeout,
         seed=seed,
+        node=node,
     )
 
 
@@ -231,6 +240,7 @@ class _Node:
         build: Build,
         read_back: ReadBack,
         gateway: Gateway | None,
+        usage: Callable[[], Mapping[str, float]],
     ) -> None:
         self._gateway = gateway
         self._directory = directory
@@ -242,9 +252,10 @@ class _Node:
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
         self._table = Published().table()
-        self._core = make_core(config, seed=environment.random.getrandbits(62))
+        self._core = make_core(config, seed=environment.random.getrandbits(62), node=directory.record.node)
         self._loop: Loop | None = None
         self._membership = membership
+        cluster = self._cluster()
         self._library = Library(
             directory.store,
             config,
@@ -255,8 +266,10 @@ class _Node:
             on_change=self._publish,
             requests=self._requests,
             may_write=directory.silence is None,
-            cluster=self._cluster(),
+            cluster=cluster,
         )
+        now_ms = int(trio.current_time() * 1000)
+        self._readiness = Readiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
         self._peers = self._make_peers()
         self._sharing = Sharing(
             gossiping,
@@ -277,18 +290,28 @@ class _Node:
             max_elements=config.max_elements,
             max_frame=config.max_frame,
         )
-        self._reads = Reads(self._library, self._count, config, elsewhere)
-        began_ns = environment.clock.monotonic_ns()
+        self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
+        who = NodeInfo(version=__version__, cluster=config.cluster, node=directory.record.node)
         self._handlers = Handlers(
             self._library,
             self._reads,
-            NodeInfo(version=__version__, cluster=config.cluster, node=directory.record.node),
             gossiping,
+            info=Info(self._library, who, gossiping, self._measures(elsewhere, usage)).to_map,
             serves=self._sharing.answer,
-            counters=lambda: {**self._core.counters(), **elsewhere.counters()},
-            latency=self._core.latency,
-            uptime_s=lambda: (environment.clock.monotonic_ns() - began_ns) / 1e9,
             random=environment.random,
+        )
+
+    def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
+        clock = self._environment.clock
+        began_ns = clock.monotonic_ns()
+        return Measures(
+            counters=lambda: {**self._core.counters(), **elsewhere.counters()},
+            reads=lambda: self._reads.counts.with_those_of(self._table.reads()),
+            errors=lambda: self._handlers.errors,
+            latency=self._core.latency,
+            usage=usage,
+            ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
+            uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
         )
 
     def _cluster(self) -> Cluster:
@@ -354,7 +377,7 @@ class _Node:
                 self.log.warning("cut", reason=signal.Signals(number).name)
                 nursery.cancel_scope.cancel()
             else:
-                stopping = True
+                stopping = self._readiness.draining = True
                 self.log.info("draining", reason=signal.Signals(number).name, timeout_ms=self._config.drain_timeout)
                 nursery.start_soon(self._drain, self._pump)
 

@@ -22,20 +22,25 @@ from gossipkv.errors import (
     UnknownDatabase,
 )
 from gossipkv.node.published import Published, PublishedDatabase, PublishedVersion
+from gossipkv.node.read_counts import ReadCounts
 from gossipkv.node.scan import PAGE_BYTES, Bounds, Page, Wanted, decode_cursor, page
 from gossipkv.node.unanswered import unanswered
 from gossipkv.node.waiting import Packed, Waiting
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gossipkv.errors import Detail, ServiceError
     from gossipkv.node.arguments import Arguments, Options
+    from gossipkv.node.read_counts import Reading
     from gossipkv.node.scan_elsewhere import Elsewhere
     from gossipkv.settings.serving import ServingSettings
     from gossipkv.wire.rpc import Value
 
 CHOICE_OPTIONS = ("version", "min_version", "timeout_ms")
 READ_OPTIONS = (*CHOICE_OPTIONS, "local", "forwarded", "identity", "max_frame")
+GET_OPTIONS = (*READ_OPTIONS, "explain")
 SCAN_OPTIONS = (*READ_OPTIONS, "start", "end", "prefix", "reverse", "limit", "cursor", "partitions")
 
 # Of a node that forwards: what it makes of a cursor is a byte longer than the longest key of a file.
@@ -93,10 +98,18 @@ class Reads:
     """The three read methods, on whatever is served now."""
 
     def __init__(
-        self, holdings: Holdings, count: Count, settings: ServingSettings, elsewhere: Elsewhere | None = None
+        self,
+        holdings: Holdings,
+        count: Count,
+        settings: ServingSettings,
+        elsewhere: Elsewhere | None = None,
+        *,
+        node: str,
     ) -> None:
-        """`elsewhere`: whoever asks other nodes for pages of scans; None: there are no others."""
+        """`elsewhere`: whoever asks other nodes for pages of scans; None: there are no others.  `node`: this one."""
         self.published = Published()
+        self.counts = ReadCounts(lambda name: name in self.published.databases or holdings.known(name))
+        self._node = node
         self._elsewhere = elsewhere
         self._holdings = holdings
         self._count = count
@@ -106,45 +119,60 @@ class Reads:
         self._scan_limit = settings.scan_limit
 
     def get(self, arguments: Arguments) -> Value:
-        """`[value or nil, version]`."""
+        """`[value or nil, version]`, and with `explain` who has answered."""
         database = arguments.text("database")
-        key = arguments.key("key", self._max_key)
-        version = self._choose_and_count(database, arguments.options(*READ_OPTIONS))
-        try:
-            return [self._value(version, key), version.name]
-        except Corrupt as error:
-            self._holdings.damaged(database, version.name, error)
-            raise
+        with self.counts.reading(database) as reading:
+            key = arguments.key("key", self._max_key)
+            options = arguments.options(*GET_OPTIONS)
+            is_explained = options.flag("explain")
+            version = self._choose_and_count(database, options, reading)
+            try:
+                value = self._value(version, key)
+            except Corrupt as error:
+                self._holdings.damaged(database, version.name, error)
+                raise
+            self.counts.answered(database, value)
+            return [value, version.name, {"node": self._node}] if is_explained else [value, version.name]
 
     def get_many(self, arguments: Arguments) -> Value:
         """`[[value or nil, ...], version]`."""
         database = arguments.text("database")
-        keys = arguments.keys("keys", self._max_key)
-        options = arguments.options(*READ_OPTIONS)
-        version = self._choose_and_count(database, options)
-        values: list[Value] = []
-        limit = self._answer_limit(options)
+        with self.counts.reading(database) as reading:
+            keys = arguments.keys("keys", self._max_key)
+            options = arguments.options(*READ_OPTIONS)
+            version = self._choose_and_count(database, options, reading)
+            try:
+                values = self._values(version, keys, self._answer_limit(options))
+            except Corrupt as error:
+                self._holdings.damaged(database, version.name, error)
+                raise
+            self.counts.answered(database, *values)
+            return [[*values], version.name]
+
+    def _values(self, version: PublishedVersion, keys: Sequence[bytes], limit: int) -> list[bytes | None]:
+        values: list[bytes | None] = []
         room = limit - _ENVELOPE_BYTES
-        try:
-            for key in keys:
-                value = self._value(version, key)
-                values.append(value)
-                room -= _HEAD_BYTES + len(value or b"")
-                if room < 0:
-                    raise TooLarge("the values do not fit into one answer: ask for fewer", {"limit": limit})
-        except Corrupt as error:
-            self._holdings.damaged(database, version.name, error)
-            raise
-        return [values, version.name]
+        for key in keys:
+            value = self._value(version, key)
+            values.append(value)
+            room -= _HEAD_BYTES + len(value or b"")
+            if room < 0:
+                raise TooLarge("the values do not fit into one answer: ask for fewer", {"limit": limit})
+        return values
 
     def scan(self, arguments: Arguments) -> Packed | Waiting:
         """`[[[key, value], ...], cursor or nil, version]`."""
         database = arguments.text("database")
-        options = arguments.options(*SCAN_OPTIONS)
+        with self.counts.reading(database) as reading:
+            options = arguments.options(*SCAN_OPTIONS)
+            return self._scan(database, options, reading)
+
+    def _scan(self, database: str, options: Options, reading: Reading) -> Packed | Waiting:
         plan = _ScanPlan(self, database, options)
         wanted = plan.wanted()
         is_forwarded, is_pinned = options.flag("forwarded"), options.blob("cursor") or options.text("version")
-        version = self._count_choice(wanted.version, by_name=not is_forwarded and is_pinned is not None)
+        by_name = not is_forwarded and is_pinned is not None
+        version = self._count_choice(wanted.version, reading, by_name=by_name)
         timeout_ms = options.timeout_ms()
         asks = None if is_forwarded or options.flag("local") or version.wire_id is None else self._elsewhere
         if asks is None or not wanted.partitions - version.here:
@@ -156,7 +184,14 @@ class Reads:
                 if asks is None or not asks.is_held(wanted):
                     self._holdings.damaged(database, version.name, error)
                     raise
-        return Waiting(partial(asks.page, plan, PAGE_TIMEOUT_MS if timeout_ms is None else timeout_ms))
+        return Waiting(partial(self._page, asks, plan, PAGE_TIMEOUT_MS if timeout_ms is None else timeout_ms))
+
+    async def _page(self, asks: Elsewhere, plan: _ScanPlan, timeout_ms: int) -> Packed:
+        """A page that other nodes have a part of."""
+        with self.counts.reading(plan.database) as reading:
+            reading.found()
+            self.counts.asked_elsewhere(plan.database)
+            return await asks.page(plan, timeout_ms)
 
     def wanted(self, plan: _ScanPlan) -> Wanted:
         """Return what a request for a page asks now."""
@@ -255,6 +290,7 @@ class Reads:
         """The error of a read that no other node has answered; `_forwarding.pyx` says what the report is."""
         (database, _), version, partition, rounds, elapsed_ms, asked = msgpack.unpackb(report, raw=True)
         name = database.decode(errors="replace")
+        self.counts.failed(name, has_version=True)
         told = [(member.decode(), outcome.decode()) for member, outcome in asked]
         details: dict[str, Detail] = {
             "database": name,
@@ -265,9 +301,9 @@ class Reads:
         }
         return unanswered(f"partition {partition} of {name} {version.decode()}", told, details)
 
-    def _choose_and_count(self, database: str, options: Options) -> PublishedVersion:
+    def _choose_and_count(self, database: str, options: Options, reading: Reading) -> PublishedVersion:
         by_name = not options.flag("forwarded") and options.text("version") is not None
-        return self._count_choice(self._choose(database, options), by_name=by_name)
+        return self._count_choice(self._choose(database, options), reading, by_name=by_name)
 
     def _choose(self, database: str, options: Options) -> PublishedVersion:
         version, min_version = options.text("version"), options.text("min_version")
@@ -281,7 +317,8 @@ class Reads:
             raise self._not_ready(database)
         return published.choose(version, min_version)
 
-    def _count_choice(self, version: PublishedVersion, *, by_name: bool) -> PublishedVersion:
+    def _count_choice(self, version: PublishedVersion, reading: Reading, *, by_name: bool) -> PublishedVersion:
+        reading.found()
         self._count(version.database, version.name, by_name=by_name)
         return version
 

@@ -1,4 +1,4 @@
-"""Child processes: of builds, of the launcher, and what else a node may start.
+"""Processes: the children of a node and of the launcher, and what each process says of itself.
 
 Read in this order:
 
@@ -10,4 +10,6 @@ Read in this order:
     activity.py     what a process does, seen from outside
     niceness.py     others come first
     peak_memory.py  the most that this process has had
+    usage.py        what this process takes of the machine
+    logs.py         what it says: lines with fields on standard error
 """

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from gossipkv.address import Address
-from gossipkv.cli import logs
 from gossipkv.client import blocking
 from gossipkv.environment.trio_world import real
 from gossipkv.gossip.core import Gossip, Limits, Me
@@ -31,6 +30,7 @@ from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell.agent import Agent
+from gossipkv.processes import logs
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_request, response
 

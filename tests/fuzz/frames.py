@@ -34,6 +34,7 @@ ODD = [
 ]  # fmt: skip
 OPTIONS = [
     "version", "min_version", "timeout_ms", "start", "end", "prefix", "reverse", "limit", "cursor", "", "nope", b"\xff",
+    "explain", "explain", "local",
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.fuzz.frames import FRAMES, SEEDS, mutate, numbers, replay, restructure
 from tests.oracle import connection, scan
-from tests.unit.node.driven import Peer, make_core, make_version, one_database
+from tests.unit.node.driven import NODE, Peer, make_core, make_version, one_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,8 @@ REQUESTS = [
     rpc.request(12, "ping", []),
     rpc.request(14, "get", ["db", b"key1", {"min_version": "v2"}]),
     rpc.request(15, "get", [b"db", "only", {"version": "v2"}]),
+    rpc.request(16, "get", ["db", b"key1", {"explain": True}]),
+    rpc.request(20, "get", [b"db", "only", {"version": "v2", b"explain": False}]),
     rpc.request(13, "scan", ["db", {"prefix": b"k"}]),
     rpc.request(17, "scan", ["db", {"start": b"key2", "end": b"key4", "reverse": True, "limit": 5}]),
     rpc.request(18, "scan", ["db", {"cursor": scan.cursor("v1", b"key30"), "version": "v1", "limit": None}]),
@@ -121,6 +123,8 @@ def check_answers(output: bytes) -> None:
             assert isinstance(details, dict)
             assert result is None
         elif result != "pong":
+            if isinstance(result[-1], dict):
+                assert result.pop() == {"node": NODE}
             values, version = result[0], result[-1]
             assert version == "v1"
             if len(result) == 3:

@@ -1,15 +1,18 @@
-"""Writes the golden sorted files of format 1, by the oracle alone: `python -m tests.golden.make_golden` from the root.
+"""Writes the golden files, by the oracle alone: `python -m tests.golden.make_golden` from the root.
 
 They hold the reader to files of yesterday, so they are written anew only when the format has a new number, or, before
 the first release, when the format itself changed; no test writes them.  lz4 chooses its own bytes: files with
 compressed blocks are made once and kept.
 
-`manifest-2-*.document` were written by the program when format 2 was its newest; nothing writes that any more.
+`manifest-2-*.document` and `manifest-3-*.document` were written by the program when these formats were its newest;
+nothing writes them any more.  Those of format 4 are written here, from what docs/operators/data-directory.md says.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import zlib
 from pathlib import Path
 
 from tests.oracle import sorted_file as oracle
@@ -63,9 +66,39 @@ def image(name: str, compression: str) -> bytes:
     return oracle.write(records, compression=COMPRESSIONS[compression], metadata=metadata, seed=seed)
 
 
+DIGEST = hashlib.sha256(b"a source").hexdigest()
+WHOLE: dict[str, object] = {
+    "alike": ["sequins", "string"], "compression": "lz4", "database": "geo", "digest": DIGEST,
+    "files": [[10, 1, 5000, 7], [20, 2, 6000, 8]], "first_stray": None, "format": "sequence", "function": "sequins",
+    "partitions": 2, "refuted": [], "regrouped": False, "share": None, "source_bytes": 3000, "source_files": 2,
+    "source_ms": 1_767_225_600_123, "strays": 0, "version": "2026-01", "voided": None,
+}  # fmt: skip
+MANIFESTS = {
+    "whole": WHOLE,
+    "shared": {
+        **WHOLE, "files": [None, [20, 2, 6000, 8], None], "partitions": 3, "regrouped": True, "refuted": ["cascading"],
+        "share": "06", "voided": "cascading", "strays": 3, "first_stray": ["6bff", "/source/geo/2026-01/part-1", 77],
+        "source_ms": 0,
+    },
+}  # fmt: skip
+
+
+def document(kind: str, number: int, body: dict[str, object]) -> bytes:
+    """A document by the rules on paper: what it is, a checksum, one line of JSON."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    covered = f" {kind} {number}\n{text}\n".encode()
+    return b"GossipKV " + format(zlib.crc32(covered), "08x").encode() + covered
+
+
 def main() -> None:
     """Write all files and their sums."""
-    sums = [line for line in SUMS.read_text().splitlines(keepends=True) if line.endswith(".document\n")]
+    kept = [path for path in HERE.glob("*.document") if not path.name.startswith("manifest-4-")]
+    images = {path.name: path.read_bytes() for path in sorted(kept)}
+    images |= {f"manifest-4-{name}.document": document("MANIFEST", 4, body) for name, body in MANIFESTS.items()}
+    sums = []
+    for name, data in images.items():
+        (HERE / name).write_bytes(data)
+        sums.append(f"{hashlib.sha256(data).hexdigest()}  {name}\n")
     for name in GOLDEN:
         for compression in COMPRESSIONS:
             path = HERE / f"{name}-{compression}.gkv"

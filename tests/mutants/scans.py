@@ -68,7 +68,7 @@ MUTANTS_OF_SCANS = (
     planted(
         "a scan is forwarded again",
         Edit(
-            "gossipkv.node.reads:Reads.scan",
+            "gossipkv.node.reads:Reads._scan",
             'asks = None if is_forwarded or options.flag("local") or version.wire_id is None else self._elsewhere',
             'asks = None if options.flag("local") or version.wire_id is None else self._elsewhere',
         ),

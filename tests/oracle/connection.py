@@ -8,10 +8,14 @@ and replies: `tests.oracle.connections`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgpack
 
 from tests.oracle import msgpack_scanner, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # database -> (active version, version -> records)
 Databases = dict[bytes, tuple[bytes | None, dict[bytes, dict[bytes, bytes]]]]
@@ -70,6 +74,7 @@ READ_OPTIONS = {
     b"forwarded": is_flag,
     b"identity": is_identity,
 }
+GET_OPTIONS = {**READ_OPTIONS, b"explain": is_flag}
 SCAN_OPTIONS = {
     b"version": is_bytes,
     b"min_version": is_name,
@@ -91,6 +96,7 @@ class Conversation:
     limits: dict[str, int]
     max_key: int = 65_535
     scan_limit: int = 1000
+    name: str = "here"
     answers: list[tuple[int, str | None, object]] = field(default_factory=list)
     hand_offs: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     in_flight: set[int] = field(default_factory=set)
@@ -201,7 +207,7 @@ class Conversation:
             return None
         if not isinstance(database, bytes) or database not in self.databases or not isinstance(pairs, Pairs):
             return None
-        given = self.options(pairs)
+        given = self.options(pairs, READ_OPTIONS if many else GET_OPTIONS)
         if given is None or given.get(b"forwarded") or b"identity" in given:
             return None  # No version here has an identity.
         version = self.choose(*self.databases[database], given)
@@ -209,17 +215,18 @@ class Conversation:
             return None
         records = self.databases[database][1][version]
         values = [records.get(key) for key in keys]
-        return [values if many else values[0], version]
+        explained = [{b"node": self.name.encode()}] if given.get(b"explain") else []
+        return [values if many else values[0], version, *explained]
 
     @staticmethod
-    def options(pairs: Pairs) -> dict[bytes, object] | None:
-        """Read options that are given; None when there is another, or one is not what it should be."""
+    def options(pairs: Pairs, known: dict[bytes, Callable[[object], bool]]) -> dict[bytes, object] | None:
+        """Options that are given; None when there is another, or one is not what it should be."""
         for name, value in pairs:
-            if not isinstance(name, bytes) or name not in READ_OPTIONS:
+            if not isinstance(name, bytes) or name not in known:
                 return None
-            if value is not None and not READ_OPTIONS[name](value):
+            if value is not None and not known[name](value):
                 return None
-        return {name: value for name, value in pairs if value is not None}
+        return {name: value for name, value in dict(pairs).items() if value is not None}
 
     def scan(self, database: object, pairs: object = NO_OPTIONS) -> list[object] | None:
         """The result of a plain scan; None when it is not plain."""

@@ -80,7 +80,12 @@ class Connection(Conversation):
     def answer(self, msgid: int, result: object) -> None:
         """Packed as the node does: the version is text."""
         counts = self.node.counts
-        if isinstance(result, list):
+        if isinstance(result, list) and isinstance(result[-1], dict):
+            value, version, explained = result
+            counts.update(gets=1, keys_read=1)
+            who = {key.decode(): node.decode() for key, node in explained.items()}
+            result = [value, version.decode(), who]
+        elif isinstance(result, list):
             *found, version = result
             many = isinstance(found[0], list)
             if len(found) == 2:

@@ -31,6 +31,10 @@ class Durations:
         """The exact mean, rounded once."""
         return float(Fraction(sum(self.kept), len(self.kept))) if self.kept else 0.0
 
+    def below(self, us: float) -> int:
+        """How many were shorter than that."""
+        return sum(ns < us * 1000 for ns in self.kept)
+
     def quantile(self, share: float) -> int:
         """The shortest in which that share of them was done."""
         if not self.kept:

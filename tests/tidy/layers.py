@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gossip.shell": {"errors", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
-    "node": GROUND | {"address", "wire", "keyspace", "placement", "latency", "storage"} | GOSSIP | DATASET,
+    "node": GROUND | {"processes", "address", "wire", "keyspace", "placement", "latency", "storage"} | GOSSIP | DATASET,
     "http": {"errors", "settings", "address", "processes", "wire", "client"},
     "http.order": {"errors", "address"},  # What a node knows of its child.
     "launcher": GROUND | {"address", "processes", "wire", "client"},
@@ -79,6 +79,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {
         "",
         "environment.trio_world",
+        "processes",
         "address",
         "wire",
         "keyspace",

@@ -142,6 +142,7 @@ def take_over(
         adopted.files,
         format="sorted",
         alike=(plan.function,),
+        source_ms=job.source_ms,
         refuted=tuple(sorted(job.refuted)),
     )
 

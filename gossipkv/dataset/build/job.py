@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.source.declared_partitions import Declared
-from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.files import SourceFile, newest_ms
 from gossipkv.dataset.source.remote import RemoteRoot
 from gossipkv.placement.identity import Identity
 from gossipkv.settings.datasets import DatasetSettings
@@ -61,6 +61,11 @@ class BuildJob:
     def source_bytes(self) -> int:
         """What there is to read."""
         return sum(file.size_bytes for file in self.files)
+
+    @property
+    def source_ms(self) -> int:
+        """When the last of the files was touched."""
+        return newest_ms(self.files)
 
     def identity(self, function: str, *, regrouped: bool) -> Identity:
         """What the result is called."""

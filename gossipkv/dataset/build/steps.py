@@ -260,6 +260,7 @@ def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, Bui
         voided=voided,
         strays=0 if voided is None else taken.strays[0],
         first_stray=taken.first_stray,
+        source_ms=job.source_ms,
     )
 
 

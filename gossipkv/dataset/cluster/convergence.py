@@ -52,6 +52,11 @@ class Convergence:
         return None if self._waits else self._still
 
     @property
+    def has_settled(self) -> bool:
+        """Whether there ever was a still list."""
+        return self._still is not None
+
+    @property
     def wakes_at_ms(self) -> int | None:
         """When to call `step`, besides after each change of a member."""
         ids = self._listed.ids

@@ -319,6 +319,10 @@ class DatabaseCore:
         standing = self._standings.get(version)
         return None if standing is None else standing.holders
 
+    def source_ms(self, identity: Identity) -> int | None:
+        """Return when the files were last touched that it was made from, as its owners say; None: nobody does."""
+        return self._survey.source_ms(identity)
+
     def owners(self, identity: Identity) -> tuple[Holding, ...]:
         """Return who may be asked for an identity: the `Route`s that `step` has returned."""
         return self._routes.of(identity)

@@ -12,7 +12,7 @@ from gossipkv.dataset.cluster.contents import Known
 from gossipkv.dataset.cluster.gate import Alive
 from gossipkv.dataset.cluster.members import SILENT_EPOCH, State
 from gossipkv.dataset.cluster.retiring import Stance
-from gossipkv.placement.holders import Holders, HolderState
+from gossipkv.placement.holders import LIVE, Holders, HolderState
 from gossipkv.placement.partition_set import PartitionSet, in_at_least
 from gossipkv.placement.statement import Named
 
@@ -103,6 +103,12 @@ class Survey:
                 alive.append(Alive(member.name, member.uuid, member.epoch, said.ready))
         is_covered = any(each.is_covered for each in self.known(identity.version) if each.identity == identity)
         return Standing(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
+
+    def source_ms(self, identity: Identity) -> int | None:
+        """Return the smallest of the times that live owners tell of its source, which is the same at every node."""
+        statements = self.published.get(identity.version, {}).get(identity, {})
+        owners = [said for name, said in statements.items() if said.ready and self._states[name] in LIVE]
+        return min((said.source_ms for said in owners if said.source_ms > 0), default=None)
 
     @property
     def newest(self) -> str | None:

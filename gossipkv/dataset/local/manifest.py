@@ -11,6 +11,8 @@ function was voided, which then is refuted, or when there are not as many partit
 it counts as relied on.  Files of which no function was recognised were regrouped, too, but then no node recognises one,
 so that none can rely on the same function: no answer is wrong, and the worst is that nodes built before and after do
 not count as owners of one version.
+
+Format 3 did not say when the source's files were last touched.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 # Begins with `_`, as everything does that lies beside data and is none.
 MANIFEST = "_MANIFEST"
 KIND = "MANIFEST"
-FORMAT = 3
+FORMAT = 4
 SEALED_BYTES = 256
-_SAYS_REGROUPED = 3  # The first format that does.
+# The first formats that do.
+_SAYS_REGROUPED = 3
+_SAYS_SOURCE_TIME = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class Manifest:
     strays: int = 0  # How many did,
     first_stray: Stray | None = None  # and the first of them.
     share: PartitionSet | None = None  # The partitions that are to be here; None: all.
+    source_ms: int = 0  # The newest time among the source's files, since 1970; 0: not known.
     refuted: tuple[str, ...] = ()  # All functions known to be refuted for this digest, also by others, sorted.
 
     def __post_init__(self) -> None:
@@ -97,7 +102,8 @@ class Manifest:
         files = tuple(new or old for old, new in zip(self.files, added.files, strict=True))
         alike = tuple(function for function in self.alike if function in added.alike)  # They have read other records.
         refuted = tuple(sorted({*self.refuted, *added.refuted}))
-        return replace(self, files=files, alike=alike, refuted=refuted, share=added.share)
+        newest_ms = max(self.source_ms, added.source_ms)
+        return replace(self, files=files, alike=alike, refuted=refuted, share=added.share, source_ms=newest_ms)
 
     def without(self, partitions: PartitionSet) -> Manifest:
         """What is left when these are dropped."""
@@ -188,6 +194,7 @@ def to_body(manifest: Manifest) -> Body:
         "format": manifest.format,
         "source_files": manifest.source_files,
         "source_bytes": manifest.source_bytes,
+        "source_ms": manifest.source_ms,
         "compression": manifest.compression,
         "files": [
             None if file is None else [file.records, file.duplicates, file.size_bytes, file.seal]
@@ -233,6 +240,7 @@ def from_body(body: Body, name: str, format_number: int = FORMAT) -> Manifest:
         voided=voided,
         strays=whole(body, "strays", name),
         first_stray=stray_from_json(_present(body, "first_stray", name), name),
+        source_ms=whole(body, "source_ms", name) if format_number >= _SAYS_SOURCE_TIME else 0,
         refuted=refuted,
         share=None if format_number < _SAYS_REGROUPED else _share(_present(body, "share", name), partitions, name),
     )

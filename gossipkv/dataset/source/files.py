@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from gossipkv.environment.seam import READ
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gossipkv.environment.seam import Entry, Path
 
@@ -62,3 +62,8 @@ class SourceFile:
             }:  # fmt: skip
                 return cls(name, path, size_bytes, modified_ns, tag, None if checksums is None else cls.of(checksums))
         raise ValueError(f"not a source file: {fields!r}")
+
+
+def newest_ms(files: Iterable[SourceFile]) -> int:
+    """When the last of these files was touched, since 1970; 0: no store tells."""
+    return max((file.modified_ns // 1_000_000 for file in files if file.modified_ns > 0), default=0)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.files import SourceFile, newest_ms
 from gossipkv.dataset.source.hadoop_checksums import checksum_name
 from gossipkv.dataset.source.remote import RemoteRoot, files_of
 from gossipkv.errors import SourceError
@@ -61,6 +61,11 @@ class SourceVersion:
     def size_bytes(self) -> int:
         """What a build has to read."""
         return sum(file.size_bytes for file in self.files)
+
+    @property
+    def newest_ms(self) -> int:
+        """When the last of its files was touched."""
+        return newest_ms(self.files)
 
     @property
     def digest(self) -> str:

@@ -148,6 +148,7 @@ class NodeMachine:
                     make_transport=over_streams(process.environment.clock),
                     build=BuildHere(process.environment, lambda: self.file_s),
                     read_back=ReadHere(process.environment),
+                    usage=dict,  # It takes nothing of this machine.
                     task_status=started,
                 )
         except BaseException as error:

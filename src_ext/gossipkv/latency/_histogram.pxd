@@ -9,6 +9,9 @@ A bucket is a sixteenth of its power of two wide, below 32 ns one nanosecond:
 The middle of a bucket is off by at most half its width, so a quantile by at most 1/32 of itself.  What took 73 minutes
 or longer (2^42 ns) is counted in the last bucket; only `maximum_ns` and `total_ns` know how long it really took.
 
+What others add up and compare is told in coarser steps, of which all nodes have the same: how many took less than 2^13,
+2^14, ... 2^34 ns (8 us to 17 s).  Each of these is an edge of the buckets here, so those counts are exact.
+
 5 KB, and no allocation: it can stand inside any struct or object, zeroed.  Rejected: HdrHistogram's three decimal
 digits (100 times the memory, none of which stays in the cache of a serving loop), and a sample of the durations (its
 p99.9 is that of the sample).
@@ -36,6 +39,9 @@ cdef enum:
     HISTOGRAM_STEPS = 16
     HISTOGRAM_RANGE_BITS = 42
     HISTOGRAM_BUCKETS = 624  # (42 - 4) * 16 and the first sixteen
+    # The powers of two that are told.
+    HISTOGRAM_FIRST_BOUND_BITS = 13
+    HISTOGRAM_LAST_BOUND_BITS = 34
 
 cdef struct Histogram:
     uint64_t count
@@ -53,6 +59,11 @@ cdef inline int histogram_bucket(uint64_t ns) noexcept nogil:
     if shift >= HISTOGRAM_RANGE_BITS - HISTOGRAM_STEP_BITS:
         return HISTOGRAM_BUCKETS - 1
     return shift * HISTOGRAM_STEPS + <int>(ns >> shift)
+
+
+cdef inline int histogram_buckets_below(int bits) noexcept nogil:
+    """How many buckets there are for what is shorter than that power of two.  Requires: it is at least the fifth."""
+    return (bits - HISTOGRAM_STEP_BITS + 1) * HISTOGRAM_STEPS
 
 
 cdef inline void histogram_record(Histogram* histogram, uint64_t ns, uint64_t count) noexcept nogil:

@@ -65,6 +65,11 @@ cdef class LatencyHistogram:
         """Nanoseconds; 0 when there was none."""
         return self.histogram.total_ns / <double>self.histogram.count if self.histogram.count > 0 else 0.0
 
+    @property
+    def total(self):
+        """Nanoseconds of all of them, rounded as a float is."""
+        return self.histogram.total_ns
+
     def quantile(self, double share):
         """The shortest time, in nanoseconds, in which this share of all was done; 0 when there was none.
 
@@ -84,6 +89,19 @@ cdef class LatencyHistogram:
             if seen >= rank:
                 break
         return min(middle_of(i), self.histogram.maximum_ns)
+
+    def buckets(self):
+        """How many were shorter than each bound: `[(microseconds, count), ...]`, the same bounds in every histogram."""
+        cdef list told = []
+        cdef uint64_t below = 0
+        cdef int bucket = 0
+        cdef int bits
+        for bits in range(HISTOGRAM_FIRST_BOUND_BITS, HISTOGRAM_LAST_BOUND_BITS + 1):
+            while bucket < histogram_buckets_below(bits):
+                below += self.histogram.buckets[bucket]
+                bucket += 1
+            told.append((<double>(<uint64_t>1 << bits) / NS_IN_US, below))
+        return told
 
     def to_map(self):
         """`count`, and microseconds: `mean_us`, `p50_us`, `p90_us`, `p99_us`, `p999_us`, `max_us`."""

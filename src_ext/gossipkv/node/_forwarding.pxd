@@ -5,7 +5,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from gossipkv.latency._histogram cimport LatencyHistogram
 from gossipkv.node._connections cimport Connection, Connections
 from gossipkv.node._peers cimport Peers
-from gossipkv.node._published cimport Lookup, PublishedTable, ReadLimits, ReadOptions, VersionRow
+from gossipkv.node._published cimport DatabaseRow, Lookup, PublishedTable, ReadLimits, VersionRow
+from gossipkv.node._read_options cimport ReadOptions
 from gossipkv.node._relays cimport Place, Relay, Relays, Tried
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits
@@ -23,6 +24,8 @@ cdef class Forwarding:
     cdef int64_t whole_ns
     cdef int64_t stage_ns
     cdef LatencyHistogram answered
+    cdef bytes name
+    cdef Blob own_name  # the same, for who asks which node has answered
 
     # A client's read.
     cdef int begin(self, Connection* client, const Envelope* request, const Lookup* lookup) noexcept nogil
@@ -49,7 +52,11 @@ cdef class Forwarding:
     cdef void answer_batch(self, Relay* batch) noexcept nogil
     cdef bint answer_here(self, Relay* relay, Lookup* lookup) noexcept nogil
     cdef Connection* claim(self, const Relay* relay) noexcept nogil
-    cdef void answer(self, Relay* relay, const uint8_t* data, Py_ssize_t size, bint refused) noexcept nogil
+    cdef void answer(self, Relay* relay, const Cursor* said, bint refused, int column) noexcept nogil
+    cdef void put_explained(self, Buffer* out, Relay* relay, Cursor result, const Blob* node) noexcept nogil
+    cdef DatabaseRow* database_of(self, const Relay* relay) noexcept nogil
+    cdef void count_value(self, const Relay* relay, Cursor result, bint refused) noexcept nogil
+    cdef void count_values(self, const Relay* batch, bint refused) noexcept nogil
     cdef void hand_back(self, Relay* relay) noexcept nogil
     cdef void give_up(self, Relay* relay) noexcept nogil
     cdef int write_report(self, const Relay* relay, Buffer* out) noexcept nogil

@@ -39,9 +39,10 @@ from gossipkv.node._counters cimport (
     FORWARD_SILENCES, FORWARD_UNCONNECTED, FORWARD_UNKNOWN_VERSION, REPLIES, frame_fault,
 )
 from gossipkv.node._published cimport (
-    ANSWERED, DAMAGED, HAND_OFF, IDENTITY_BYTES, OUT_OF_MEMORY, Lookup, PublishedTable, ReadOptions, VersionRow,
-    count_request, may_go_elsewhere, refuse_too_large, take_options,
+    ANSWERED, DAMAGED, HAND_OFF, OUT_OF_MEMORY, DatabaseRow, Lookup, PublishedTable, ReadCounts, VersionRow,
+    count_forwarded, explanation_bytes, may_go_elsewhere, put_explanation, refuse_too_large,
 )
+from gossipkv.node._read_options cimport IDENTITY_BYTES, ReadOptions, take_options
 from gossipkv.node._relays cimport (
     ASKED_STILL, BATCH, MISSING_VALUE, MOST_TRIED, NEVER, PART, QUESTION, READ, SAID_CORRUPT, SAID_NONSENSE,
     SAID_NOT_READY, SAID_NOT_SERVED, SAID_OTHERWISE, SAID_OVERLOADED, SAID_UNKNOWN_VERSION, WAS_FULL, WAS_SILENT,
@@ -144,7 +145,9 @@ cdef inline bint asks_for(const Relay* part, const Place* place) noexcept nogil:
 cdef class Forwarding:
     """What this node asks of others."""
 
-    def __cinit__(self, Connections connections not None, int64_t whole_ms, int64_t stage_ms, uint64_t seed):
+    def __cinit__(
+        self, Connections connections not None, str name not None, int64_t whole_ms, int64_t stage_ms, uint64_t seed
+    ):
         if not 1 <= stage_ms <= whole_ms:
             raise ValueError(f"a stage is 1 ms at least and the whole at most, not {stage_ms} of {whole_ms}")
         self.connections = connections
@@ -155,6 +158,8 @@ cdef class Forwarding:
         self.whole_ns = whole_ms * 1000000
         self.stage_ns = stage_ms * 1000000
         self.answered = LatencyHistogram()
+        self.name = name.encode()
+        self.own_name = Blob(<const uint8_t*><const char*>self.name, len(self.name))
 
     # A client's read --------------------------------------------------------------------------------------------
 
@@ -177,13 +182,14 @@ cdef class Forwarding:
         params.at = request.params.at
         take_array(&params)
         params.at += relay.subject_size
-        take_options(&params, 2 + (params.at < params.end), &options)
+        take_options(&params, 2 + (params.at < params.end), False, &options)
         relay.client = client.handle
         relay.msgid = request.msgid
+        relay.explain = options.explain
         self.set_limits(relay, client, &options)
         relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
         self.counts[FORWARDED] += 1
-        count_request(lookup.version, lookup.by_name)
+        count_forwarded(lookup.version, lookup.by_name)
         if lookup.file != NULL:
             self.note_damage(relay, NULL)
         self.ask_next(relay)
@@ -385,7 +391,7 @@ cdef class Forwarding:
         self.set_limits(batch, client, &options)
         batch.whole_ns = batch.limit_ns if options.has_timeout else self.connections.now_ns + self.whole_ns
         self.counts[FORWARDED] += 1
-        count_request(version, options.has_version)
+        count_forwarded(version, options.has_version)
         return self.ask_for_rest(batch)
 
     cdef int read_here(self, Relay* batch, const VersionRow* version, Py_ssize_t keys_at) noexcept nogil:
@@ -610,6 +616,7 @@ cdef class Forwarding:
         cdef Py_ssize_t before = buffer_size(out)
         cdef Py_ssize_t size = batch.values.end + version.size + 5 * HEAD_BYTES
         cdef const Place* place
+        cdef bint refused
         cdef uint32_t i
         if not self.connections.make_room(connection, size) or buffer_reserve(out, size) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
@@ -621,7 +628,9 @@ cdef class Forwarding:
                 place = &batch.places[i]
                 put_bytes(out, batch.values.data + place.at, place.size)
             put_str(out, version.data, version.size)
-            if batch.missing > 0 or buffer_size(out) - before > self.read_limits.max_frame:
+            refused = batch.missing > 0 or buffer_size(out) - before > self.read_limits.max_frame
+            self.count_values(batch, refused)
+            if refused:
                 out.end = out.start + before
                 refuse_too_large(
                     out, batch.msgid, b"the values do not fit into one answer: ask for fewer",
@@ -638,7 +647,7 @@ cdef class Forwarding:
         cdef Connection* connection
         cdef int outcome
         self.published.fetch_record(lookup)
-        outcome = self.published.end_get(lookup, relay.msgid, &self.read_limits, out)
+        outcome = self.published.end_get(lookup, relay.msgid, &self.read_limits, &self.own_name, out)
         if outcome == DAMAGED and self.peers.is_held(lookup.version.identity, lookup.partition):
             return False
         if outcome == HAND_OFF or outcome == DAMAGED:
@@ -647,6 +656,8 @@ cdef class Forwarding:
         connection = self.claim(relay)
         if outcome == OUT_OF_MEMORY:
             self.connections.doom(connection, CLOSED_MEMORY)
+        else:
+            lookup.version.database.counts.asked_again += 1
         relay_end(self.relays, relay)
         self.connections.hold_output(connection, 0)
         self.connections.flush_later(connection)
@@ -663,28 +674,84 @@ cdef class Forwarding:
         histogram_record(&self.answered.histogram, <uint64_t>(self.connections.now_ns - relay.begun_ns), 1)
         return connection
 
-    cdef void answer(self, Relay* relay, const uint8_t* data, Py_ssize_t size, bint refused) noexcept nogil:
-        """Give the client what the owner has said, behind a head of its own."""
+    cdef void answer(self, Relay* relay, const Cursor* said, bint refused, int column) noexcept nogil:
+        """Give the client what the owner of that column has said, behind a head of its own."""
         cdef Connection* connection = self.claim(relay)
-        cdef Py_ssize_t frame_size = size + ENVELOPE_BYTES + unsigned_size(relay.msgid)
+        cdef const Blob* node = &self.peers.routes.peers[column].name
+        cdef bint explained = relay.explain and not refused
+        cdef Py_ssize_t frame_size = said.end - said.at + ENVELOPE_BYTES + unsigned_size(relay.msgid)
         cdef Buffer* out = &connection.output
+        cdef Py_ssize_t before
+        if explained:
+            frame_size += explanation_bytes(node)
+        self.count_value(relay, said[0], refused)
         if not self.connections.make_room(connection, frame_size) or buffer_reserve(out, frame_size) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
         elif not connection.doomed:
-            put_response(out, relay.msgid)
-            if not refused:
-                put_nil(out)
-            put_bytes(out, data, size)
-            if refused:
-                put_nil(out)
-            self.connections.note_output(connection, frame_size)
+            before = buffer_size(out)
+            if explained:
+                self.put_explained(out, relay, said[0], node)
+            else:
+                put_response(out, relay.msgid)
+                if not refused:
+                    put_nil(out)
+                put_bytes(out, said.at, said.end - said.at)
+                if refused:
+                    put_nil(out)
+            self.connections.note_output(connection, buffer_size(out) - before)
         relay_end(self.relays, whole_of(relay))
         self.connections.flush_later(connection)
         self.connections.sent(connection, 0)
 
+    cdef void put_explained(self, Buffer* out, Relay* relay, Cursor result, const Blob* node) noexcept nogil:
+        """The owner's answer, and that it is the owner's: what the owner does not say, since only this node is asked.
+
+        Requires: `is_value`, and there is room.
+        """
+        cdef Py_ssize_t before = out.end
+        put_answer(out, relay.msgid)
+        take_array(&result)
+        put_array(out, 3)
+        put_bytes(out, result.at, result.end - result.at)
+        put_explanation(out, node)
+        if out.end - before > self.read_limits.max_frame:
+            out.end = before
+            refuse_too_large(
+                out, relay.msgid, b"the value does not fit into an answer", self.read_limits.max_frame, -1
+            )
+
+    cdef DatabaseRow* database_of(self, const Relay* relay) noexcept nogil:
+        """The database that a client's read is of; NULL: nothing of it is served any more."""
+        cdef const Relay* whole = whole_of(relay)
+        cdef const uint8_t* at = whole.body.data + whole.subject_at
+        cdef Cursor subject = Cursor(at, at + whole.subject_size)
+        cdef Blob name
+        return self.published.find_database(&name) if take_blob(&subject, &name) else NULL
+
+    cdef void count_value(self, const Relay* relay, Cursor result, bint refused) noexcept nogil:
+        """Count the answer of an owner, `[value or nil, version]` or an error."""
+        cdef DatabaseRow* database = self.database_of(relay)
+        if database != NULL and refused:
+            database.counts.errors += 1
+        elif database != NULL and take_array(&result) > 0:
+            count_one(&database.counts, result)
+
+    cdef void count_values(self, const Relay* batch, bint refused) noexcept nogil:
+        """Count the values of a batch, from here and from owners, or that they are too much."""
+        cdef DatabaseRow* database = self.database_of(batch)
+        cdef const uint8_t* at
+        cdef uint32_t i
+        if database != NULL and refused:
+            database.counts.errors += 1
+        elif database != NULL:
+            for i in range(batch.place_count):
+                at = batch.values.data + batch.places[i].at
+                count_one(&database.counts, Cursor(at, at + batch.places[i].size))
+
     cdef void hand_back(self, Relay* relay) noexcept nogil:
         """Have Python answer it as if it had just come: something is to be said that only Python knows."""
         cdef Connection* connection = self.connections.find(relay.client)
+        cdef DatabaseRow* database = self.database_of(relay)
         cdef Py_ssize_t size = 8 if relay.kind == BATCH else 3
         cdef Request* waiting = self.connections.backlog.put(
             relay.client, relay.msgid, ASKED, relay.begun_ns, size, relay.params_size
@@ -695,6 +762,8 @@ cdef class Forwarding:
         else:
             memcpy(request_bytes(waiting), <const char*>b"get_many", size)
             memcpy(request_bytes(waiting) + size, relay.body.data, relay.params_size)
+            if database != NULL:
+                database.counts.asked_again += 1
         relay_end(self.relays, relay)
 
     cdef void give_up(self, Relay* relay) noexcept nogil:
@@ -899,7 +968,7 @@ cdef class Forwarding:
             self.take_values(relay, body)
         elif relay.kind == READ and is_value(relay, body):
             attempt_end(self.relays, attempt)
-            self.answer(relay, body.at, body.end - body.at, False)
+            self.answer(relay, &body, False, peer.column)
         else:
             relay_note(relay, attempt.column, SAID_NONSENSE)
             relay_stir(self.relays, relay)
@@ -910,7 +979,7 @@ cdef class Forwarding:
         """Have the next owner asked, unless all would say the same."""
         cdef Tried outcome = meaning_of(code)
         if blob_is(code, b"TOO_LARGE", 9):
-            self.answer(relay, error.at, error.end - error.at, True)
+            self.answer(relay, error, True, peer.column)
             return
         self.counts[counter_of(outcome)] += 1
         if outcome == SAID_OVERLOADED:
@@ -947,6 +1016,16 @@ cdef bint take_failure(Cursor body, const FrameLimits* limits, Blob* code, Curso
         and take_str(&inner, &message)
         and take_map(&inner) >= 0
     )
+
+
+cdef inline void count_one(ReadCounts* counts, Cursor value) noexcept nogil:
+    """Count a key by its value, or nil."""
+    cdef Blob found
+    if take_bin(&value, &found):
+        counts.hits += 1
+        counts.value_bytes += <uint64_t>found.size
+    else:
+        counts.misses += 1
 
 
 cdef inline bint add_key(Relay* part, uint32_t place) noexcept nogil:

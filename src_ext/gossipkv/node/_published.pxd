@@ -4,11 +4,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
+from gossipkv.node._read_options cimport IDENTITY_BYTES, ReadOptions
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._message cimport Blob, Cursor, take_unsigned
-
-cdef enum:
-    IDENTITY_BYTES = 16  # what names the identity of a version between nodes
+from gossipkv.wire._message cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text
 
 cdef enum Outcome:
     OUT_OF_MEMORY = -1
@@ -23,7 +21,17 @@ cdef struct ReadLimits:
     Py_ssize_t max_key
     Py_ssize_t max_value
 
+cdef struct ReadCounts:  # what `info` tells by database
+    uint64_t requests  # gets, batches and pages of scans
+    uint64_t forwarded  # of these, those for which other nodes were asked
+    uint64_t hits  # keys
+    uint64_t misses
+    uint64_t value_bytes  # of the hits
+    uint64_t errors
+    uint64_t asked_again  # forwarded ones that were answered here after all: they are among the requests twice
+
 cdef struct VersionRow:
+    DatabaseRow* database
     Blob name
     Blob packed_name  # the name as MessagePack: copied into every answer
     int function  # code of the partition function
@@ -35,30 +43,15 @@ cdef struct VersionRow:
     bint shared  # it has an identity, by which other nodes may be asked for it
     uint8_t identity[IDENTITY_BYTES]
     PyObject** files  # borrowed from `PublishedTable.owned`; NULL where the partition is not here
-    uint64_t requests
+    ReadCounts counts  # of what is answered from here, and all requests
     uint64_t requests_by_name
-    uint64_t hits
-    uint64_t misses
 
 cdef struct DatabaseRow:
     Blob name
+    ReadCounts counts  # of what other nodes answer
     VersionRow* versions  # in ascending order of name
     Py_ssize_t version_count
     VersionRow* active  # NULL: none yet
-
-cdef struct ReadOptions:
-    Blob version
-    Blob min_version
-    Blob identity
-    uint64_t timeout_ms
-    uint64_t max_frame  # of the node that asks; else no limit
-    bint choosing  # it is not just the active version that is wanted
-    bint has_version
-    bint has_min_version
-    bint has_identity
-    bint has_timeout
-    bint forwarded  # a node asks
-    bint local  # never to be forwarded
 
 cdef struct Lookup:
     Blob key
@@ -69,6 +62,7 @@ cdef struct Lookup:
     uint32_t place
     Py_ssize_t max_frame  # of the answer
     bint by_name
+    bint explain
 
 
 cdef inline int compare(const Blob* one, const Blob* other) noexcept nogil:
@@ -133,12 +127,25 @@ cdef inline bint may_go_elsewhere(const VersionRow* version, const ReadOptions* 
 
 
 cdef inline void count_request(VersionRow* version, bint by_name) noexcept nogil:
-    version.requests += 1
+    version.counts.requests += 1
     if by_name:
         version.requests_by_name += 1
 
 
+cdef inline void count_forwarded(VersionRow* version, bint by_name) noexcept nogil:
+    """Count a request for which others are asked."""
+    count_request(version, by_name)
+    version.database.counts.forwarded += 1
+
+
+cdef inline void count_refused(VersionRow* version, bint by_name) noexcept nogil:
+    """Count a request that is answered with an error."""
+    count_request(version, by_name)
+    version.counts.errors += 1
+
+
 cdef class PublishedTable:
+    cdef dict gone  # what was counted of databases and versions that are served no longer
     cdef list owned  # the files and the encoded names, so that the pointers stay good
     cdef DatabaseRow* databases
     cdef Py_ssize_t database_count
@@ -152,13 +159,16 @@ cdef class PublishedTable:
     cdef int add_version(
         self, DatabaseRow* database, str name, int function, list files, bytes identity, int standing
     ) except -1
+    cdef int keep(self, const Blob* database, const ReadCounts* counts) except -1
     cdef VersionRow* find_version(self, bytes database, bytes version) noexcept
     cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil
     cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
     cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
     cdef void fetch_record(self, Lookup* lookup) noexcept nogil
     cdef void fetch_value(self, Lookup* lookup) noexcept nogil
-    cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil
+    cdef int end_get(
+        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, Buffer* out
+    ) noexcept nogil
     cdef int read_one(
         self, const VersionRow* version, Py_ssize_t partition, const Blob* key, const ReadLimits* limits, Buffer* out,
         Py_ssize_t* size
@@ -168,12 +178,18 @@ cdef class PublishedTable:
     ) noexcept nogil
 
 
-cdef inline bint take_timeout(Cursor* cursor, uint64_t* timeout_ms) noexcept nogil:
-    """A `timeout_ms` that Python would not refuse (`gossipkv.node.arguments`)."""
-    return take_unsigned(cursor, timeout_ms) and timeout_ms[0] <= <uint64_t>1 << 40
+cdef inline Py_ssize_t explanation_bytes(const Blob* node) noexcept nogil:
+    """The room that `put_explanation` takes at most."""
+    return 3 * HEAD_BYTES + 4 + node.size
+
+
+cdef inline void put_explanation(Buffer* out, const Blob* node) noexcept nogil:
+    """`{"node": ...}`, behind value and version.  Requires: there is room."""
+    put(out, 0x81)
+    put_text(out, b"node")
+    put_str(out, node.data, node.size)
 
 
 cdef int refuse_too_large(
     Buffer* out, uint32_t msgid, const char* message, Py_ssize_t limit, Py_ssize_t size
 ) noexcept nogil
-cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) noexcept nogil

@@ -25,30 +25,14 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from gossipkv.keyspace._hashing cimport partition_of
+from gossipkv.node._read_options cimport IDENTITY_BYTES, ReadOptions, take_options
 from gossipkv.node._refusals cimport write_error
 from gossipkv.storage._mapped_file cimport is_whole
 from gossipkv.storage._records cimport Slice
 from gossipkv.storage._sorted_file cimport SortedFile
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._message cimport (
-    HEAD_BYTES,
-    Blob,
-    Cursor,
-    blob_is,
-    put,
-    put_answer,
-    put_array,
-    put_bin,
-    put_bytes,
-    put_nil,
-    take_array,
-    take_bin,
-    take_blob,
-    take_blob_or_nil,
-    take_flag_or_nil,
-    take_map,
-    take_nil,
-    take_unsigned,
+    HEAD_BYTES, Blob, Cursor, put, put_answer, put_array, put_bin, put_bytes, put_nil, take_array, take_blob,
 )
 
 from msgpack import packb
@@ -61,9 +45,6 @@ cdef enum:
     LONGEST_NAME = 255
     # A record's first lines come with the record; values that are longer on average are asked for on their own.
     LONG_VALUE_BYTES = 128
-
-cdef extern from "<stdint.h>" nogil:
-    const uint64_t ANY_FRAME "UINT64_MAX"
 
 cdef const char* VALUE_TOO_LONG = b"the value is longer than the node sends"
 cdef const char* VALUE_OVER_FRAME = b"the value does not fit into an answer"
@@ -79,6 +60,7 @@ cdef struct Target:
 
 cdef struct Found:
     uint64_t hits
+    uint64_t value_bytes
     Py_ssize_t too_long  # the size of a value over `max_value`
 
 
@@ -89,55 +71,6 @@ cdef inline size_t hash_name(const Blob* name) noexcept nogil:
     for i in range(name.size):
         state = (state ^ name.data[i]) * 16777619U
     return state
-
-
-cdef bint take_option(Cursor* params, ReadOptions* options) noexcept nogil:
-    """One option and its value, if the loop understands them."""
-    cdef Blob name
-    if not take_blob(params, &name):
-        return False
-    if blob_is(&name, b"version", 7):
-        return take_blob_or_nil(params, &options.version, &options.has_version)
-    if blob_is(&name, b"min_version", 11):
-        return take_blob_or_nil(params, &options.min_version, &options.has_min_version)
-    if blob_is(&name, b"timeout_ms", 10):
-        options.has_timeout = not take_nil(params)
-        return not options.has_timeout or take_timeout(params, &options.timeout_ms)
-    if blob_is(&name, b"identity", 8):
-        options.has_identity = not take_nil(params)
-        return not options.has_identity or (
-            take_bin(params, &options.identity) and options.identity.size == IDENTITY_BYTES
-        )
-    if blob_is(&name, b"forwarded", 9):
-        return take_flag_or_nil(params, &options.forwarded)
-    if blob_is(&name, b"max_frame", 9):
-        return take_nil(params) or (take_unsigned(params, &options.max_frame) and options.max_frame > 0)
-    return blob_is(&name, b"local", 5) and take_flag_or_nil(params, &options.local)
-
-
-cdef bint take_options(Cursor* params, Py_ssize_t count, ReadOptions* options) noexcept nogil:
-    """The last parameter, if there is one, when it holds nothing but options that are understood here.
-
-    A node that forwards names the identity that it wants and nothing else that chooses, and may say how long a frame it
-    takes; nobody else does.
-    """
-    cdef Py_ssize_t entries
-    options.choosing = options.has_version = options.has_min_version = options.has_identity = False
-    options.has_timeout = options.forwarded = options.local = False
-    options.max_frame = ANY_FRAME
-    if count == 2:
-        return True
-    entries = take_map(params)
-    if entries < 0:
-        return False
-    while entries > 0:
-        entries -= 1
-        if not take_option(params, options):
-            return False
-    options.choosing = options.has_version or options.has_min_version or options.forwarded
-    if options.forwarded:
-        return options.has_identity and not options.has_version and not options.has_min_version
-    return not options.has_identity and options.max_frame == ANY_FRAME
 
 
 @cython.final
@@ -153,6 +86,7 @@ cdef class PublishedTable:
 
     def __cinit__(self, databases):
         self.owned = []
+        self.gone = {}
         self.database_count = 0
         self.pinned = True
         entries = list(databases)
@@ -196,6 +130,7 @@ cdef class PublishedTable:
             raise MemoryError
         self.database_count += 1
         for version, function, files, identity, standing in ordered:
+            database.versions[database.version_count].database = database
             self.add_version(database, version, function, list(files), identity, standing)
             if version == active and standing == 1:
                 database.active = &database.versions[database.version_count - 1]
@@ -256,9 +191,7 @@ cdef class PublishedTable:
         """Count a request that Python answered, as those answered here are counted."""
         cdef VersionRow* found = self.find_version(database.encode(), version.encode())
         if found != NULL:
-            found.requests += 1
-            if by_name:
-                found.requests_by_name += 1
+            count_request(found, by_name)
 
     def requests(self):
         """Requests so far: `{(database, version): (in all, by the version's name, hits, misses)}`."""
@@ -272,21 +205,64 @@ cdef class PublishedTable:
             for v in range(database.version_count):
                 version = &database.versions[v]
                 name = (text_of(&database.name), text_of(&version.name))
-                result[name] = (version.requests, version.requests_by_name, version.hits, version.misses)
+                result[name] = (
+                    version.counts.requests, version.requests_by_name, version.counts.hits, version.counts.misses
+                )
         return result
 
     def inherit(self, PublishedTable older not None):
-        """Go on counting where `older` stopped, for the versions that both hold."""
+        """Go on counting where `older` stopped; what it counted of a version that is not held here stays counted."""
+        cdef DatabaseRow* database
+        cdef DatabaseRow* heir
+        cdef VersionRow* version
         cdef VersionRow* found
-        for (database, version), counts in older.requests().items():
-            found = self.find_version(database.encode(), version.encode())
-            if found != NULL:
-                found.requests, found.requests_by_name, found.hits, found.misses = counts
+        cdef Py_ssize_t d
+        cdef Py_ssize_t v
+        self.gone = {name: dict(counts) for name, counts in older.gone.items()}
+        for d in range(older.database_count):
+            database = &older.databases[d]
+            heir = self.find_database(&database.name)
+            if heir != NULL:
+                heir.counts = database.counts
+            else:
+                self.keep(&database.name, &database.counts)
+            for v in range(database.version_count):
+                version = &database.versions[v]
+                found = version_named(heir, &version.name) if heir != NULL else NULL
+                if found != NULL:
+                    found.counts = version.counts
+                    found.requests_by_name = version.requests_by_name
+                else:
+                    self.keep(&database.name, &version.counts)
+
+    cdef int keep(self, const Blob* database, const ReadCounts* counts) except -1:
+        """Add what was counted of something that is gone to what is kept of its database."""
+        cdef str name = text_of(database)
+        self.gone[name] = added(self.gone.get(name, NO_COUNTS), counts)
+        return 0
+
+    def reads(self):
+        """What was counted since the start, whatever was held at the time: `{database: {name: count}}`.
+
+        `requests` that found a version, `forwarded` of them to other nodes; `hits` and `misses`, a key each, and the
+        `value_bytes` of the hits; `errors` that the loop has answered with.
+        """
+        cdef DatabaseRow* database
+        cdef dict told = dict(self.gone)
+        cdef Py_ssize_t d
+        cdef Py_ssize_t v
+        for d in range(self.database_count):
+            database = &self.databases[d]
+            counts = added(told.get(text_of(&database.name), NO_COUNTS), &database.counts)
+            for v in range(database.version_count):
+                counts = added(counts, &database.versions[v].counts)
+            told[text_of(&database.name)] = counts
+        return told
 
     def requests_of(self, str database, str version):
         """Requests so far that this version answered, by name or not; 0 when it is not held."""
         cdef VersionRow* found = self.find_version(database.encode(), version.encode())
-        return found.requests if found != NULL else 0
+        return found.counts.requests if found != NULL else 0
 
     cdef VersionRow* find_version(self, bytes database, bytes version) noexcept:
         cdef Blob name = Blob(<const uint8_t*><const char*>database, len(database))
@@ -321,7 +297,7 @@ cdef class PublishedTable:
         keys = params[0]
         if not (skip_blobs(params) if many else take_blob(params, key)):
             return NULL
-        if not take_options(params, count, options):
+        if not take_options(params, count, many, options):
             return NULL
         params[0] = keys
         return choose_version(database, options)
@@ -341,6 +317,7 @@ cdef class PublishedTable:
         lookup.version = version
         lookup.max_frame = answer_limit(limits, &options)
         lookup.by_name = options.has_version
+        lookup.explain = options.explain
         lookup.file = version.files[lookup.partition]
         if lookup.file == NULL:
             return ELSEWHERE if may_go_elsewhere(version, &options) else HAND_OFF
@@ -356,8 +333,10 @@ cdef class PublishedTable:
         if lookup.version.long_values:
             (<SortedFile>lookup.file).prefetch_value(lookup.place)
 
-    cdef int end_get(self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, Buffer* out) noexcept nogil:
-        """Answer `get`: `[value or nil, version]`; an `Outcome`."""
+    cdef int end_get(
+        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, Buffer* out
+    ) noexcept nogil:
+        """Answer `get`: `[value or nil, version]`, and if it is to be explained that this node did; an `Outcome`."""
         cdef VersionRow* version = lookup.version
         cdef Slice value
         cdef Py_ssize_t before = buffer_offset(out)
@@ -370,11 +349,13 @@ cdef class PublishedTable:
         if found < 0:
             return DAMAGED
         size = value.size + version.packed_name.size + 3 * HEAD_BYTES
+        if lookup.explain:
+            size += explanation_bytes(node)
         if value.size > limits.max_value:
-            count_request(version, lookup.by_name)
+            count_refused(version, lookup.by_name)
             return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, value.size)
         if size > lookup.max_frame:
-            count_request(version, lookup.by_name)
+            count_refused(version, lookup.by_name)
             return refuse_too_large(
                 out, msgid, VALUE_OVER_FRAME if lookup.max_frame == limits.max_frame else VALUE_OVER_ASKER,
                 lookup.max_frame, size
@@ -382,20 +363,23 @@ cdef class PublishedTable:
         if buffer_reserve(out, size) < 0:
             return OUT_OF_MEMORY
         put_answer(out, msgid)
-        put(out, 0x92)
+        put(out, 0x93 if lookup.explain else 0x92)
         if found:
             put_bin(out, value.data, value.size)
         else:
             put(out, 0xC0)
         put_bytes(out, version.packed_name.data, version.packed_name.size)
+        if lookup.explain:
+            put_explanation(out, node)
         if not is_whole(<SortedFile>lookup.file):
             out.end = out.start + before
             return DAMAGED
         count_request(version, lookup.by_name)
         if found:
-            version.hits += 1
+            version.counts.hits += 1
+            version.counts.value_bytes += <uint64_t>value.size
         else:
-            version.misses += 1
+            version.counts.misses += 1
         return ANSWERED
 
     cdef int get_many(
@@ -408,7 +392,7 @@ cdef class PublishedTable:
         cdef Py_ssize_t left
         cdef Py_ssize_t before = buffer_offset(out)
         cdef Py_ssize_t room
-        cdef Found found = Found(0, 0)
+        cdef Found found = Found(0, 0, 0)
         cdef int outcome = ANSWERED
         cdef VersionRow* version = self.plan(&params, &unused, &options, True)
         if version == NULL:
@@ -430,12 +414,15 @@ cdef class PublishedTable:
             else:
                 put_bytes(out, version.packed_name.data, version.packed_name.size)
                 count_request(version, options.has_version)
-                version.hits += found.hits
-                version.misses += <uint64_t>count - found.hits
+                version.counts.hits += found.hits
+                version.counts.misses += <uint64_t>count - found.hits
+                version.counts.value_bytes += found.value_bytes
                 keys_read[0] += <uint64_t>count
                 return ANSWERED
         out.end = out.start + before
         keys_read[0] += <uint64_t>(count - max(left, <Py_ssize_t>0))  # They took their time as well.
+        if outcome == REFUSED_SIZE:
+            count_refused(version, options.has_version)
         if outcome == REFUSED_SIZE and found.too_long > 0:
             return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
         if outcome == REFUSED_SIZE:
@@ -555,6 +542,7 @@ cdef int read_window(
             return OUT_OF_MEMORY
         if outcome:
             found.hits += 1
+            found.value_bytes += <uint64_t>value.size
             put_bin(out, value.data, value.size)
         else:
             put(out, 0xC0)
@@ -565,3 +553,18 @@ cdef int read_window(
 
 cdef str text_of(const Blob* blob):
     return (<const char*>blob.data)[:blob.size].decode()
+
+
+cdef dict NO_COUNTS = dict.fromkeys(("requests", "forwarded", "hits", "misses", "value_bytes", "errors"), 0)
+
+
+cdef dict added(dict counts, const ReadCounts* more):
+    """Both together; a read that was planned again and is counted twice counts once."""
+    return {
+        "requests": counts["requests"] + more.requests - more.asked_again,
+        "forwarded": counts["forwarded"] + more.forwarded,
+        "hits": counts["hits"] + more.hits,
+        "misses": counts["misses"] + more.misses,
+        "value_bytes": counts["value_bytes"] + more.value_bytes,
+        "errors": counts["errors"] + more.errors,
+    }

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from gossipkv.node._published cimport IDENTITY_BYTES
+from gossipkv.node._read_options cimport IDENTITY_BYTES
 from gossipkv.wire._buffer cimport Buffer
 
 cdef enum:
@@ -60,7 +60,7 @@ cdef struct Relay:
     RelayKind kind
     bint resting  # all have been asked, and it waits to begin anew
     bint restless  # in the line of those that go on at once
-    bint by_name
+    bint explain  # who answers is told
     uint32_t msgid  # of the client
     uint32_t heap_at  # where its deadline stands; NOWHERE_DUE: it has none
     uint64_t client  # the handle of the connection that asked

@@ -174,6 +174,7 @@ cdef class Core:
         int64_t proxy_timeout_ms=100,
         int64_t proxy_stage_timeout_ms=25,
         uint64_t seed=0,
+        str node not None="",
     ):
         if min(max_frame, max_depth, max_elements, max_key, max_value, max_queued, max_held) < 1 or min(
             max_in_flight, max_in_flight_total, max_connections, scan_limit
@@ -205,7 +206,7 @@ cdef class Core:
         self.connections.scans.limits = self.read_limits
         self.connections.scans.scan_limit = scan_limit
         self.max_in_flight_total = max_in_flight_total
-        self.forwarding = Forwarding(self.connections, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
+        self.forwarding = Forwarding(self.connections, node, proxy_timeout_ms, proxy_stage_timeout_ms, seed)
         self.forwarding.frame_limits = self.frame_limits
         self.forwarding.read_limits = self.read_limits
         self.answered = LatencyHistogram()
@@ -371,7 +372,7 @@ cdef class Core:
                 connection.held = True
                 return False
             outcome = self.published.end_get(
-                &entry.lookup, entry.request.msgid, &self.read_limits, self.out
+                &entry.lookup, entry.request.msgid, &self.read_limits, &self.forwarding.own_name, self.out
             )
             if outcome == DAMAGED:
                 self.forward(connection, &entry.request, &entry.lookup)
@@ -698,9 +699,9 @@ cdef class Core:
     def latency(self):
         """How long answers took, from the receive that brought the request until the answer was given to the socket."""
         return {
-            "answered": self.answered.to_map(),
-            "forwarded": self.forwarding.answered.to_map(),
-            "handed_off": self.handed_off.to_map(),
+            "local": self.answered,
+            "forwarded": self.forwarding.answered,
+            "handed_off": self.handed_off,
         }
 
     def counters(self):

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from gossipkv.node._published cimport IDENTITY_BYTES
+from gossipkv.node._read_options cimport IDENTITY_BYTES
 from gossipkv.node._relays cimport Relay
 from gossipkv.wire._message cimport Blob
 

@@ -9,9 +9,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, PublishedTable, DatabaseRow, ReadLimits, ReadOptions, choose_version,
-    take_timeout,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, PublishedTable, DatabaseRow, ReadLimits, choose_version,
 )
+from gossipkv.node._read_options cimport ReadOptions, take_timeout
 from gossipkv.node._scan_page cimport Range
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys

@@ -23,7 +23,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable, DatabaseRow, VersionRow, version_named,
+    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable, DatabaseRow, VersionRow, count_request,
+    version_named,
 )
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._scan_page cimport (
@@ -166,7 +167,7 @@ cdef int finish(Scans* scans, Job* job, PublishedTable table, Buffer* out) noexc
     else:
         put(&page.out, 0xC0)
     put_bytes(&page.out, version.data, version.size)
-    count_answered(table, job)
+    count_answered(table, job, buffer_size(&page.out) > scans.limits.max_frame)
     scans.answered += 1
     if buffer_size(&page.out) > scans.limits.max_frame:
         if refuse_answer(out, job.msgid, scans.limits.max_frame, buffer_size(&page.out)) < 0:
@@ -205,7 +206,7 @@ cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
     out.end = body - CURSOR_CHECKSUM_BYTES + size
 
 
-cdef void count_answered(PublishedTable table, const Job* job) noexcept nogil:
+cdef void count_answered(PublishedTable table, const Job* job, bint refused) noexcept nogil:
     """Count it where requests are counted now; the table that it read from may be served no longer."""
     cdef VersionRow* version = job.plan.version
     cdef DatabaseRow* database
@@ -213,8 +214,8 @@ cdef void count_answered(PublishedTable table, const Job* job) noexcept nogil:
         database = table.find_database(&job.plan.database)
         version = version_named(database, &version.name) if database != NULL else NULL
     if version != NULL:
-        version.requests += 1
-        version.requests_by_name += job.plan.by_name
+        count_request(version, job.plan.by_name)
+        version.counts.errors += refused
 
 
 # Turns ------------------------------------------------------------------------------------------------------------

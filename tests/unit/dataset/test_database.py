@@ -258,9 +258,11 @@ async def test_a_database_that_cannot_be_read_stops_nobody_else(world, place):
         assert library.active("db") is None
         assert "Input/output error" in library.status()["db"]["error"]
         assert "Input/output error" in library.unready("db")
+        assert not library.opened
         world.files.error = 0
         await active(library, "v2")
         assert library.status()["db"]["error"] is None
+        assert library.opened
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
@@ -273,10 +275,12 @@ async def test_a_version_that_cannot_be_opened_is_tried_again(world, error):
     world.files = Refusing(world.root / "data/datasets/db/v1/part-00000.gkv", error)
     async with world.node(source=None) as library:
         assert state(library, "v1") == "ERROR"
+        assert not library.opened
         world.files.error = 0
         await active(library, "v1")
         assert get(library, b"a") == b"v1"
         await until(lambda: state(library, "v1") == "ACTIVE")
+        await until(lambda: library.opened)
     assert os.stat(world.root / "data/datasets/db/v1/part-00000.gkv").st_mtime_ns == stamp
 
 

@@ -120,6 +120,8 @@ def test_a_hold_breaks_off_the_build_of_another(node):
     node.hold("v1")
     assert node.states == {"v1": Word.ACTIVE, "v2": Word.SEEN}
     assert node.disk.list_directory(f"/data/building/{DATABASE}") == []
+    counters = node.library.counters()
+    assert [counters[f"builds_{what}"] for what in ("begun", "done", "failed", "stopped")] == [2, 1, 0, 1]
     node.hold(None)
     assert node.states["v2"] is Word.BUILDING
 

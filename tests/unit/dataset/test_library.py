@@ -26,9 +26,12 @@ async def test_a_source_is_built_and_served(world):
     async with world.node() as library:
         assert library.known("db")
         assert not library.known("other")
-        assert library.databases() == [{"name": "db", "kind": "dataset", "version": None, "partitions": None}]
+        (told,) = library.databases()
+        assert (told["name"], told["kind"]) == ("db", "dataset")
+        assert (told["version"], told["partitions"], told["time"], told["times"]) == (None, None, None, {})
         await active(library, "v1")
-        assert library.databases() == [{"name": "db", "kind": "dataset", "version": "v1", "partitions": 2}]
+        (told,) = library.databases()
+        assert (told["version"], told["partitions"], told["states"]) == ("v1", 2, {"v1": "ACTIVE"})
         assert (get(library, b"a"), get(library, b"b"), get(library, b"c")) == (b"3", b"2", None)
         told = library.status("db")["db"]
         assert told["active"] == "v1"
@@ -367,6 +370,7 @@ async def test_a_killed_child_is_started_again(world):
         assert "was killed by signal 9" in library.status()["db"]["versions"]["v1"]["error"]["message"]
         await active(library, "v1")
         assert library.active("db").records == 1
+        assert [library.counters()[f"builds_{what}"] for what in ("begun", "done", "failed")] == [2, 1, 1]
 
 
 async def test_a_child_that_cannot_be_started_is_told_and_tried_again(world, monkeypatch):
@@ -417,6 +421,8 @@ async def test_a_file_that_changes_while_it_is_read_makes_the_build_begin_anew(w
             (world.source / "db/v1/part-1").write_bytes(b"b\t2\nc\t3\n")
             await active(library, "v1")
             assert (get(library, b"b"), get(library, b"c")) == (b"2", b"3")
+            counters = library.counters()
+            assert (counters["builds_begun"], counters["builds_done"], counters["builds_failed"]) == (2, 1, 1)
     assert "changed while the version was read" in next(
         line["reason"] for line in logs if line["event"] == "source_changed"
     )

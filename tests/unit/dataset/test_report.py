@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import trio
 
 from gossipkv.address import Address
@@ -9,6 +12,8 @@ from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
 from gossipkv.dataset.cluster.members import Member, Membership
 from gossipkv.dataset.cluster.terms import Terms
+from gossipkv.dataset.local.manifest import read_manifest, write_manifest
+from gossipkv.environment.real_files import RealFiles
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement, Named, Statement
 from tests.unit.dataset.sources import lines
@@ -35,10 +40,10 @@ def among(*others: Member, settle_ms: int = 0, replication: int = 1):
     return Cluster(membership, convergence, terms, lambda _core, _effects: None)
 
 
-def say(library, ready, identity):
+def say(library, ready, identity, source_ms=0):
     """Node `b` says that it has these partitions, and this version active."""
     some, none = PartitionSet.of(N, ready), PartitionSet.empty(N)
-    said = Statement(identity, 0, 100, some, none, b"b" * 16)
+    said = Statement(identity, source_ms, 100, some, none, b"b" * 16)
     database = DatabaseStatement(Named(identity.version, identity.wire_id), told=True)
     library.core("db").hear("b", b"b" * 16, 1, {identity.version: said}, database)
     library.wake("db")
@@ -68,7 +73,8 @@ async def test_what_is_here_is_told_alike_with_and_without_others(world):
         assert (ours["missing"], ours["under_replicated"]) == (nothing, nothing)
         assert (ours["regrouped"], ours["refuted"]) == (True, [])
         assert shared["nodes"] == [{"node": "alone", "state": "alive", "active": "v1"}]
-        assert library.databases() == [{"name": "db", "kind": "dataset", "version": "v1", "partitions": N}]
+        told = only(library.databases())
+        assert (told["name"], told["kind"], told["version"], told["partitions"]) == ("db", "dataset", "v1", N)
 
 
 async def test_a_version_says_what_its_gate_waits_for(world):
@@ -156,3 +162,90 @@ async def test_a_node_that_has_nothing_tells_what_others_have(world):
         told = library.status(local=False)["db"]["versions"]["v1"]
         assert (told["partition_count"], told["function"]) == (N, identity.function)
         assert "partitions" not in told
+
+
+def touch(world, version, *times_ms):
+    """Its files were last touched then."""
+    for at, time_ms in enumerate(times_ms):
+        path = sorted((world.source / "db" / version).iterdir())[at]
+        os.utime(path, ns=(0, time_ms * 1_000_000))
+
+
+def only(listed):
+    """The one database of a list."""
+    (told,) = listed
+    return told
+
+
+async def test_what_the_list_tells_of_each_database(world):
+    """Of the versions that can be read the newest time of their files; of all here the words of `status`."""
+    world.put("v1", *files("v1"))
+    touch(world, "v1", 5000, 7000, 6000, 1)
+    async with world.node() as library:
+        await active(library, "v1")
+        told = only(library.databases())
+        assert (told["version"], told["partitions"], told["time"]) == ("v1", N, 7000)
+        assert (told["times"], told["states"]) == ({"v1": 7000}, {"v1": "ACTIVE"})
+        world.put("v2", *files("v2"))
+        touch(world, "v2", 9000, 9000, 9000, 9000)
+        await library.rescan()
+        await active(library, "v2")
+        await until(lambda: state(library, "v1") == "RETIRING")
+        told = only(library.databases())
+        assert (told["time"], told["times"]) == (9000, {"v1": 7000, "v2": 9000})
+        assert told["states"] == {"v1": "RETIRING", "v2": "ACTIVE"}
+        assert library.status()["db"]["versions"].keys() == told["states"].keys()
+
+
+async def test_the_time_is_kept_over_a_restart(world):
+    """The source has gone: what was built from it remembers; a copy that does not know it yet tells nothing."""
+    world.put("v1")
+    touch(world, "v1", 1234)
+    async with world.node() as library:
+        await active(library, "v1")
+    async with world.node(source=None) as library:
+        assert only(library.databases())["time"] == 1234
+    directory = world.root / "data/datasets/db/v1"
+    write_manifest(RealFiles(), directory, replace(read_manifest(RealFiles(), directory), source_ms=0))
+    async with world.node(source=None) as library:
+        told = only(library.databases())
+        assert (told["version"], told["time"], told["times"]) == ("v1", None, {})
+
+
+async def test_of_the_times_that_owners_tell_the_smallest_counts(world):
+    """Their sources may be copies of one another; who does not know it, or has nothing ready, does not count."""
+    world.put("v1", *files("v1"))
+    touch(world, "v1", 7000, 7000, 7000, 7000)
+    async with world.node(cluster=among(member("b", "2"), replication=2)) as library:
+        await active(library, "v1")
+        identity = library.version("db", "v1").identity
+        for ready, source_ms, expected in [
+            ([0, 1], 6000, 6000), ([0, 1], 8000, 7000), ([0, 1], 0, 7000), ([], 3, 7000), ([2], 6999, 6999),
+        ]:  # fmt: skip
+            say(library, ready, identity, source_ms)
+            await until(lambda wanted=expected: only(library.databases())["time"] == wanted)
+            assert library.by_database()["db"]["time"] == expected
+
+
+async def test_what_info_tells_of_each_database(world):
+    """The active version, and how many versions go by which word; one that is only named has none."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        time_ms = only(library.databases())["time"]
+        assert library.by_database() == {"db": {"version": "v1", "time": time_ms, "versions": {"ACTIVE": 1}}}
+        assert library.serves_any
+        world.put("v2")
+        await library.rescan()
+        await active(library, "v2")
+        await until(lambda: state(library, "v1") == "RETIRING")
+        assert library.by_database()["db"]["versions"] == {"ACTIVE": 1, "RETIRING": 1}
+
+
+async def test_what_info_tells_where_nothing_is_served(world):
+    """A version that the source does not show whole is SEEN, and none is active."""
+    (world.source / "db" / "v1").mkdir(parents=True)
+    async with world.node() as library:
+        await library.rescan()
+        assert library.by_database() == {"db": {"version": None, "time": None, "versions": {"SEEN": 1}}}
+        assert not library.serves_any

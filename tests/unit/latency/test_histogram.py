@@ -57,6 +57,21 @@ def test_added_is_counted_together(first: list[tuple[int, int]], second: list[tu
     assert other.to_map() == before
 
 
+@given(COUNTED)
+def test_buckets_are_the_oracles(counted: list[tuple[int, int]]) -> None:
+    """Each bucket has exactly those that were shorter than its bound; the sum is the oracle's up to rounding."""
+    ours, plain = both(counted)
+    assert [count for _, count in ours.buckets()] == [plain.below(us) for us, _ in ours.buckets()]
+    assert ours.total == pytest.approx(sum(plain.kept), rel=1e-12)
+
+
+def test_bounds_of_buckets() -> None:
+    """Powers of two in nanoseconds, from below 10 us to beyond 10 s; what is longer is in none of them."""
+    ours, _ = both([(RANGE_NS - 1, 1), (1 << 34, 1), ((1 << 34) - 1, 1)])
+    assert [us for us, _ in ours.buckets()] == [(1 << bits) / 1000 for bits in range(13, 35)]
+    assert (ours.buckets()[0][0], ours.buckets()[-1]) == (8.192, (17_179_869.184, 1))
+
+
 @given(DURATIONS)
 def test_one_duration_is_all_its_quantiles(ns: int) -> None:
     """With one duration each share is that one, exactly."""

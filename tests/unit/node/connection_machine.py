@@ -47,6 +47,7 @@ PLAIN = [
     ("get", ["db", b"k"]),
     ("get", ["db", "long", {"timeout_ms": 1}]),
     ("get", [b"db", b"none", {"version": "1"}]),
+    ("get", ["db", b"k", {"explain": True}]),
     ("get_many", ["db", [b"k", b"", b"none"]]),
     ("get_many", ["db", [b"long"], {"min_version": "1"}]),
     ("scan", ["db", {"start": b"l", "version": "1"}]),
@@ -57,6 +58,7 @@ HANDED_OFF = [
     ("ping", [1]),
     ("get", ["nowhere", b"k"]),
     ("get", ["db", b"k", {"version": "9"}]),
+    ("get_many", ["db", [b"k"], {"explain": True}]),
     ("", [b"x" * 90]),
 ]
 GOES_ON = [b"\xa1m\x80", b"\x05\x90", b"\xc0\xc0"]  # Behind an id: whole, and no request.

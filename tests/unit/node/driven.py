@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
+NODE = "here"
+
 LIMITS = {
     "max_frame": 1 << 20,
     "max_depth": MAX_DEPTH,
@@ -44,7 +46,7 @@ LIMITS = {
 
 def make_core(**limits: int) -> Core:
     """A core with small limits, or those given."""
-    return Core(**{**LIMITS, **limits})
+    return Core(**{**LIMITS, **limits}, node=NODE)
 
 
 @dataclass

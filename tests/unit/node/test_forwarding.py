@@ -21,12 +21,13 @@ from tests.unit.node.asker import (
     partition_of,
     table,
 )
-from tests.unit.node.driven import Peer, make_core, make_version
+from tests.unit.node.driven import NODE, Peer, make_core, make_version
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gossipkv.storage.sorted_file import SortedFile
+    from gossipkv.wire.rpc import Value
 
 
 @pytest.fixture
@@ -87,6 +88,50 @@ def test_who_holds_it_is_not_known_yet(asker: Asker, method: str) -> None:
     handed = asker.wait(100)
     assert [(msgid, name) for _, msgid, name, _ in handed] == [(1, None), (2, None)]
     assert msgpack.unpackb(handed[1][3], raw=True)[-1] == []
+
+
+@pytest.mark.parametrize("value", [b"value", None, b""])
+@pytest.mark.parametrize("options", [{}, {"version": "v1"}, {"min_version": "v0", "timeout_ms": 80}])
+def test_who_has_answered_is_told(tmp_path: Path, value: bytes | None, options: dict[str, Value]) -> None:
+    """The name of the owner that has answered; owners are asked as ever, so they may be older than the option."""
+    asker = Asker(tmp_path, 2)
+    asker.get(AWAY[0], explain=True, **options)
+    first, second = asker.links if asker.links[0].has_requests() else asker.links[::-1]
+    ((_, wire, _, params),) = first.requests()
+    assert isinstance(params, list)
+    assert params[2].keys() == {b"forwarded", b"identity", b"max_frame"}
+    asker.wait(30)
+    second.answer(second.asked(), value)
+    assert isinstance(wire, int)
+    first.answer(wire, b"late")
+    assert asker.answers() == [[1, 1, None, [value, "v1", {"node": f"peer{second.column}:1"}]]]
+
+
+def test_who_has_answered_is_told_of_what_has_come_here(asker: Asker) -> None:
+    """This node's own name, when the partition is here by then; `explain: false` asks for nothing."""
+    for explain in (True, False):
+        asker.get(AWAY[0], explain=explain)
+        asker.links[0].refuse(asker.links[0].asked(), "NOT_READY")
+        asker.publish(table(asker.files))
+        asker.wait(5)
+        who = [{"node": NODE}] if explain else []
+        assert asker.answers() == [[1, 1, None, [RECORDS[AWAY[0]], "v1", *who]]]
+        asker.publish(table([asker.files[0], None, None, None]))
+
+
+def test_an_answer_that_fits_until_it_is_explained(tmp_path: Path) -> None:
+    """The frame that the client may get is no longer for it: TOO_LARGE, and the connection goes on."""
+    asker = Asker(tmp_path, max_frame=2000)
+    (link,) = asker.links
+    room = 2000 - len(rpc.response(1, [b"x" * 1000, "v1", {"node": "peer0:1"}])) + 1000
+    for size, fits in ((room, True), (room + 1, False), (room + 5, False)):
+        asker.get(AWAY[0], explain=True)
+        link.answer(link.asked(), b"x" * size)
+        ((_, _, error, result),) = asker.answers()
+        assert (result is not None) is fits, size
+        assert fits or (error[0], error[2]) == ("TOO_LARGE", {"limit": 2000})
+        assert not link.ends
+    assert asker.count("held_bytes") == 0
 
 
 def test_a_miss_is_an_answer(asker: Asker) -> None:
@@ -273,8 +318,8 @@ def test_how_long_it_took_is_kept_apart(asker: Asker) -> None:
     asker.links[0].answer(one, b"value")
     asker.links[0].say(rpc.response(many, [[None] * 3, "v1"]))
     told = asker.core.latency()
-    assert {name: told[name]["count"] for name in told} == {"answered": 0, "forwarded": 2, "handed_off": 0}
-    assert told["forwarded"]["mean_us"] == told["forwarded"]["max_us"] == 7000
+    assert {name: told[name].count for name in told} == {"local": 0, "forwarded": 2, "handed_off": 0}
+    assert told["forwarded"].mean == told["forwarded"].maximum == 7_000_000
 
 
 def test_begins_anew_when_all_were_asked(asker: Asker) -> None:

@@ -19,6 +19,7 @@ from tests.unit.node.driven import Peer, make_version
 
 if TYPE_CHECKING:
     from gossipkv.storage.sorted_file import SortedFile
+    from gossipkv.wire.rpc import Value
 
 PEERS = 4
 CODES = ["NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED", "INTERNAL", "BAD_REQUEST", "TOO_LARGE"]
@@ -42,7 +43,8 @@ class Relays(RuleBasedStateMachine):
         self.owner: dict[int, int] = {}  # By message id: whose it is.
         self.on_wire: dict[int, dict[int, int]] = {column: {} for column in self.links}  # By id there: message id.
         self.expected: dict[int, object] = {}
-        self.many: set[int] = set()  # The batches.
+        self.many: set[int] = set()  # The batches,
+        self.explained: set[int] = set()  # and the reads that ask who has answered.
 
     def settle(self) -> None:
         """Tell the model whom the node has asked, and compare what clients got."""
@@ -62,8 +64,13 @@ class Relays(RuleBasedStateMachine):
         assert got == self.expected
         self.expected = {}
 
-    @rule(which=st.integers(0, 1), timeout_ms=st.sampled_from([None, None, 20, 500]), many=st.booleans())
-    def ask(self, which: int, timeout_ms: int | None, many: bool) -> None:
+    @rule(
+        which=st.integers(0, 1),
+        timeout_ms=st.sampled_from([None, None, 20, 500]),
+        many=st.booleans(),
+        explain=st.booleans(),
+    )
+    def ask(self, which: int, timeout_ms: int | None, many: bool, explain: bool) -> None:
         """A client asks for what is elsewhere, alone or in a batch, of which it is one part."""
         name = next(self.names)
         key = AWAY[name % len(AWAY)]
@@ -73,7 +80,10 @@ class Relays(RuleBasedStateMachine):
         self.owner[name] = which
         self.model.begin(name, timeout_ms, is_part=many)
         self.many |= {name} if many else set()
-        options = {} if timeout_ms is None else {"timeout_ms": timeout_ms}
+        options: dict[str, Value] = {} if timeout_ms is None else {"timeout_ms": timeout_ms}
+        if explain and not many:
+            options["explain"] = True
+            self.explained.add(name)
         method, subject = ("get_many", [HERE[0], key, key]) if many else ("get", key)
         assert self.clients[which].send(rpc.request(name, method, ["db", subject, options])) == []
         self.settle()
@@ -91,7 +101,8 @@ class Relays(RuleBasedStateMachine):
         del self.on_wire[column][wire]
         is_part = name in self.many
         if self.model.answered(column, name):
-            self.expected[name] = [[RECORDS[HERE[0]], value, value] if is_part else value, "v1"]
+            who = [{"node": f"peer{column}:1"}] if name in self.explained else []
+            self.expected[name] = [[RECORDS[HERE[0]], value, value] if is_part else value, "v1", *who]
         assert self.links[column].say(rpc.response(wire, [[value, value] if is_part else value, "v1"])) == []
         self.settle()
 

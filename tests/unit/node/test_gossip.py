@@ -233,6 +233,21 @@ async def test_what_is_refused_is_seen_and_leaves_the_rest(tmp_path: Path) -> No
         assert gossiping.publish_error() is None
 
 
+async def test_members_are_counted_by_state(tmp_path: Path) -> None:
+    """Each state has its number, also none; while nobody may hear of this node it is `silent`."""
+    world = trio_world.real()
+    with (
+        DataDirectory.open(tmp_path / "data", world.files, cluster="c", random=random.Random(1)) as directory,
+        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+    ):
+        gossiping = Gossiping(load(), world, directory, datagrams=datagrams, address=ADDRESS, sealing=None)
+        assert gossiping.members_by_state() == {"alive": 1, "suspect": 0, "dead": 0, "left": 0}
+        words = [member["state"] for member in gossiping.members() if isinstance(member, dict)]
+        assert words == ["alive"]
+        gossiping._core._outbox.silent = True
+        assert gossiping.members_by_state() == {"alive": 0, "suspect": 0, "dead": 0, "left": 0, "silent": 1}
+
+
 async def test_a_slow_reading_of_the_key_ring_does_not_undo_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def test_bounds_of_scans(tmp_path: Path, option: str) -> None:
         MadeUpLibrary(),
         lambda *_, **__: None,
         ServingSettings(max_key=10, max_value=100, max_frame=1 << 20, scan_limit=10),
+        node="n",
     )
     reads.published = published
     assert reads.scan(Arguments(b"scan", msgpack.packb(["db", {option: b"k" * 10}])))

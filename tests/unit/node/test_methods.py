@@ -12,9 +12,11 @@ import trio
 from structlog.testing import capture_logs
 
 from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
+from gossipkv.latency.histogram import LatencyHistogram
 from gossipkv.node._requests import Refused
 from gossipkv.node.hello import PROTOCOL, Hello
-from gossipkv.node.methods import FEW_ENTRIES, Handlers, NodeInfo
+from gossipkv.node.info import Info, Measures, NodeInfo
+from gossipkv.node.methods import FEW_ENTRIES, Handlers
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
 from gossipkv.node.waiting import Waiting
@@ -72,6 +74,10 @@ class MadeUpLibrary:
         """The names."""
         return [{"name": name, "kind": "dataset"} for name in self.names]
 
+    def by_database(self) -> dict[str, dict[str, Detail]]:
+        """The names, the first version of each active."""
+        return {name: {"version": versions[0] if versions else None} for name, versions in self.names.items()}
+
     def counters(self) -> dict[str, int]:
         return {"scrubbed_versions": 3}
 
@@ -107,6 +113,10 @@ class MadeUpCluster:
     def isolated(self) -> bool:
         """As it was said."""
         return self.is_isolated
+
+    def members_by_state(self) -> dict[str, int]:
+        """One that has left."""
+        return {"alive": 0, "left": 1}
 
     def claimed_twice(self) -> list[str]:
         """One."""
@@ -157,6 +167,8 @@ def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
 class Node:
     """Handlers over a library that is made up."""
 
+    who = NodeInfo(version="1.2.3", cluster="c", node="n")
+
     def __init__(self, *held: tuple[BuiltVersion, bool], max_frame: int = 1 << 20, scan_limit: int = 10) -> None:
         self.library = MadeUpLibrary()
         self.cluster = MadeUpCluster()
@@ -165,18 +177,32 @@ class Node:
             self.library,
             self.count,
             ServingSettings(max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=scan_limit),
+            node="n",
         )
         self.reads.published = publish(held)
         self.handlers = Handlers(
             self.library,
             self.reads,
-            NodeInfo(version="1.2.3", cluster="c", node="n"),
             self.cluster,
+            info=Info(
+                self.library, NodeInfo(version="1.2.3", cluster="c", node="n"), self.cluster, self.measures()
+            ).to_map,
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
-            counters=lambda: {"gets": 3},
-            latency=lambda: {"answered": {"count": 3.0}},
-            uptime_s=lambda: 1.23456,
             random=random.Random(1),
+        )
+
+    def measures(self) -> Measures:
+        """What the other parts would count."""
+        latency = LatencyHistogram()
+        latency.record(10_000, 3)
+        return Measures(
+            counters=lambda: {"gets": 3},
+            reads=lambda: self.reads.counts.with_those_of({"db": {"requests": 2, "hits": 1}}),
+            errors=lambda: self.handlers.errors,
+            latency=lambda: {"local": latency},
+            usage=lambda: {"cpu_s": 1.5},
+            ready=lambda: {"joined": True, "opened": True, "draining": False},
+            uptime_s=lambda: 1.23456,
         )
 
     def count(self, database: str, version: str, *, by_name: bool) -> None:
@@ -212,6 +238,14 @@ def test_reads_that_python_answers(node: Node) -> None:
     assert node.ask("get_many", "db", [b"key01", b"x", b"key02"]) == [[b"value1", None, b"value2"], "v1"]
     assert node.ask("get", "db", b"only", {"version": "v2"}) == [b"one", "v2"]
     assert node.counted == [("db", "v1", False)] * 3 + [("db", "v2", True)]
+
+
+def test_python_tells_who_has_answered(node: Node) -> None:
+    """As the core would; of one key alone."""
+    assert node.ask("get", "db", b"key07", {"explain": True}) == [b"value7", "v1", {"node": "n"}]
+    assert node.ask("get", "db", b"nowhere", {"explain": True}) == [None, "v1", {"node": "n"}]
+    for given in (False, None):
+        assert node.ask("get", "db", b"key07", {"explain": given}) == [b"value7", "v1"]
 
 
 def test_keys_without_a_partition(tmp_path: Path) -> None:
@@ -276,6 +310,9 @@ def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
         ("get", ["db"], "BAD_REQUEST", "key is missing"),
         ("get", ["db", b"x" * 101], "BAD_REQUEST", "101 bytes"),
         ("get", ["db", b"k", {"token": b""}], "BAD_REQUEST", "unknown option token"),
+        ("get", ["db", b"k", {"explain": 1}], "BAD_REQUEST", "explain must be true or false"),
+        ("get_many", ["db", [b"k"], {"explain": True}], "BAD_REQUEST", "unknown option explain"),
+        ("scan", ["db", {"explain": True}], "BAD_REQUEST", "unknown option explain"),
         ("get", ["nowhere", b"k"], "UNKNOWN_DATABASE", "no database nowhere"),
         ("get", ["empty", b"k"], "NOT_READY", "no version ready"),
         ("get", ["db", b"k", {"version": "v9"}], "UNKNOWN_VERSION", "no version v9"),
@@ -374,6 +411,11 @@ def test_info_and_lists(node: Node) -> None:
     assert (info["version"], info["protocol"], info["epoch"]) == ("1.2.3", 1, 7)
     assert (info["cluster"], info["node"], info["uptime_s"], info["databases"]) == ("c", "n", 1.235, 2)
     assert info["claimed_twice"] == ["b"]
+    assert (info["members_by_state"], info["process"]) == ({"alive": 0, "left": 1}, {"cpu_s": 1.5})
+    assert info["ready"] == {"joined": True, "opened": True, "draining": False}
+    local = info["latency"]["local"]
+    assert (local["count"], local["max_us"], local["sum_us"]) == (3, 10.0, 30.0)
+    assert local["buckets"][:2] == [[8.192, 0], [16.384, 3]]
     assert node.ask("ping") == "pong"
     assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
     told = {"done": 0.5, "isolated": False, "silent": False}
@@ -383,6 +425,21 @@ def test_info_and_lists(node: Node) -> None:
     node.cluster.is_isolated = True
     assert node.ask("status", {"database": "db"}) == {"db": {**told, "isolated": True}}
     assert node.ask("info")["isolated"] is True
+
+
+def test_reads_by_database(node: Node) -> None:
+    """What the loop counts and what Python answers together; one that nobody reads has zeros, one unknown no place."""
+    node.ask("get", "db", b"key07")
+    node.ask("get_many", "db", [b"key01", b"x", b"key02"])
+    for database in ("db", "nowhere"):
+        node.refusal("get", database, b"k", {"version": "v9"})
+        node.refusal("scan", database, {"limit": 0})
+    by_database = node.ask("info")["by_database"]
+    assert by_database["db"] == {
+        "version": "v1", "requests": 4, "forwarded": 0, "hits": 4, "misses": 1, "value_bytes": 18, "errors": 2,
+    }  # fmt: skip
+    assert by_database["empty"]["requests"] == 0
+    assert by_database.keys() == {"db", "empty"}
 
 
 def test_what_is_not_published_is_told(node: Node) -> None:

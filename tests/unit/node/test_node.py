@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,9 +19,10 @@ from gossipkv.node.binding import listen
 from gossipkv.settings.config import load
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gossipkv.settings.config import Config
+    from gossipkv.wire.rpc import Value
+
+PAGE = Path(__file__).parents[3] / "docs" / "users" / "wire.md"
 
 
 def config(directory: Path, **settings: str) -> Config:
@@ -80,3 +83,59 @@ async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
             with pytest.raises(DirectoryInUse):
                 await node.run(settings, real())
             nursery.cancel_scope.cancel()
+
+
+async def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
+    """`info` of a real one: its databases, what was read of them, what the process takes, and that it is ready."""
+    source = tmp_path / "source" / "geo" / "1"
+    source.mkdir(parents=True)
+    (source / "part-0").write_bytes(b"paris\tFrance\nlima\tPeru\n")
+
+    def ask(host: str, port: int) -> dict[str, Value]:
+        with blocking.connect(f"{host}:{port}") as client:
+            while client.databases()[0]["version"] is None:
+                pass
+            assert client.dataset("geo").get_many([b"paris", b"lima", b"none"]) == [b"France", b"Peru", None]
+            return client.info()
+
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(node.run, config(tmp_path, source=str(tmp_path / "source")), real())
+        info = await trio.to_thread.run_sync(ask, *address)
+        nursery.cancel_scope.cancel()
+    assert told_on_the_page("info") == info.keys()
+    assert told_on_the_page("by database") == info["by_database"]["geo"].keys()
+    page = PAGE.read_text(encoding="utf-8")
+    latency = info["latency"]["local"]
+    parts = (info["ready"], info["process"], info["members_by_state"], info["latency"], latency)
+    assert [name for part in parts for name in part if f"`{name}`" not in page] == []
+    geo = info["by_database"]["geo"]
+    assert (geo["version"], geo["versions"]) == ("1", {"ACTIVE": 1})
+    assert (geo["hits"], geo["misses"], geo["value_bytes"], geo["forwarded"]) == (2, 1, 10, 0)
+    assert info["members_by_state"] == {"alive": 1, "suspect": 0, "dead": 0, "left": 0}
+    assert info["ready"] == {"joined": True, "opened": True, "draining": False}
+    assert info["process"]["resident_bytes"] > 1 << 20
+    assert latency["buckets"][-1][1] == latency["count"] > 0
+
+
+async def test_the_page_has_each_key_of_a_database(tmp_path: Path) -> None:
+    """What `databases` tells of one that is only named, and so of any."""
+    file = tmp_path / "settings.toml"
+    file.write_text('[databases.geo]\nformat = "tsv"\n')
+    settings = load(file, {}, {"data": str(tmp_path / "data"), "listen": "127.0.0.1:0", "source": str(tmp_path)})
+
+    def ask(host: str, port: int) -> list[dict[str, Value]]:
+        with blocking.connect(f"{host}:{port}") as client:
+            return client.databases()
+
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(node.run, settings, real())
+        told = await trio.to_thread.run_sync(ask, *address)
+        nursery.cancel_scope.cancel()
+    assert told_on_the_page("databases") == told[0].keys()
+
+
+def told_on_the_page(heading: str) -> set[str]:
+    """The keys that the table below a heading of docs/users/wire.md names."""
+    section = PAGE.read_text(encoding="utf-8").split(f"\n### {heading}\n")[1].split("\n#")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}

@@ -6,6 +6,7 @@ import functools
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
@@ -17,7 +18,10 @@ from gossipkv.node._published import PublishedTable
 from gossipkv.node.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
-from tests.unit.node.driven import BuiltVersion, Peer, make_core, make_file, make_version, one_database
+from tests.unit.node.driven import NODE, BuiltVersion, Peer, make_core, make_file, make_version, one_database
+
+if TYPE_CHECKING:
+    from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%d" % number: b"value%d" % number * (number % 7) for number in range(500)} | {b"": b"empty key"}
 
@@ -71,6 +75,31 @@ def test_get_many_keeps_the_order_asked(peer: Peer) -> None:
 def test_get_many_of_any_number(peer: Peer, count: int) -> None:
     """Around the window, around MessagePack's array heads, and none at all."""
     assert peer.ask("get_many", "db", [b"x"] * count) == [None, [[None] * count, "v1"]]
+
+
+def test_a_get_tells_who_has_answered(peer: Peer) -> None:
+    """This node, of a hit and a miss, however the version is chosen, if that is asked; of a batch Python refuses it."""
+    options: list[dict[str, Value]] = [{}, {"version": "v1"}, {"min_version": "v0"}, {"local": True}]
+    for key in (b"key5", b"", b"nowhere"):
+        for more in options:
+            who = {"node": NODE}
+            assert peer.ask("get", "db", key, {"explain": True, **more}) == [None, [RECORDS.get(key), "v1", who]]
+            for unasked in (False, None):
+                assert peer.ask("get", "db", key, {"explain": unasked, **more}) == [None, [RECORDS.get(key), "v1"]]
+    assert peer.hands_off("get_many", "db", [b"key5"], {"explain": True})
+    assert peer.hands_off("get_many", "db", [b"key5"], {"explain": None})
+    assert peer.hands_off("scan", "db", {"explain": True})
+    assert peer.hands_off("get", "db", b"key5", {"explain": 1})
+
+
+def test_an_answer_that_fits_until_it_tells_who(tmp_path: Path) -> None:
+    """What says who has answered counts for the frame."""
+    core = make_core(max_frame=2_000, max_queued=100_000)
+    core.publish(one_database(tmp_path, {b"k": b"x" * 1_960}).table())
+    peer = Peer(core)
+    assert peer.ask("get", "db", b"k") == [None, [b"x" * 1_960, "v1"]]
+    error, result = peer.ask("get", "db", b"k", {"explain": True})
+    assert (error[0], result) == ("TOO_LARGE", None)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536, 900_000])

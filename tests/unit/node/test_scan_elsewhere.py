@@ -114,6 +114,7 @@ class World:
             lambda database, version, *, by_name: counted.append((f"{database} {version}", by_name)),
             ServingSettings(scan_limit=limit, **settings),
             elsewhere,
+            node="n",
         )
         reads.published = publish([(replace(whole, files=files, wire_id=IDENTITY), True)])
         here = PartitionSet.of(PARTITIONS, held)

@@ -138,6 +138,7 @@ def python_answer(published: Published, params: bytes, *, max_frame: int) -> byt
         MadeUpLibrary(),
         lambda database, version, *, by_name: None,
         ServingSettings(max_key=100, max_value=1 << 20, max_frame=max_frame, scan_limit=50),
+        node="n",
     )
     reads.published = published
     try:
@@ -580,6 +581,7 @@ def test_damage_amid_a_scan(tmp_path: Path) -> None:
         library,
         lambda database, version, *, by_name: None,
         ServingSettings(max_key=100, max_value=1 << 20, max_frame=MAX_FRAME, scan_limit=1_000_000),
+        node="n",
     )
     reads.published = published
     with pytest.raises(Corrupt, match=r"broken\.gkv"):

@@ -76,7 +76,7 @@ def test_gets_are_answered_between_slices(served: Served) -> None:
     assert served.receive(client, len(ANSWER)) == ANSWER
     served.step()
     assert not served.loop.has_work
-    assert served.core.latency()["answered"]["count"] == gets + 1
+    assert served.core.latency()["local"].count == gets + 1
 
 
 def test_a_round_goes_on_until_scans_are_done(served: Served) -> None:

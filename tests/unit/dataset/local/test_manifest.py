@@ -19,6 +19,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
+from tests.golden import make_golden
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 MANIFEST = Manifest(
@@ -27,6 +28,7 @@ MANIFEST = Manifest(
     1000,
     "lz4",
     (PartitionFile("part-00000.gkv", 10, 1, 500, 7), PartitionFile("part-00001.gkv", 20, 2, 600, 8)),
+    source_ms=1_767_225_600_000,
     refuted=("sequins", "text"),
 )
 
@@ -86,6 +88,9 @@ def test_two_builds_of_one_version_are_joined():
     both = first.joined(second)
     assert (both.files, both.alike, both.share) == ((one, other), ("sequins", "spark"), None)
     assert both.refuted == ("cascading", "sequins", "text")
+    assert [first.joined(replace(second, source_ms=at)).source_ms for at in (0, first.source_ms + 5)] == [
+        first.source_ms, first.source_ms + 5,
+    ]  # fmt: skip
     assert both.without(PartitionSet.of(2, [1])).files == (one, None)
     with pytest.raises(AssertionError):
         first.joined(replace(second, identity=replace(second.identity, digest="e" * 64)))
@@ -113,8 +118,31 @@ def test_manifests_of_format_2_are_read(tmp_path, name, regrouped, refuted):
     assert found.voided == ("text" if name == "strayed" else None)
     assert [file and file.records for file in found.files] == [10, 20, None][: found.identity.partitions]
     write_manifest(RealFiles(), tmp_path, found)
-    assert (tmp_path / "_MANIFEST").read_bytes().split(b"\n")[0].endswith(b" MANIFEST 3")
+    assert (tmp_path / "_MANIFEST").read_bytes().split(b"\n")[0].endswith(b" MANIFEST 4")
     assert read_manifest(RealFiles(), tmp_path) == found
+
+
+@pytest.mark.parametrize(("name", "share", "refuted"), [("shared", [0, 1], ()), ("strayed", None, ("cascading",))])
+def test_manifests_of_format_3_are_read(tmp_path, name, share, refuted):
+    """When the source was last touched is not known of them; all else is, and is written as of today."""
+    shutil.copy(GOLDEN / f"manifest-3-{name}.document", tmp_path / "_MANIFEST")
+    found = read_manifest(RealFiles(), tmp_path)
+    assert (found.source_ms, found.refuted) == (0, refuted)
+    assert found.share == (None if share is None else PartitionSet.of(3, share))
+    write_manifest(RealFiles(), tmp_path, found)
+    assert read_manifest(RealFiles(), tmp_path) == found
+
+
+@pytest.mark.parametrize("name", ["whole", "shared"])
+def test_manifests_of_format_4_are_as_the_oracle_writes_them(tmp_path, name):
+    """What stands there on paper is read, and written again byte for byte."""
+    golden = GOLDEN / f"manifest-4-{name}.document"
+    assert golden.read_bytes() == make_golden.document("MANIFEST", 4, make_golden.MANIFESTS[name])
+    shutil.copy(golden, tmp_path / "_MANIFEST")
+    found = read_manifest(RealFiles(), tmp_path)
+    assert found.source_ms == make_golden.MANIFESTS[name]["source_ms"]
+    write_manifest(RealFiles(), tmp_path, found)
+    assert (tmp_path / "_MANIFEST").read_bytes() == golden.read_bytes()
 
 
 GOOD = [1, 1, 1, 1]

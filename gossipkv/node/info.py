@@ -1,0 +1,153 @@
+"""What the method `info` answers: who this node is, how it stands, and all that it counts.
+
+It is made anew for whoever asks, a few hundred numbers by a hundred databases, and asks nobody: what a monitoring
+system reads every few seconds must not wait for anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, final
+
+from gossipkv.node import hello
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gossipkv.errors import Detail
+    from gossipkv.latency.histogram import LatencyHistogram
+    from gossipkv.wire.rpc import Value
+
+NS_IN_US = 1000.0
+
+# What is told of a database that nobody has read yet.
+NO_READS = dict.fromkeys(("requests", "forwarded", "hits", "misses", "value_bytes", "errors"), 0)
+
+
+class InfoDatasets(Protocol):
+    """The library, as far as `info` knows it."""
+
+    def by_database(self) -> dict[str, dict[str, Detail]]:
+        """Return how each database stands, in few words."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """Return all counters by name."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Why the source as a whole cannot be read, if so."""
+        ...
+
+
+class InfoCluster(Protocol):
+    """What this node knows of the others, as far as `info` knows it."""
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of this start."""
+        ...
+
+    @property
+    def shard_id(self) -> str | None:
+        """The node's place in the ring, once it has claimed one."""
+        ...
+
+    @property
+    def silence(self) -> str | None:
+        """Why nobody may hear of this node; None: everybody may."""
+        ...
+
+    def isolated(self) -> bool:
+        """Whether what it knows is stale."""
+        ...
+
+    def publish_error(self) -> str | None:
+        """Why not all is published that this node has to tell."""
+        ...
+
+    def claimed_twice(self) -> list[str]:
+        """Return the names of members that two nodes claim."""
+        ...
+
+    def members_by_state(self) -> dict[str, int]:
+        """Return how many members are in each state."""
+        ...
+
+    def counters(self) -> dict[str, int]:
+        """Return all counters by name."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """Who answers."""
+
+    version: str
+    cluster: str
+    node: str
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """What the node's other parts count, asked when somebody wants to know."""
+
+    counters: Callable[[], Mapping[str, int]]  # of the serving loop, and of what else answers
+    reads: Callable[[], Mapping[str, Mapping[str, int]]]  # by database
+    errors: Callable[[], Mapping[str, int]]  # that Python has answered with, by code
+    latency: Callable[[], Mapping[str, LatencyHistogram]]
+    usage: Callable[[], Mapping[str, float]]  # what the process takes
+    ready: Callable[[], Mapping[str, bool]]
+    uptime_s: Callable[[], float]
+
+
+@final
+class Info:
+    """Makes the answer."""
+
+    def __init__(self, datasets: InfoDatasets, identity: NodeInfo, cluster: InfoCluster, measures: Measures) -> None:
+        self._datasets = datasets
+        self._identity = identity
+        self._cluster = cluster
+        self._measures = measures
+
+    def to_map(self) -> Value:
+        """Return it, as of now."""
+        cluster, measures = self._cluster, self._measures
+        counters: dict[str, Value] = {**measures.counters(), **self._datasets.counters(), **cluster.counters()}
+        counters |= {f"errors_{code.lower()}": count for code, count in sorted(measures.errors().items())}
+        by_database = self._by_database()
+        return {
+            "name": "gossipkv",
+            "version": self._identity.version,
+            "protocol": hello.PROTOCOL,
+            "cluster": self._identity.cluster,
+            "node": self._identity.node,
+            "epoch": cluster.epoch,
+            "shard_id": cluster.shard_id,
+            "isolated": cluster.isolated(),
+            "publish_error": cluster.publish_error(),
+            "claimed_twice": [*cluster.claimed_twice()],
+            "members_by_state": {**cluster.members_by_state()},
+            "silent": cluster.silence,
+            "ready": {**measures.ready()},
+            "uptime_s": round(measures.uptime_s(), 3),
+            "process": {**measures.usage()},
+            "databases": len(by_database),
+            "by_database": by_database,
+            "source_error": self._datasets.trouble(),
+            "counters": counters,
+            "latency": {name: latency_map(histogram) for name, histogram in measures.latency().items()},
+        }
+
+    def _by_database(self) -> dict[str, Value]:
+        reads = self._measures.reads()
+        return {name: {**told, **reads.get(name, NO_READS)} for name, told in self._datasets.by_database().items()}
+
+
+def latency_map(histogram: LatencyHistogram) -> dict[str, Value]:
+    """Return percentiles for people, and for programs what can be added up over nodes and compared over time."""
+    buckets: list[Value] = [[us, count] for us, count in histogram.buckets()]
+    return {**histogram.to_map(), "sum_us": histogram.total / NS_IN_US, "buckets": buckets}

@@ -1,0 +1,84 @@
+"""What Python counts of reads, by database; the serving loop counts what it answers itself (`_published.pyx`).
+
+Only databases that are known are counted, so what clients name costs no memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counts of one database."""
+
+    requests: int = 0  # Those that found no version; what found one is counted with its version.
+    forwarded: int = 0
+    hits: int = 0
+    misses: int = 0
+    value_bytes: int = 0
+    errors: int = 0
+
+
+@final
+@dataclass(slots=True)
+class Reading:
+    """One request while it is looked at."""
+
+    has_version: bool = False  # And so is counted among its requests.
+
+    def found(self) -> None:
+        """There is a version that answers."""
+        self.has_version = True
+
+
+@final
+class ReadCounts:
+    """Counts of all databases."""
+
+    def __init__(self, is_known: Callable[[str], bool]) -> None:
+        self._is_known = is_known
+        self._counts: defaultdict[str, Counts] = defaultdict(Counts)
+
+    @contextmanager
+    def reading(self, database: str) -> Iterator[Reading]:
+        """Count a request that ends in an error."""
+        reading = Reading()
+        try:
+            yield reading
+        except Exception:
+            self.failed(database, has_version=reading.has_version)
+            raise
+
+    def failed(self, database: str, *, has_version: bool) -> None:
+        """Count an error; of a request that found no version the request as well."""
+        if self._is_known(database):
+            self._counts[database].errors += 1
+            self._counts[database].requests += not has_version
+
+    def asked_elsewhere(self, database: str) -> None:
+        """Count a request for which other nodes are asked."""
+        self._counts[database].forwarded += 1
+
+    def answered(self, database: str, *values: bytes | None) -> None:
+        """Count the values of keys, or that there are none."""
+        counts = self._counts[database]
+        hits = [value for value in values if value is not None]
+        counts.hits += len(hits)
+        counts.misses += len(values) - len(hits)
+        counts.value_bytes += sum(map(len, hits))
+
+    def with_those_of(self, loop: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+        """Return what was counted here and by the serving loop together, by database."""
+        names = {**loop, **self._counts}
+        return {name: _sum(asdict(self._counts.get(name, Counts())), loop.get(name, {})) for name in names}
+
+
+def _sum(here: Mapping[str, int], loop: Mapping[str, int]) -> dict[str, int]:
+    return {name: count + loop.get(name, 0) for name, count in here.items()}

@@ -1,0 +1,68 @@
+"""What this process takes of the machine, as the kernel counts it (proc(5)); what that does not tell is left out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Final
+
+# A field of `/proc/self/stat`, counted from the state on: what stands before is the command's name, which may hold
+# anything.  When it began, in ticks since the boot.
+STARTED_TICKS: Final = 19
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+KIB: Final = 1024
+OPEN_FILES: Final = Path("/proc/self/fd")
+
+
+def usage() -> dict[str, float]:
+    """Return what it takes, by name.
+
+    `cpu_s`: the processor time that it had, without its children; `resident_bytes`, `peak_bytes`: its memory now and
+    at most; `descriptors`, of which it may have `descriptor_limit` (left out: any number); `threads`; `started_ms`:
+    when it began, since 1970.
+    """
+    taken: dict[str, float] = {}
+    for read in (_processor, _memory, _descriptors, _limit, _start):
+        with contextlib.suppress(OSError, ValueError, LookupError):  # This system does not tell, or in another form.
+            taken |= read()
+    return taken
+
+
+def _processor() -> dict[str, float]:
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    return {"cpu_s": spent.ru_utime + spent.ru_stime}
+
+
+def _memory() -> dict[str, float]:
+    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    told = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    return {
+        "resident_bytes": int(told["VmRSS"].split()[0]) * KIB,
+        "peak_bytes": int(told["VmHWM"].split()[0]) * KIB,
+        "threads": int(told["Threads"]),
+    }
+
+
+def _descriptors() -> dict[str, float]:
+    """The directory's size says how many, since Linux 6.2; before, they are listed, and the listing has one itself."""
+    return {"descriptors": OPEN_FILES.stat().st_size or sum(1 for _ in OPEN_FILES.iterdir()) - 1}
+
+
+def _limit() -> dict[str, float]:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {} if soft == resource.RLIM_INFINITY else {"descriptor_limit": soft}
+
+
+def _start() -> dict[str, float]:
+    """It is looked up once: seen through a clock that is set meanwhile, the same moment would not stay the same."""
+    if not _started_ms:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[STARTED_TICKS]) / TICKS_PER_S
+        _started_ms.append(int((time.time() - age_s) * 1000))
+    return {"started_ms": _started_ms[0]}
+
+
+_started_ms: list[int] = []

@@ -1,0 +1,82 @@
+"""When a balancer is told that a node may be sent clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from gossipkv.dataset.cluster.convergence import Convergence
+from gossipkv.dataset.cluster.core import Cluster
+from gossipkv.dataset.cluster.members import Membership, State
+from gossipkv.dataset.cluster.terms import Terms
+from gossipkv.node.readiness import Readiness
+from tests.unit.dataset.cluster.scene import HOUR_MS, SETTLE_MS, member
+
+
+@dataclass
+class MadeUpLibrary:
+    """As a test says."""
+
+    opened: bool = True
+    serves_any: bool = False
+
+
+class Scene:
+    """One node `a`, told to join others unless the test says otherwise."""
+
+    def __init__(self, *, expects_others: bool = True) -> None:
+        self.library = MadeUpLibrary()
+        self.membership = Membership(
+            member("a", "1"), expects_others=expects_others, retire_max_ms=HOUR_MS, now_ms=0
+        )  # fmt: skip
+        self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=0)
+        terms = Terms(1, 1, 0, 0, 1000, 0)
+        cluster = Cluster(self.membership, self.convergence, terms, lambda _core, _effects: None)
+        self.readiness = Readiness(self.library, cluster, settle_ms=SETTLE_MS, now_ms=0)
+
+    def joined(self, now_ms: int) -> bool:
+        """Whether it has, by then."""
+        return self.readiness.to_map(now_ms)["joined"]
+
+
+def test_who_was_told_of_nobody_waits_for_nobody() -> None:
+    """The first node of a cluster."""
+    assert Scene(expects_others=False).readiness.to_map(0) == {"joined": True, "opened": True, "draining": False}
+
+
+def test_joined_when_the_members_were_still() -> None:
+    """And for good: that the others are gone takes nobody out."""
+    scene = Scene()
+    scene.membership.tell(member("b", "2"), now_ms=0)
+    for now_ms in (0, SETTLE_MS - 1):
+        scene.convergence.step(now_ms)
+        assert not scene.joined(now_ms)
+    scene.convergence.step(SETTLE_MS)
+    assert scene.joined(SETTLE_MS)
+    scene.membership.isolate(isolated=True, now_ms=SETTLE_MS)
+    scene.convergence.step(SETTLE_MS)
+    assert scene.convergence.ids is None
+    assert scene.joined(SETTLE_MS)
+
+
+@pytest.mark.parametrize("reason", ["heard", "serves", "neither", "dead"])
+def test_nobody_is_kept_out_for_ever(reason: str) -> None:
+    """After twice the time to converge it is enough to hear somebody, or to serve what was kept over a restart."""
+    scene = Scene()
+    scene.library.serves_any = reason == "serves"
+    if reason in {"heard", "dead"}:
+        scene.membership.tell(member("b", state=State.DEAD if reason == "dead" else State.ALIVE), now_ms=0)
+    assert not scene.joined(2 * SETTLE_MS - 1)
+    assert scene.joined(2 * SETTLE_MS) is (reason in {"heard", "serves"})
+    scene.library.serves_any = False
+    assert scene.joined(3 * SETTLE_MS) is (reason in {"heard", "serves"})
+
+
+def test_opened_and_draining_are_as_they_are() -> None:
+    """Neither is kept."""
+    scene = Scene(expects_others=False)
+    scene.library.opened, scene.readiness.draining = False, True
+    assert scene.readiness.to_map(0) == {"joined": True, "opened": False, "draining": True}
+    scene.library.opened = True
+    assert scene.readiness.to_map(0)["opened"]
