@@ -58,7 +58,7 @@ def in_bytes(headers):
 )
 def test_conditions_are_judged_as_by_the_oracle(method, headers, value, time_s):
     """Status, body and parts are those of a reading of RFC 9110 by sets of positions."""
-    status, parts = http_conditions.status(method, headers, TAG, time_s, len(value), ranges.MAX_RANGES)
+    status, parts = http_conditions.status(method, headers, (TAG, time_s, len(value)), ranges.MAX_RANGES)
     answer = conditions.answer(method.encode(), in_bytes(headers), found_of(value, time_s))
     told = dict(answer.headers)
     assert answer.status == status

@@ -16,7 +16,7 @@ RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(50)}
 
 def a_node(page=7):
     """A node that answers a few records at a time."""
-    older = {key: b"older" for key in RECORDS}
+    older = dict.fromkeys(RECORDS, b"older")
     return FakeNode({"db": FakeDatabase({"1": older, "2": RECORDS}, "2")}, page=page)
 
 

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from gossipkv.http.target import MAX_TARGET_BYTES, BadTarget, parse
 from tests.oracle import request_target
 
-PIECES = st.sampled_from([b"/", b"//", b"..", b".", b"+", b"%2F", b"%2f", b"%00", b"%25", b"%", b"%4", b"%zz", b"?",
-                          b"&", b"=", b"proxy", b"true", b"geo", b"a", b"%c3%bc", b"%FF", b"#", b";", b":", b"@"])  # fmt: skip
+PIECES = st.sampled_from([
+    b"/", b"//", b"..", b".", b"+", b"%2F", b"%2f", b"%00", b"%25", b"%", b"%4", b"%zz", b"?", b"&", b"=", b"proxy",
+    b"true", b"geo", b"a", b"%c3%bc", b"%FF", b"#", b";", b":", b"@",
+])  # fmt: skip
 TARGETS = st.lists(PIECES, max_size=12).map(lambda pieces: b"/" + b"".join(pieces))
 
 
