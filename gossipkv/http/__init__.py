@@ -9,4 +9,8 @@ Read in this order:
     read_context.py, read_options.py, sessions.py, source_times.py    what all reads need
     conditions.py, ranges.py, http_date.py    ETag and its like, parts of a value, times
     media.py, json_lines.py    the forms of bodies
+    site.py, paths.py   which path is answered by whom
+    connection.py   one connection under Trio; gateway.py: all of them
+    order.py, child.py  beside a node: what it tells, and the process that hears it
+    alone.py        without a node
 """

@@ -87,8 +87,9 @@ class Surroundings(Protocol):
 class Connection:
     """A connection, from its first byte to its last."""
 
-    __slots__ = ("_exchange", "_gathered", "_gathered_bytes", "_now", "_received_bytes", "_stream", "_surroundings") + (
-        "due", "held_bytes", "scope", "state",
+    __slots__ = (
+        "_exchange", "_gathered", "_gathered_bytes", "_now", "_received_bytes", "_scope", "_stream", "_surroundings",
+        "due", "held_bytes", "state",
     )  # fmt: skip
 
     def __init__(self, stream: trio.abc.Stream, exchange: Exchange, surroundings: Surroundings) -> None:
@@ -99,7 +100,7 @@ class Connection:
         self._gathered_bytes = 0
         self._received_bytes = 0  # Of a request that is not whole.
         self._now = trio.lowlevel.current_clock().current_time
-        self.scope = trio.CancelScope()
+        self._scope = trio.CancelScope()
         self.state = State.WAITING
         self.due = inf
         self.held_bytes = 0
@@ -107,9 +108,9 @@ class Connection:
     async def run(self) -> None:
         """Converse until one side has had enough, or somebody cancels the scope."""
         try:
-            with self.scope:
+            with self._scope:
                 await self._converse()
-            if self.scope.cancelled_caught and self.state is State.ARRIVING:
+            if self._scope.cancelled_caught and self.state is State.ARRIVING:
                 await self._say_it_was_too_slow()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # The client is gone.
@@ -118,10 +119,9 @@ class Connection:
             self._surroundings.hold(self, 0)
             await trio.aclose_forcefully(self._stream)
 
-    def drain(self) -> None:
-        """End soon: at once while no request has begun, else behind the last answer."""
-        if self.state is State.WAITING:
-            self.scope.cancel()
+    def close(self) -> None:
+        """End it, whatever it does."""
+        self._scope.cancel()
 
     async def _converse(self) -> None:
         exchange = self._exchange

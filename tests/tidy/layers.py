@@ -68,8 +68,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gossip.shell": {"errors", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
-    "node": GROUND | {"address", "wire", "keyspace", "placement", "latency", "storage"} | GOSSIP | DATASET,
-    "http": {"errors", "settings", "address", "processes", "wire", "client"},
+    "node": GROUND
+    | {"address", "processes", "wire", "keyspace", "placement", "latency", "storage", "http.order"}
+    | GOSSIP
+    | DATASET,
+    "http": {"errors", "settings", "address", "processes", "wire", "client", "http.order"},
     "http.order": {"errors", "address"},  # What a node knows of its child.
     "launcher": GROUND | {"address", "processes", "wire", "client"},
     "loadtest": {"errors", "address", "settings", "wire", "latency", "client"},
@@ -85,6 +88,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "storage",
         "node",
         "client",
+        "http",
+        "http.order",
         "launcher",
         "demo",
         "testing",
@@ -118,6 +123,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.gossip.shell.seeds": "waits for the name service",
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.binding": "waits for the name service",
+    "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
     "gossipkv.node.sharing": "waits until others say something else",
     "gossipkv.node.peers": "dials the other nodes, and waits before it does so again",
@@ -126,6 +132,11 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.environment.seam": "names the limiter of threads in a type; at run time it imports no Trio",
     "gossipkv.environment.trio_world": "waits for sockets, threads and signals",
     "gossipkv.cli.serve": "runs a node",
+    "gossipkv.cli.http": "runs a gateway alone",
+    "gossipkv.http.alone": "starts and stops a gateway that belongs to no node, waits for signals",
+    "gossipkv.http.child": "starts and stops the gateway of a node, waits for its words",
+    "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
+    "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
     "gossipkv.testing.nodes.building": "lets a build take virtual time",
     "gossipkv.testing.nodes.churn": "whole nodes come and go",
     "gossipkv.testing.nodes.differences": "whole nodes that share a database, and something is wrong from outside",
