@@ -104,13 +104,13 @@ class Gateway:
         while True:
             began = trio.current_time()
             reason = await self._live()
-            if self._is_ending:
+            if self._is_ending():
                 break
             if trio.current_time() - began >= STEADY_S:
                 pause_s = FIRST_PAUSE_S
             self._log.error("http_ended", reason=reason, again_ms=round(pause_s * 1000))
             await self._rest(pause_s)
-            if self._is_ending:
+            if self._is_ending():
                 break
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         self._ended.set()
@@ -192,7 +192,7 @@ class Gateway:
     async def _rest(self, pause_s: float) -> None:
         """Wait for so long, or until it is to end."""
         due = trio.current_time() + pause_s
-        while not self._is_ending and trio.current_time() < due:
+        while not self._is_ending() and trio.current_time() < due:
             with trio.CancelScope(deadline=due):
                 await self._changed.wait()
 
@@ -206,7 +206,6 @@ class Gateway:
         if not self._is_starting:
             self._listener.close()
 
-    @property
     def _is_ending(self) -> bool:
         return self._drain_by is not None
 
