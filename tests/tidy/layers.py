@@ -1,7 +1,8 @@
 """Which part may know which: the layers, and the modules that may know Trio.
 
 Read the table from top to bottom: each part may import the parts named beside it, and nothing below itself.  `client`
-stands beside the node and not above it, so that it runs on any system: what it may import is all it needs installed.
+stands beside what a node is made of and knows none of it, so that it runs on any system: what it may import is all it
+needs installed.
 """
 
 from __future__ import annotations
