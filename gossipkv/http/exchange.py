@@ -140,6 +140,7 @@ class Exchange:
         self._dates = dates
         self._buffer = bytearray()
         self._searched = 0
+        self._has_skipped = False  # An empty line before the request that is to come.
         self._body: _Body | None = None
         self._owed: deque[_Owed] = deque()
         self._has_ended = False  # The peer sends no more.
@@ -246,10 +247,11 @@ class Exchange:
 
     def _next_head(self) -> Request | None:
         buffer = self._buffer
-        while buffer.startswith(b"\r\n"):  # Some send one behind a body (RFC 9112, 2.2).
+        if not self._has_skipped and buffer.startswith(b"\r\n"):  # Some send one behind a body (RFC 9112, 2.2).
             del buffer[:2]
             self._searched = 0
-        if not buffer:
+            self._has_skipped = True
+        if not buffer or (buffer == b"\r" and not self._has_skipped):
             return None
         end = buffer.find(b"\r\n\r\n", max(0, self._searched - 3))
         if end < 0:
@@ -260,6 +262,7 @@ class Exchange:
         self._judge_head(head)
         del buffer[: end + 4]
         self._searched = 0
+        self._has_skipped = False
         return self._read_head(head)
 
     def _judge_begun(self, buffer: bytearray) -> None:

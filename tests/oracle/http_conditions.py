@@ -48,25 +48,36 @@ def positions(header, size, most):
     return found
 
 
-def status(method, headers, tag, time_s, size, most):
-    """The status, and for 206 the positions of each part; tags are given as lists, or `*`."""
-    if "if-match" in headers:
-        if headers["if-match"] != "*" and tag not in headers["if-match"]:
-            return 412, None
-    elif time_s is not None and (since := seconds(headers.get("if-unmodified-since"))) is not None and time_s > since:
+def status(method, headers, found, most):
+    """The status, and for 206 the positions of each part; tags are given as lists, or `*`.
+
+    `found` is tag, time and size.
+    """
+    tag, time_s, size = found
+    if is_other(headers, tag, time_s):
         return 412, None
+    if is_known(headers, tag, time_s):
+        return 304, None
+    validator = headers.get("if-range")
+    unchanged = validator in {None, tag} or (time_s is not None and seconds(validator) == time_s)
+    if method != "GET" or "range" not in headers or not unchanged:
+        return 200, None
+    parts = positions(headers["range"], size, most)
+    return (200, None) if parts is None else (206, parts) if parts else (416, None)
+
+
+def is_other(headers, tag, time_s):
+    """Whether If-Match, or else If-Unmodified-Since, fails."""
+    if "if-match" in headers:
+        return headers["if-match"] != "*" and tag not in headers["if-match"]
+    since = seconds(headers.get("if-unmodified-since"))
+    return since is not None and time_s is not None and time_s > since
+
+
+def is_known(headers, tag, time_s):
+    """Whether If-None-Match, or else If-Modified-Since, fails."""
     if "if-none-match" in headers:
         listed = headers["if-none-match"]
-        if listed == "*" or tag in [each.removeprefix("W/") for each in listed]:
-            return 304, None
-    elif time_s is not None and (since := seconds(headers.get("if-modified-since"))) is not None and time_s <= since:
-        return 304, None
-    if method != "GET" or "range" not in headers:
-        return 200, None
-    validator = headers.get("if-range")
-    if validator is not None and validator != tag and (time_s is None or seconds(validator) != time_s):
-        return 200, None
-    found = positions(headers["range"], size, most)
-    if found is None:
-        return 200, None
-    return (206, found) if found else (416, None)
+        return listed == "*" or tag in [each.removeprefix("W/") for each in listed]
+    since = seconds(headers.get("if-modified-since"))
+    return since is not None and time_s is not None and time_s <= since

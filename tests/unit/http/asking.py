@@ -6,7 +6,7 @@ import h11
 
 from gossipkv.http import reads, target
 from gossipkv.http.answers import Answer, Request
-from gossipkv.http.exchange import CLOSED, NEED_DATA, Exchange, Limits, Refusal
+from gossipkv.http.exchange import Exchange, Limits, Nothing, Refusal
 from tests.unit.http.fake_node import OWN
 
 PLAIN = b"application/octet-stream"
@@ -41,17 +41,17 @@ async def whole(answer: Answer):
 
 
 async def converse(context, stream, *, pieces=None, limits=None):
-    """Return the requests that a stream has, what is sent, and whether the connection closes then."""
+    """Return the requests and refusals of a stream, what is sent, and whether the connection closes then."""
     exchange = Exchange(limits or Limits())
     asked, sent = [], []
     for piece in pieces or [stream]:
         exchange.receive(piece)
-        while (found := exchange.next_request()) not in {NEED_DATA, CLOSED}:
+        while not isinstance(found := exchange.next_request(), Nothing):
+            asked.append(found)
             if isinstance(found, Refusal):
                 sent.append(exchange.whole(None, found.answer))
-                continue
-            asked.append(found)
-            sent += await sent_for(exchange, context, found)
+            else:
+                sent += await sent_for(exchange, context, found)
         sent.append(exchange.interim())
     return asked, b"".join(sent), exchange.is_closing
 
@@ -61,10 +61,8 @@ async def sent_for(exchange, context, request):
     answer = await answer_to(context, request)
     if isinstance(answer.body, bytes):
         return [exchange.whole(request, answer)]
-    sent = [exchange.head(request, answer)]
-    async for piece in answer.body:
-        sent.append(exchange.body(piece))
-    return [*sent, exchange.end()]
+    head = exchange.head(request, answer)
+    return [head, *[exchange.body(piece) async for piece in answer.body], exchange.end()]
 
 
 def read_answers(sent, methods):

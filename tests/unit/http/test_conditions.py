@@ -4,7 +4,7 @@ import email.parser
 import email.policy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipkv.http import conditions, http_date, ranges
@@ -24,16 +24,18 @@ RANGES = st.tuples(
     st.sampled_from(["bytes=", "bytes=", "Bytes =", " bytes=", "items=", "bytes"]),
     st.lists(ONE_RANGE, max_size=4).map(", ".join),
 ).map("".join) | st.just("bytes=" + ",".join(["0-0"] * 17))
-HEADERS = st.fixed_dictionaries(
-    {},
-    optional={
-        "if-match": TAG_LISTS,
-        "if-none-match": TAG_LISTS,
-        "if-modified-since": TIMES,
-        "if-unmodified-since": TIMES,
-        "if-range": TIMES | TAGS,
-        "range": RANGES,
-    },
+WHOLE_RANGES = st.lists(st.sampled_from(["0-0", "1-3", "3-", "-3", "0-9", "9-10", "10-", "-0"]), min_size=1, max_size=3)
+CONDITIONS = {
+    "if-match": TAG_LISTS,
+    "if-none-match": TAG_LISTS,
+    "if-modified-since": TIMES,
+    "if-unmodified-since": TIMES,
+}
+PARTS = {"if-range": TIMES | TAGS, "range": RANGES | WHOLE_RANGES.map(lambda each: "bytes=" + ",".join(each))}
+HEADERS = st.one_of(
+    st.fixed_dictionaries({}, optional=CONDITIONS),
+    st.fixed_dictionaries({"range": PARTS["range"]}, optional={"if-range": PARTS["if-range"]}),
+    st.fixed_dictionaries({}, optional=CONDITIONS | PARTS),
 )
 
 
@@ -50,15 +52,16 @@ def in_bytes(headers):
     }
 
 
+@settings(max_examples=500)
 @given(
-    st.sampled_from(["GET", "HEAD"]),
+    st.sampled_from(["GET", "GET", "HEAD"]),
     HEADERS,
-    st.sampled_from([b"", b"x", b"0123456789"]),
+    st.sampled_from([b"", b"x", b"0123456789", b"0123456789"]),
     st.sampled_from([None, TIME_S]),
 )
 def test_conditions_are_judged_as_by_the_oracle(method, headers, value, time_s):
     """Status, body and parts are those of a reading of RFC 9110 by sets of positions."""
-    status, parts = http_conditions.status(method, headers, TAG, time_s, len(value), ranges.MAX_RANGES)
+    status, parts = http_conditions.status(method, headers, (TAG, time_s, len(value)), ranges.MAX_RANGES)
     answer = conditions.answer(method.encode(), in_bytes(headers), found_of(value, time_s))
     told = dict(answer.headers)
     assert answer.status == status
@@ -158,3 +161,27 @@ def test_tags_beyond_the_simple():
         header = tags.encode()
         assert conditions.answer(b"GET", {b"if-match": header}, found_of(b"x")).status == strong
         assert conditions.answer(b"GET", {b"if-none-match": header}, found_of(b"x")).status == weak
+
+
+EARLIER, SAME = (http_date.write(TIME_S + by) for by in (-1, 0))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({b"if-match": TAG.encode(), b"if-unmodified-since": EARLIER}, 200),
+        ({b"if-match": b'"x"', b"if-none-match": TAG.encode()}, 412),
+        ({b"if-unmodified-since": EARLIER, b"if-modified-since": SAME}, 412),
+        ({b"if-unmodified-since": SAME, b"if-modified-since": SAME}, 304),
+        ({b"if-none-match": b'"x"', b"if-modified-since": SAME}, 200),
+        ({b"if-none-match": TAG.encode(), b"if-modified-since": EARLIER}, 304),
+        ({b"if-none-match": TAG.encode(), b"range": b"bytes=0-1"}, 304),
+        ({b"if-modified-since": b"never", b"range": b"bytes=0-1"}, 206),
+        ({b"if-range": SAME, b"range": b"bytes=0-1"}, 206),
+        ({b"if-range": EARLIER, b"range": b"bytes=0-1"}, 200),
+        ({b"if-range": b"W/" + TAG.encode(), b"range": b"bytes=0-1"}, 200),
+    ],
+)
+def test_the_order_of_evaluation(headers, status):
+    """What stands first in RFC 9110 decides; a tag counts before a time of its kind."""
+    assert conditions.answer(b"GET", headers, found_of(b"value")).status == status

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.http.answers import Answer, Request, text
-from gossipkv.http.exchange import CLOSED, CONTINUE, NEED_DATA, Dates, Exchange, Limits, Refusal
+from gossipkv.http.exchange import CLOSED, CONTINUE, NEED_DATA, Dates, Exchange, Limits, Nothing, Refusal
 from gossipkv.http.target import MAX_TARGET_BYTES
 from tests.unit.http.asking import read_answers
 
@@ -37,9 +39,8 @@ def heard(*pieces, limits=None):
 def refused(stream, limits=None):
     """Return status and line of the refusal of what is all that comes."""
     found, exchange = heard(stream, limits=limits)
-    refusal, closed = found
-    assert isinstance(refusal, Refusal)
-    assert closed is CLOSED
+    assert [type(each) for each in found] == [Refusal, Nothing]
+    refusal, _ = found
     ((status, headers, body),) = read_answers(exchange.whole(None, refusal.answer), ["GET"])
     assert exchange.is_closing
     assert (headers[b"connection"], headers[b"content-type"]) == (b"close", b"text/plain; charset=utf-8")
@@ -80,7 +81,7 @@ def test_requests_are_those_of_h11_however_they_are_cut(streams, last, cuts):
     stream = b"".join([*streams, last])
     expected = judged_by_h11(b"".join([each.removeprefix(b"\r\n") for each in streams] + [last]))
     at = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
-    pieces = [stream[begin:end] for begin, end in zip(at, at[1:], strict=False)]
+    pieces = [stream[begin:end] for begin, end in pairwise(at)]
     found, exchange = heard(*pieces, b"")
     assert found == [*expected, CLOSED]
     assert len(expected) == len(streams) + bool(last)
@@ -89,12 +90,12 @@ def test_requests_are_those_of_h11_however_they_are_cut(streams, last, cuts):
 
 def test_a_request_byte_by_byte():
     """It is there with its last byte and not before."""
-    for request in (GET, POST, CHUNKS):
+    for request in (GET, POST, CHUNKS, b"\r\n" + GET):
         exchange = Exchange(Limits())
         for at in range(len(request) - 1):
             exchange.receive(request[at : at + 1])
             assert exchange.next_request() is NEED_DATA
-            assert exchange.has_begun
+            assert exchange.has_begun is (request[: at + 1] != b"\r\n")
         exchange.receive(request[-1:])
         assert isinstance(exchange.next_request(), Request)
         assert not exchange.has_begun
@@ -145,9 +146,10 @@ def test_an_answer_in_pieces():
     client.send(h11.EndOfMessage())
     client.receive_data(b"".join([head, *pieces]))
     client.receive_data(b"")
+    events = [client.next_event() for _ in range(3)]
+    assert [type(event) for event in events] == [h11.Response, h11.Data, h11.Data]
     with pytest.raises(h11.RemoteProtocolError):
-        while client.next_event() is not None:
-            pass
+        client.next_event()
 
 
 def test_an_answer_in_pieces_to_an_old_client():
@@ -254,6 +256,7 @@ def test_who_waits_for_leave_gets_it_once():
         (b"\xdc\x00\x04\x00\x07\xa3get", 400, "MessagePack-RPC"),
         (b"\0", 400, "HTTP/1.1 without TLS"),
         (b" GET / HTTP/1.1\r\n\r\n", 400, "byte 0x20"),
+        (b"\r\n\r\n", 400, "byte 0x0d"),
         (b"*1\r\n$4\r\nPING\r\n\r\n", 400, "illegal request line"),
     ],
 )
@@ -294,7 +297,7 @@ def test_a_peer_that_ends_within_a_request(begun):
 
 
 def test_bytes_beyond_ascii_in_a_target_are_escaped():
-    """curl sends them as they were typed, and Sequins takes them."""
+    """A client like curl sends them as they were typed, and Sequins takes them."""
     (request,), _ = heard("GET /geo/München HTTP/1.1\r\nHost: h\r\nX: ü\r\n\r\n".encode())
     assert request.target == b"/geo/M%C3%BCnchen"
     assert request.headers[b"x"] == "ü".encode()

@@ -35,7 +35,7 @@ async def test_sequins_an_existing_key():
 async def test_sequins_a_nonexistent_key():
     """404 with the version."""
     status, headers, body = await get("/baby-names/foo")
-    assert (status, headers["X-Sequins-Version"]) == (404, "2")
+    assert (status, headers.get("X-Sequins-Version")) == (404, "2")
     assert "X-GossipKV-Error" not in headers
     assert body == b"baby-names 2 has no such key\n"
 
@@ -44,14 +44,14 @@ async def test_sequins_a_nonexistent_database():
     """404 without a version."""
     for path in ("/otherdb/foo", "/a.b/foo", "/%C3%BC/foo", "/../foo"):
         status, headers, _ = await get(path)
-        assert (status, headers["X-GossipKV-Error"]) == (404, "UNKNOWN_DATABASE")
+        assert (status, headers.get("X-GossipKV-Error")) == (404, "UNKNOWN_DATABASE")
         assert "X-Sequins-Version" not in headers
 
 
 async def test_sequins_no_versions():
     """404 without a version where nothing is ready yet."""
     status, headers, _ = await get("/coming/foo")
-    assert (status, headers["X-GossipKV-Error"]) == (404, "NOT_READY")
+    assert (status, headers.get("X-GossipKV-Error")) == (404, "NOT_READY")
     assert "X-Sequins-Version" not in headers
 
 
@@ -103,7 +103,7 @@ async def test_sequins_proxied_to_a_peer():
     status, headers, body = await get("/baby-names/away", node=node)
     assert (status, body, headers["X-Sequins-Proxied-To"]) == (200, b"from n2", "n2")
     status, headers, _ = await get("/baby-names/gone", node=node)
-    assert (status, headers["X-Sequins-Version"], headers["X-Sequins-Proxied-To"]) == (404, "2", "n2")
+    assert (status, headers.get("X-Sequins-Version"), headers["X-Sequins-Proxied-To"]) == (404, "2", "n2")
     assert "X-Sequins-Proxied-To" not in (await get("/baby-names/1881/boy", node=node))[1]
 
 
@@ -112,16 +112,16 @@ async def test_sequins_a_proxied_request_is_not_proxied_further(proxy):
     """What is here is answered, what is elsewhere is 500, and the node is told to ask nobody."""
     node = baby_names()
     status, headers, body = await get(f"/baby-names/1881/boy?proxy={proxy}", node=node)
-    assert (status, body, headers["X-Sequins-Version"]) == (200, b"Johnny", "2")
+    assert (status, body, headers.get("X-Sequins-Version")) == (200, b"Johnny", "2")
     status, headers, _ = await get(f"/baby-names/away?proxy={proxy}", node=node)
-    assert (status, headers["X-GossipKV-Error"]) == (500, "NOT_SERVED")
+    assert (status, headers.get("X-GossipKV-Error")) == (500, "NOT_SERVED")
     assert all(options["local"] is True for _, _, options in node.asked("get"))
 
 
 async def test_sequins_a_proxied_request_for_an_old_version():
     """It is answered from that version, which clients no longer get."""
     status, headers, body = await get("/baby-names/1881/boy?proxy=1")
-    assert (status, body, headers["X-Sequins-Version"]) == (200, b"John", "1")
+    assert (status, body, headers.get("X-Sequins-Version")) == (200, b"John", "1")
     assert headers["Last-Modified"] == "Sun, 09 Sep 2001 01:46:40 GMT"
 
 
@@ -138,7 +138,7 @@ async def test_sequins_a_proxied_request_for_what_is_not_here(path, status, code
     """Never 404: a peer would take that for a key that does not exist."""
     told, headers, _ = await get(path)
     assert told == status
-    assert headers["X-GossipKV-Error"] == code
+    assert headers.get("X-GossipKV-Error") == code
     assert "X-Sequins-Version" not in headers
 
 
@@ -165,7 +165,7 @@ async def test_sequins_peers_that_fail(failure, status, code):
     node = baby_names()
     node.failure = failure
     told, headers, body = await get("/baby-names/1881/boy", node=node)
-    assert (told, headers["X-GossipKV-Error"]) == (status, code)
+    assert (told, headers.get("X-GossipKV-Error")) == (status, code)
     assert body == f"{failure.message}\n".encode()
     assert ("Retry-After" in headers) is (status == 429)
 
@@ -173,9 +173,9 @@ async def test_sequins_peers_that_fail(failure, status, code):
 async def test_a_version_is_pinned():
     """Exactly that one answers, and one that is not there is 404 without a version."""
     status, headers, body = await get("/baby-names/1881/boy", {"X-Sequins-Version": "1"})
-    assert (status, body, headers["X-Sequins-Version"]) == (200, b"John", "1")
+    assert (status, body, headers.get("X-Sequins-Version")) == (200, b"John", "1")
     status, headers, _ = await get("/baby-names/1881/boy", {"X-Sequins-Version": "9"})
-    assert (status, headers["X-GossipKV-Error"]) == (404, "UNKNOWN_VERSION")
+    assert (status, headers.get("X-GossipKV-Error")) == (404, "UNKNOWN_VERSION")
     assert "X-Sequins-Version" not in headers
 
 
@@ -184,7 +184,7 @@ async def test_a_session_does_not_step_back():
     assert (await get("/baby-names/1881/boy", {"X-GossipKV-Min-Version": "1"}))[2] == b"Johnny"
     for path in ("/baby-names/1881/boy", "/coming/x"):
         status, headers, _ = await get(path, {"X-GossipKV-Min-Version": "3"})
-        assert (status, headers["X-GossipKV-Error"], headers["Retry-After"]) == (503, "NOT_READY", "1")
+        assert (status, headers.get("X-GossipKV-Error"), headers["Retry-After"]) == (503, "NOT_READY", "1")
     assert (await get("/baby-names/1881/boy", {"X-GossipKV-Min-Version": ""}))[0] == 200
 
 
@@ -291,7 +291,7 @@ async def test_a_node_that_answers_something_else(answer):
     node = baby_names()
     node._get = lambda *params: answer
     status, headers, _ = await get("/baby-names/x", node=node)
-    assert (status, headers["X-GossipKV-Error"]) == (502, "UNAVAILABLE")
+    assert (status, headers.get("X-GossipKV-Error")) == (502, "UNAVAILABLE")
 
 
 async def test_a_node_with_a_name_that_no_header_has():
