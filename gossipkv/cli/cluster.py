@@ -86,7 +86,9 @@ def cluster() -> None:
 @click.option("--source", metavar="ROOT", help="Source root that every node reads.  [default: as before, else none]")
 @click.option("--replication", type=click.IntRange(1, MAX_NODES), metavar="R", help="Copies of each dataset partition.")
 @click.option("--base-port", type=click.IntRange(1, 65_535), metavar="P", help="Use ports P, P+1, ... exactly.")
-@click.option("--http/--no-http", default=None, help="Whether nodes answer HTTP and show a page.  [default: as before, else yes]")
+@click.option(
+    "--http/--no-http", default=None, help="Whether nodes answer HTTP and show a page.  [default: as before, else yes]"
+)
 @click.option(
     "--http-base-port", type=click.IntRange(1, 65_535), metavar="P", help="Use ports P, P+1, ... exactly, for HTTP."
 )

@@ -72,6 +72,7 @@ def _content_type(text: str) -> tuple[str | None, str]:
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @TIMEOUT
 def http(
+    *,
     nodes: tuple[Address, ...],
     listen: Address,
     types: tuple[tuple[str | None, str], ...],
@@ -79,7 +80,6 @@ def http(
     drain_timeout_ms: int,
     log_format: str,
     timeout_ms: int,
-    *,
     share_port: bool,
 ) -> None:
     """Answer HTTP in front of the nodes of any cluster.

@@ -13,4 +13,8 @@ Read in this order:
     metric_table.py   every metric, and where it is found
     samples.py      from one `info` to samples of them
     metrics.py      /metrics and /debug/vars
+    site.py, paths.py   which path is answered by whom
+    connection.py   one connection under Trio; gateway.py: all of them
+    order.py, child.py  beside a node: what it tells, and the process that hears it
+    alone.py        without a node
 """

@@ -1,8 +1,8 @@
 """A gateway that belongs to no node: in front of any cluster, in as many processes as one likes.
 
-It asks the first of its nodes that answers, and goes on to the next when that one is gone.  Nodes switch to a new version
-one after the other, so it keeps a session: no answer is of an older version than one before.  After a roll-back (`hold`)
-the older version is what is wanted, and SIGHUP has it forget.
+It asks the first of its nodes that answers, and goes on to the next when that one is gone.  Nodes switch to a new
+version one after the other, so it keeps a session: no answer is of an older version than one before.  After a roll-back
+(`hold`) the older version is what is wanted, and SIGHUP has it forget.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ async def read_many(context: ReadContext, request: Request, target: Target) -> A
         options = read_options(request.headers, target, database, alone=context.alone, session=context.session)
         keys = _packed_keys(request.body) if sent is Media.MESSAGEPACK else list(_keys_in_lines(request.body))
         wire: list[Value] = [options.wire] if options.wire else []
-        result = await context.ask.call("get_many", database, keys, *wire, timeout_ms=options.timeout_ms)
+        result = await context.ask.call("get_many", database, [*keys], *wire, timeout_ms=options.timeout_ms)
         values, version = _values(result, len(keys))
     except BadMedia as unspoken:
         return unspoken.answer

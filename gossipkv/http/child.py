@@ -4,8 +4,8 @@
     standard output   one line for each line of the log: ["info", "http", {...}]
     the leash         a pipe that nobody writes to, and whose other end only the node holds
 
-It asks its own node and nobody else, so what one address answers never steps back.  It ends when it is drained, when its
-standard input ends, or, at once, when the node is gone however that came (`processes.leash`).
+It asks its own node and nobody else, so what one address answers never steps back.  It ends when it is drained, when
+its standard input ends, or, at once, when the node is gone however that came (`processes.leash`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Child:
         order = self._order
         listener = socket.socket(fileno=order.listener)
         async with Client([order.node], patient=True) as client, trio.open_nursery() as nursery:
-            context = ReadContext(client, order.name, lambda database: self._types.of(database))
+            context = ReadContext(client, order.name, self._type_of)
             gateway = Gateway(Site(context, paths.own_paths(client), paths.make_pages(client)), order.limits)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)
             nursery.start_soon(self._drain, gateway)
@@ -122,6 +122,9 @@ class _Child:
             log.info("http", address=str(Address(*listener.getsockname()[:2])), process=os.getpid())
             await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
             nursery.cancel_scope.cancel()
+
+    def _type_of(self, database: str) -> bytes:
+        return self._types.of(database)
 
     async def _listen(self, words: _Words, everything: trio.CancelScope) -> None:
         await words.obey(self)

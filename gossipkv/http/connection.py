@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 64 << 10
 GATHERED_BYTES: Final = 64 << 10  # More answers than this are sent before the next request is looked at.
-PIECE_BYTES: Final = 256 << 10  # Of a long answer; whoever takes none of it in time is closed.
+PIECE_BYTES: Final = 64 << 10  # Of a long answer; whoever takes none of it in time is closed.
 SMALL_BYTES: Final = 32 << 10  # What a connection holds below this is not worth counting.
 
 # A client that is refused may still be sending: what it was told is lost if the kernel has to reset the connection.
@@ -87,8 +87,10 @@ class Surroundings(Protocol):
 class Connection:
     """A connection, from its first byte to its last."""
 
-    __slots__ = ("_exchange", "_gathered", "_gathered_bytes", "_now", "_received_bytes", "_stream", "_surroundings") + (
-        "due", "held_bytes", "scope", "state",
+    __slots__ = (
+        "_exchange", "_gathered", "_gathered_bytes", "_is_late", "_now", "_received_bytes", "_scope", "_stream",
+        "_surroundings",
+        "due", "held_bytes", "state",
     )  # fmt: skip
 
     def __init__(self, stream: trio.abc.Stream, exchange: Exchange, surroundings: Surroundings) -> None:
@@ -98,8 +100,9 @@ class Connection:
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
         self._received_bytes = 0  # Of a request that is not whole.
+        self._is_late = False
         self._now = trio.lowlevel.current_clock().current_time
-        self.scope = trio.CancelScope()
+        self._scope = trio.CancelScope()
         self.state = State.WAITING
         self.due = inf
         self.held_bytes = 0
@@ -107,9 +110,9 @@ class Connection:
     async def run(self) -> None:
         """Converse until one side has had enough, or somebody cancels the scope."""
         try:
-            with self.scope:
+            with self._scope:
                 await self._converse()
-            if self.scope.cancelled_caught and self.state is State.ARRIVING:
+            if self._is_late and self.state is State.ARRIVING:
                 await self._say_it_was_too_slow()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # The client is gone.
@@ -118,10 +121,10 @@ class Connection:
             self._surroundings.hold(self, 0)
             await trio.aclose_forcefully(self._stream)
 
-    def drain(self) -> None:
-        """End soon: at once while no request has begun, else behind the last answer."""
-        if self.state is State.WAITING:
-            self.scope.cancel()
+    def close(self, *, is_late: bool = False) -> None:
+        """End it, whatever it does; `is_late`: it took too long, which is told to whoever sends a request."""
+        self._is_late = is_late
+        self._scope.cancel()
 
     async def _converse(self) -> None:
         exchange = self._exchange
@@ -177,16 +180,14 @@ class Connection:
             exchange.finish()
         if not isinstance(body, bytes):
             await self._stream_out(request, answer, body)
-        elif len(body) > PIECE_BYTES:  # It is not copied.
+        elif len(body) <= PIECE_BYTES:
+            self._gather(exchange.whole(request, answer))
+        else:  # It is not copied.
             self._gather(exchange.head(request, answer))
-            await self._flush()
             self._gather(exchange.body(body))
             self._gather(exchange.end())
+        if self._gathered_bytes >= GATHERED_BYTES:
             await self._flush()
-        else:
-            self._gather(exchange.whole(request, answer))
-            if self._gathered_bytes >= GATHERED_BYTES:
-                await self._flush()
 
     async def _stream_out(self, request: Request, answer: Answer, pieces: AsyncIterator[bytes]) -> None:
         """Send a body as it comes: no further than the client takes it."""
@@ -235,21 +236,18 @@ class Connection:
 
     async def _flush(self) -> None:
         """Send what was gathered."""
-        gathered = list(filter(None, self._gathered))
-        data = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        gathered, size_bytes = self._gathered, self._gathered_bytes
+        if not size_bytes:
+            return
         self._gathered = []
         self._gathered_bytes = 0
-        if not data:
-            return
         self.state = State.SENDING
-        self._hold(len(data))
-        self.due = self._now() + self._surroundings.times.output_s
-        if len(data) <= PIECE_BYTES:
-            await self._stream.send_all(data)
-        else:
-            for begin in range(0, len(data), PIECE_BYTES):
-                await self._stream.send_all(memoryview(data)[begin : begin + PIECE_BYTES])
+        self._hold(size_bytes)
+        for part in gathered if size_bytes > 2 * GATHERED_BYTES else [b"".join(gathered)]:
+            for begin in range(0, len(part), PIECE_BYTES):
                 self.due = self._now() + self._surroundings.times.output_s
+                piece = part if len(part) <= PIECE_BYTES else memoryview(part)[begin : begin + PIECE_BYTES]
+                await self._stream.send_all(piece)
         self._hold(0)
 
     def _wait(self) -> None:

@@ -173,6 +173,16 @@ class Exchange:
         self._is_last = True
         self._forget_input()
 
+    def refuse(self, answer: Answer) -> Refusal:
+        """Take no further request; this answer is owed instead, for a reason that time has and no byte shows.
+
+        Requires: all that was taken is answered.
+        """
+        assert not self._owed, self._owed
+        self.finish()
+        self._owed.append(_Owed(None, is_old=False, is_last=True))
+        return Refusal(answer)
+
     def interim(self) -> bytes:
         """Return what is to be sent at once, before any answer: a peer may wait for it with its body."""
         told, self._interim = self._interim, b""

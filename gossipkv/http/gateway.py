@@ -101,7 +101,7 @@ class Gateway:
         self.is_draining = self._site.is_draining = True
         self._accepting.cancel()
         for connection in tuple(self._idle):
-            connection.drain()
+            connection.close()
         with trio.move_on_after(timeout_s):
             if self._connections:
                 await self._none_left.wait()
@@ -194,7 +194,7 @@ class Gateway:
                 if connection.due <= now:
                     if connection.state is not State.WAITING:
                         self._troubles[f"closed_{connection.state.value}"] += 1
-                    connection.close()
+                    connection.close(is_late=True)
 
     async def _report(self) -> None:
         """One line a minute for each kind of trouble that has occurred."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.http.answers import Header, Request
     from gossipkv.http.read_options import ReadOptions
     from gossipkv.http.target import Target
+    from gossipkv.wire.rpc import Value
 
 __all__ = ["ReadContext", "Session", "read_many", "read_one", "scan", "unanswered"]
 
@@ -69,7 +70,7 @@ async def _get(
     raise ProtocolError("get was answered with something else than a value and a version")
 
 
-def _node(told: list[object]) -> str | None:
+def _node(told: list[Value]) -> str | None:
     match told:
         case [{"node": str(node)}, *_] if node.isprintable():
             return node

@@ -63,8 +63,9 @@ class Cluster:
     ) -> None:
         """What is not given is as the directory remembers it, else 3 nodes, no source, ports from 7070 on, no HTTP.
 
-        With `http` each node answers HTTP as well, on ports from 8080 on, and shows its page there.  `settings` are those of a node, as text by their names; `places` say where each is when it is not here;
-        `environ` is the nodes' environment, whose `GOSSIPKV_...` variables they hear.
+        With `http` each node answers HTTP as well, on ports from 8080 on, and shows its page there.  `settings` are
+        those of a node, as text by their names; `places` say where each is when it is not here; `environ` is the nodes'
+        environment, whose `GOSSIPKV_...` variables they hear.
         """
         self.directory = Path(directory).absolute()
         self._order = Order(

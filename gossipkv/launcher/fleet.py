@@ -174,7 +174,7 @@ class Fleet:
                 self._move(node, 0)
 
     def _choose_http_ports(self, base_port: int | None) -> None:
-        """For HTTP, of each node that has none reserved yet; behind a wrapper there is none.
+        """Ports for HTTP, of each node that has none reserved yet; behind a wrapper there is none.
 
         As with the others: from `base_port` on exactly, else those that were remembered and are free, else the first
         free ones.

@@ -66,7 +66,7 @@ def choose(
     flag: str = "--base-port",
     usual: int = DEFAULT_BASE_PORT,
 ) -> dict[int, socket.socket]:
-    """`count` ports in order with their reservations: from `base_port` on exactly, else the first free ones from `usual`.
+    """`count` ports in order with their reservations: from `base_port` on exactly, else the first free from `usual` on.
 
     `flag` is what says `base_port`, for the error.
 

@@ -20,5 +20,6 @@ Read in this order:
     scan_elsewhere.py   pages of scans from several nodes; scan_merge.py: what they answer, made into one
     unanswered.py   what is said of a read that nobody has answered
     sharing.py      how the databases take part in the cluster: what others say, and what is asked of them
+    gateway.py      the child process that answers HTTP
     gossip.py       the cluster, as a node has it; publications.py: what the node publishes, and may not
 """

@@ -101,15 +101,17 @@ class Gateway:
     async def run(self) -> None:
         """Have a child run until it is drained."""
         pause_s = FIRST_PAUSE_S
-        while self._drain_by is None:
+        while True:
             began = trio.current_time()
             reason = await self._live()
-            if self._drain_by is not None:
+            if self._is_ending():
                 break
             if trio.current_time() - began >= STEADY_S:
                 pause_s = FIRST_PAUSE_S
             self._log.error("http_ended", reason=reason, again_ms=round(pause_s * 1000))
             await self._rest(pause_s)
+            if self._is_ending():
+                break
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         self._ended.set()
 
@@ -190,7 +192,7 @@ class Gateway:
     async def _rest(self, pause_s: float) -> None:
         """Wait for so long, or until it is to end."""
         due = trio.current_time() + pause_s
-        while self._drain_by is None and trio.current_time() < due:
+        while not self._is_ending() and trio.current_time() < due:
             with trio.CancelScope(deadline=due):
                 await self._changed.wait()
 
@@ -203,6 +205,9 @@ class Gateway:
     def _stop_listening(self) -> None:
         if not self._is_starting:
             self._listener.close()
+
+    def _is_ending(self) -> bool:
+        return self._drain_by is not None
 
     def _left_ms(self) -> int | None:
         return None if self._drain_by is None else max(0, round((self._drain_by - trio.current_time()) * 1000))

@@ -1,15 +1,16 @@
 """One node: the data directory, the library, the pump, and how they start and stop.
 
 Started in this order: sockets (bound, so that a port in use is said before any work), directory (locked), library
-(built versions opened, source scanned once), gossip, gateway, pump.  The address is reported when all of that is done, so
-whoever sees `ready` finds every built version served.
+(built versions opened, source scanned once), gossip, gateway, pump.  The address is reported when all of that is done,
+so whoever sees `ready` finds every built version served.
 
 Where it has lived before and nothing can be written now, it starts *silent*: it serves what was active, builds and
 switches nothing, and others do not hear of it, since its epoch is not kept.  It tries again until the disk takes it.
 
 Stopped by SIGTERM or SIGINT: the other nodes are told, newcomers are refused, what has been asked is answered within
-`drain_timeout` (first what came by HTTP, since the gateway asks this node), then the library ends and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the
-databases' settings and the key ring again and looks at the source.
+`drain_timeout` (first what came by HTTP, since the gateway asks this node), then the library ends and the directory is
+unlocked.  A second signal ends at once.  SIGHUP reads the databases' settings and the key ring again and looks at the
+source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -242,8 +243,7 @@ class _Node:
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
     ) -> None:
-        self._gateway = gateway
-        self._directory = directory
+        self._directory, self._gateway = directory, gateway
         self._gossiping = gossiping
         self.log = structlog.get_logger("gossipkv.node")
         self._config = config

@@ -85,7 +85,8 @@ DATABASE_SETTINGS: Final = (
         "whether files of partitions that are not wanted here may be skipped", "one rule for all is what most need",
     ),
     DatabaseSetting(
-        "content_type", "the node's", MEDIA_TYPE_FORM, "what its values are by HTTP", "one rule for all is what most need",
+        "content_type", "the node's", MEDIA_TYPE_FORM,
+        "what its values are by HTTP", "one rule for all is what most need",
     ),
     DatabaseSetting(
         "storage_options", "the root's", "a table", "how the store of this database is reached", "one store holds most",

@@ -1,7 +1,8 @@
 """Which part may know which: the layers, and the modules that may know Trio.
 
 Read the table from top to bottom: each part may import the parts named beside it, and nothing below itself.  `client`
-stands beside the node and not above it, so that it runs on any system: what it may import is all it needs installed.
+stands beside what a node is made of and knows none of it, so that it runs on any system: what it may import is all it
+needs installed.
 """
 
 from __future__ import annotations
@@ -68,8 +69,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gossip.shell": {"errors", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
-    "node": GROUND | {"processes", "address", "wire", "keyspace", "placement", "latency", "storage"} | GOSSIP | DATASET,
-    "http": {"errors", "settings", "address", "processes", "wire", "client"},
+    "node": GROUND
+    | {"address", "processes", "wire", "keyspace", "placement", "latency", "storage", "http.order"}
+    | GOSSIP
+    | DATASET,
+    "http": {"errors", "settings", "address", "processes", "wire", "client", "http.order"},
     "http.order": {"errors", "address"},  # What a node knows of its child.
     "launcher": GROUND | {"address", "processes", "wire", "client"},
     "loadtest": {"errors", "address", "settings", "wire", "latency", "client"},
@@ -86,6 +90,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "storage",
         "node",
         "client",
+        "http",
+        "http.order",
         "launcher",
         "demo",
         "testing",
@@ -119,6 +125,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.gossip.shell.seeds": "waits for the name service",
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.binding": "waits for the name service",
+    "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
     "gossipkv.node.sharing": "waits until others say something else",
     "gossipkv.node.peers": "dials the other nodes, and waits before it does so again",
@@ -128,6 +135,11 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.environment.trio_world": "waits for sockets, threads and signals",
     "gossipkv.http.source_times": "reads that want the same time of a version wait for one question",
     "gossipkv.cli.serve": "runs a node",
+    "gossipkv.cli.http": "runs a gateway alone",
+    "gossipkv.http.alone": "starts and stops a gateway that belongs to no node, waits for signals",
+    "gossipkv.http.child": "starts and stops the gateway of a node, waits for its words",
+    "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
+    "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
     "gossipkv.testing.nodes.building": "lets a build take virtual time",
     "gossipkv.testing.nodes.churn": "whole nodes come and go",
     "gossipkv.testing.nodes.differences": "whole nodes that share a database, and something is wrong from outside",

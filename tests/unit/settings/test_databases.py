@@ -73,7 +73,7 @@ def test_without_tables_there_are_none(settings):
     ("[databases.geo]\npresharded = 'prob'", 2, "the nearest known one is probe; allowed: probe or declared or never"),
     ("[databases.geo]\nhold = 'v 1'", 2, "not the name of a version"),
     ("[databases.geo]\nhold = ''", 2, "not the name of a version"),
-    ("[databases.geo]\ncontent_type = 'plain'", 2, "databases.geo.content_type: 'plain': no media type; allowed: TYPE/"),
+    ("[databases.geo]\ncontent_type = 'plain'", 2, "geo.content_type: 'plain': no media type; allowed:"),
     ("[databases.geo]\nkey = ''", 2, "expected 1 to 1,000 characters"),
     ("\n[databases.'ge o']\nkey = 'k'", 2, "databases.ge o: not the name of a database"),
     ("[databases]\ngeo = 1", 2, "expected a table [databases.geo]"),

@@ -1,0 +1,390 @@
+"""The gateway over streams in memory, in virtual time: what connections take, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+import pytest
+import structlog
+import trio
+from trio.testing import lockstep_stream_pair, memory_stream_pair
+
+from gossipkv.http.answers import Answer
+from gossipkv.http.gateway import Gateway
+from gossipkv.http.order import Limits
+from gossipkv.http.site import Site
+from tests.unit.http.asking import context_of, read_answers
+from tests.unit.http.fake_node import FakeDatabase, FakeNode
+
+GET = b"GET /db/%b HTTP/1.1\r\nHost: h\r\n\r\n"
+BIG = b"x" * 3_000_000
+
+
+def a_node():
+    """A node with a small value and one that fits no packet."""
+    return FakeNode({"db": FakeDatabase({"1": {b"k": b"value", b"big": BIG}}, "1", {"1": 0})})
+
+
+class Made:
+    """A site that answers as the test says."""
+
+    def __init__(self, answering):
+        self.is_draining = False
+        self._answering = answering
+
+    async def answer(self, request):
+        """As the test says."""
+        return await self._answering(request)
+
+
+class Newcomers(trio.abc.Listener):
+    """A listener to which a test sends streams, or errors to raise."""
+
+    def __init__(self):
+        self._send, self._receive = trio.open_memory_channel(1000)
+
+    def arrive(self, found):
+        """One more waits to be accepted."""
+        self._send.send_nowait(found)
+
+    async def connect(self):
+        """A client's stream."""
+        ours, theirs = memory_stream_pair()
+        self.arrive(theirs)
+        return ours
+
+    async def accept(self):
+        """The next one."""
+        found = await self._receive.receive()
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    async def aclose(self):
+        """Nobody is accepted any more."""
+        self._receive.close()
+        await trio.lowlevel.checkpoint()
+
+
+def gateway_of(site=None, **limits):
+    """A gateway before a fake node, or of a site."""
+    return Gateway(site or Site(context_of(a_node()), {}, None), Limits(**limits))
+
+
+async def received(stream):
+    """All that comes until the other end closes."""
+    parts = []
+    try:
+        while part := await stream.receive_some():
+            parts.append(part)
+    except trio.BrokenResourceError:
+        pass
+    return b"".join(parts)
+
+
+async def answers_to(stream, sent, count):
+    """Send, and return what has come when so many answers have."""
+    await stream.send_all(sent)
+    came = b""
+    while came.count(b"HTTP/1.1 ") < count or b"\r\n\r\n" not in came:
+        part = await stream.receive_some()
+        assert part, came
+        came += part
+    return came
+
+
+async def test_a_thousand_pipelined_requests_are_answered_in_order(autojump_clock, nursery):
+    """By one task, and in few packets: a hit, a miss, a hit."""
+    gateway = gateway_of()
+    ours, theirs = memory_stream_pair()
+    nursery.start_soon(gateway.converse, theirs)
+    await ours.send_all(b"".join(GET % (b"k" if number % 2 else b"none") for number in range(1000)))
+    await ours.send_eof()
+    answers = read_answers(await received(ours), ["GET"] * 1000)
+    assert [status for status, _, _ in answers] == [404, 200] * 500
+    assert {body for status, _, body in answers if status == 200} == {b"value"}
+
+
+async def test_headers_that_drip_have_so_much_time(autojump_clock, nursery):
+    """From the first byte on, however many follow: 408 and the end.  Another connection is served meanwhile."""
+    gateway = gateway_of(request_timeout_ms=5000)
+    newcomers = Newcomers()
+    nursery.start_soon(gateway.run, newcomers)
+    slow, quick = await newcomers.connect(), await newcomers.connect()
+
+    async def drip():
+        for number in range(1000):
+            await slow.send_all((GET % b"k")[number : number + 1] or b"x")
+            await trio.sleep(1)
+
+    began = trio.current_time()
+    with pytest.raises(trio.BrokenResourceError):
+        await drip()
+    assert 5 <= trio.current_time() - began <= 8
+    ((status, headers, body),) = read_answers(await received(slow), ["GET"])
+    assert (status, headers[b"connection"]) == (408, b"close")
+    assert b"did not come whole within 5 s" in body
+    assert b" 200 " in await answers_to(quick, GET % b"k", 1)
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_idle_connection_ends_without_a_word(autojump_clock, nursery):
+    """After its time, which each request begins anew; with none it stays."""
+    for timeout_ms, lasts in ((10_000, False), (0, True)):
+        gateway = gateway_of(idle_timeout_ms=timeout_ms)
+        newcomers = Newcomers()
+        nursery.start_soon(gateway.run, newcomers)
+        stream = await newcomers.connect()
+        for _ in range(3):
+            await trio.sleep(8)
+            await answers_to(stream, GET % b"k", 1)
+        with trio.move_on_after(100) as limit:
+            assert await received(stream) == b""
+        assert limit.cancelled_caught == lasts
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_takes_nothing_is_closed(autojump_clock, nursery):
+    """In so much time since the last piece was taken; who takes a piece now and then has all of it."""
+    for pause_s, is_whole in ((6.0, True), (30.0, False)):
+        gateway = gateway_of(output_timeout_ms=10_000)
+        newcomers = Newcomers()
+        nursery.start_soon(gateway.run, newcomers)
+        ours, theirs = lockstep_stream_pair()
+        newcomers.arrive(theirs)
+        await ours.send_all(GET % b"big")
+        came = b""
+        with contextlib.suppress(trio.BrokenResourceError):
+            while not came.endswith(BIG):
+                await trio.sleep(pause_s)
+                if not (part := await ours.receive_some(100_000)):
+                    break
+                came += part
+        assert came.endswith(BIG) == is_whole
+    nursery.cancel_scope.cancel()
+
+
+async def test_for_one_more_the_longest_idle_makes_room(autojump_clock, nursery):
+    """Where all are busy the newcomer is refused, and nobody else is touched."""
+    busy = trio.Event()
+
+    async def answering(request):
+        if request.target == b"/busy":
+            await busy.wait()
+        return Answer(200, [], b"")
+
+    gateway = gateway_of(Made(answering), max_connections=2)
+    newcomers = Newcomers()
+    nursery.start_soon(gateway.run, newcomers)
+    first, second = await newcomers.connect(), await newcomers.connect()
+    await answers_to(first, GET % b"k", 1)
+    await answers_to(second, GET % b"k", 1)
+    await answers_to(first, GET % b"k", 1)
+    third = await newcomers.connect()
+    await answers_to(third, GET % b"k", 1)
+    assert await received(second) == b""
+    for stream in (first, third):
+        await stream.send_all(b"GET /busy HTTP/1.1\r\nHost: h\r\n\r\n")
+    await trio.testing.wait_all_tasks_blocked()
+    refused = await newcomers.connect()
+    assert await received(refused) == b""
+    busy.set()
+    for stream in (first, third):
+        assert b" 200 " in await answers_to(stream, b"", 1)
+    nursery.cancel_scope.cancel()
+
+
+async def test_beyond_what_all_may_hold_the_largest_is_closed(autojump_clock, nursery):
+    """One that takes nothing of a large answer goes, the small ones beside it stay."""
+    gateway = gateway_of(held_bytes=5_000_000)
+    newcomers = Newcomers()
+    nursery.start_soon(gateway.run, newcomers)
+    small = await newcomers.connect()
+    hungry = []
+    for _ in range(2):
+        ours, theirs = lockstep_stream_pair()
+        newcomers.arrive(theirs)
+        await ours.send_all(GET % b"big")
+        hungry.append(ours)
+        await trio.testing.wait_all_tasks_blocked()
+    ends = []
+    for stream in hungry:
+        with trio.move_on_after(1):
+            ends.append(len(await received(stream)) >= len(BIG))
+    assert ends.count(True) + (2 - len(ends)) == 1
+    assert b" 200 " in await answers_to(small, GET % b"k", 1)
+    nursery.cancel_scope.cancel()
+    assert gateway._troubles["closed_memory"] == 1
+
+
+async def test_a_body_on_its_way_counts(autojump_clock, nursery):
+    """Half-sent bodies of many are bounded as well."""
+    gateway = gateway_of(held_bytes=1_000_000)
+    newcomers = Newcomers()
+    nursery.start_soon(gateway.run, newcomers)
+    streams = [await newcomers.connect() for _ in range(4)]
+    for number, stream in enumerate(streams):
+        await stream.send_all(b"POST /db/_mget HTTP/1.1\r\nHost: h\r\nContent-Length: 2000000\r\n\r\n")
+        await stream.send_all(b"x" * (300_000 + number))
+        await trio.testing.wait_all_tasks_blocked()
+    assert gateway._held_bytes <= 1_000_000
+    assert gateway._troubles["closed_memory"] == 1
+    assert await received(streams[2]) == b""  # It had most when the last one was too much.
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_drain_lets_answers_out(autojump_clock, nursery):
+    """Idle ones end at once, one that waits for its answer gets it and hears that it is the last; no newcomers."""
+    going = trio.Event()
+
+    async def answering(request):
+        if request.target == b"/slow":
+            await going.wait()
+        return Answer(200, [], b"done")
+
+    site = Made(answering)
+    gateway = gateway_of(site)
+    newcomers = Newcomers()
+    nursery.start_soon(gateway.run, newcomers)
+    idle, slow = await newcomers.connect(), await newcomers.connect()
+    await answers_to(idle, GET % b"k", 1)
+    await slow.send_all(b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+    await trio.testing.wait_all_tasks_blocked()
+    nursery.start_soon(gateway.drain, 10)
+    assert await received(idle) == b""
+    assert site.is_draining
+    with pytest.raises(trio.BrokenResourceError):
+        await newcomers.connect()
+    going.set()
+    ((status, headers, body),) = read_answers(await received(slow), ["GET"])
+    assert (status, headers[b"connection"], body) == (200, b"close", b"done")
+
+
+async def test_a_drain_ends_in_time(autojump_clock, nursery):
+    """Who has not taken its answer by then is cut off, and the log says how many."""
+
+    async def answering(_request):
+        await trio.sleep_forever()
+
+    gateway = gateway_of(Made(answering))
+    newcomers = Newcomers()
+    async with trio.open_nursery() as serving:
+        serving.start_soon(gateway.run, newcomers)
+        stream = await newcomers.connect()
+        await stream.send_all(GET % b"k")
+        await trio.testing.wait_all_tasks_blocked()
+        with structlog.testing.capture_logs() as lines:
+            began = trio.current_time()
+            await gateway.drain(10)
+            assert trio.current_time() - began == pytest.approx(10)
+    assert [(line["event"], line["connections"]) for line in lines] == [("http_cut", 1)]
+    assert await received(stream) == b""
+
+
+async def test_a_defect_costs_one_request(autojump_clock, nursery):
+    """It is answered 500 with the id under which the log has the traceback; the connection goes on."""
+
+    async def answering(request):
+        if request.target == b"/db/bad":
+            raise ZeroDivisionError
+        return Answer(200, [], b"fine")
+
+    gateway = gateway_of(Made(answering))
+    ours, theirs = memory_stream_pair()
+    nursery.start_soon(gateway.converse, theirs)
+    with structlog.testing.capture_logs() as lines:
+        await ours.send_all(GET % b"bad" + GET % b"k")
+        await ours.send_eof()
+        first, second = read_answers(await received(ours), ["GET", "GET"])
+    assert (first[0], first[1][b"x-gossipkv-error"], second[0]) == (500, b"INTERNAL", 200)
+    (line,) = lines
+    assert (line["event"], isinstance(line["exc_info"], ZeroDivisionError)) == ("http_defect", True)
+    assert line["id"].encode() in first[2]
+
+
+async def test_a_defect_amid_a_stream_cuts_it_off(autojump_clock, nursery):
+    """The last chunk never comes, so nobody takes it for whole."""
+
+    async def pieces():
+        yield b"first"
+        raise ZeroDivisionError
+
+    async def answering(_request):
+        return Answer(200, [], pieces())
+
+    gateway = gateway_of(Made(answering))
+    ours, theirs = memory_stream_pair()
+    nursery.start_soon(gateway.converse, theirs)
+    with structlog.testing.capture_logs() as lines:
+        await ours.send_all(GET % b"k")
+        came = await received(ours)
+    assert b"0\r\n\r\n" not in came
+    assert [line["event"] for line in lines] == ["http_defect"]
+
+
+async def test_a_stream_ends_with_its_reader(autojump_clock, nursery):
+    """No further than it is taken, and its source is closed."""
+    ended = trio.Event()
+    made = []
+
+    async def pieces():
+        try:
+            while True:
+                made.append(None)
+                yield b"x" * 10_000
+        finally:
+            ended.set()
+
+    async def answering(_request):
+        return Answer(200, [], pieces())
+
+    gateway = gateway_of(Made(answering))
+    ours, theirs = lockstep_stream_pair()
+    nursery.start_soon(gateway.converse, theirs)
+    await ours.send_all(GET % b"k")
+    await ours.receive_some(10)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(made) < 100
+    await ours.aclose()
+    with trio.fail_after(100):
+        await ended.wait()
+
+
+async def test_a_refusal_is_read_by_who_still_sends(autojump_clock, nursery):
+    """The rest of what it sends is taken for a moment, and thrown away, so that no reset discards the answer."""
+    gateway = gateway_of()
+    ours, theirs = memory_stream_pair()
+    nursery.start_soon(gateway.converse, theirs)
+    await ours.send_all(b"BAD\r\n\r\n" + b"x" * 300_000)
+    await ours.send_all(b"x" * 300_000)
+    ((status, headers, _),) = read_answers(await received(ours), ["GET"])
+    assert (status, headers[b"connection"]) == (400, b"close")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOBUFS])
+async def test_a_machine_that_is_short_of_something(autojump_clock, nursery, number):
+    """Who waits to be accepted waits a moment longer; anything else is a defect."""
+    gateway = gateway_of()
+    newcomers = Newcomers()
+    newcomers.arrive(OSError(number, "short"))
+    nursery.start_soon(gateway.run, newcomers)
+    stream = await newcomers.connect()
+    assert b" 200 " in await answers_to(stream, GET % b"k", 1)
+    assert gateway._troubles["accept_pauses"] == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_troubles_are_told_once_a_minute(autojump_clock, nursery):
+    """A line for each kind that there was, with how often."""
+    gateway = gateway_of(max_connections=1)
+    newcomers = Newcomers()
+    with structlog.testing.capture_logs() as lines:
+        nursery.start_soon(gateway.run, newcomers)
+        for _ in range(3):
+            await answers_to(await newcomers.connect(), GET % b"k", 1)
+        await trio.sleep(200)
+    assert [(line["event"], line["reason"], line["count"]) for line in lines] == [
+        ("http_trouble", "closed_idle_for_others", 2)
+    ]
+    nursery.cancel_scope.cancel()

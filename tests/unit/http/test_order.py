@@ -1,0 +1,33 @@
+"""What a node tells its gateway survives the pipe."""
+
+from __future__ import annotations
+
+from gossipkv.address import Address
+from gossipkv.http.order import HIDING, Limits, Order, Types, Word
+
+TYPES = Types("text/plain", {"db": "image/png"})
+
+
+def test_an_order_is_one_line_and_comes_back():
+    """With all that stands in it."""
+    order = Order(Address("::1", 7070), "n\n1", 5, 6, TYPES, Limits(max_connections=7, idle_timeout_ms=0))
+    line = order.to_line()
+    assert line.count(b"\n") == 1
+    assert Order.from_line(line) == order
+
+
+def test_a_word_is_one_line_and_comes_back():
+    """To end, or not."""
+    for word in (Word(TYPES), Word(TYPES, 0), Word(TYPES, 10_000)):
+        assert word.to_line().count(b"\n") == 1
+        assert Word.from_line(word.to_line()) == word
+
+
+def test_types_of_values():
+    """A database's own, else the usual one."""
+    assert (TYPES.of("db"), TYPES.of("other")) == (b"image/png", b"text/plain")
+
+
+def test_what_hides_a_database_begins_with_its_name():
+    """Each path is one that the database would have."""
+    assert all(path.startswith(f"/{name}") for name, path in HIDING.items())

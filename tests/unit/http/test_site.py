@@ -1,0 +1,104 @@
+"""Which path is answered by whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.http.answers import Answer, Request, text
+from gossipkv.http.site import Site
+from tests.unit.http.asking import context_of, whole
+from tests.unit.http.fake_node import FakeDatabase, FakeNode
+
+
+class FakePages:
+    """Pages that say which they are."""
+
+    async def overview(self, _request):
+        """The cluster's."""
+        return text(200, "overview")
+
+    async def database(self, name, _request):
+        """A database's."""
+        return text(200, f"database {name}")
+
+    def asset(self, name):
+        """One there is."""
+        return text(200, "an asset") if name == "page.css" else None
+
+
+async def looking(found):
+    """Say what was looked at."""
+    return text(200, f"own {found.path.decode()} {found.options}")
+
+
+def a_site(*, pages=True):
+    """A site whose databases are called as its own paths are."""
+    records = {b"vars": b"hidden", b"page.css": b"hidden", b"other": b"seen", b"_mget": b"a key"}
+    names = ("metrics", "debug", "static", "db")
+    node = FakeNode({name: FakeDatabase({"1": records}, "1") for name in names})
+    own = dict.fromkeys([b"/metrics", b"/debug/vars", b"/readyz"], looking)
+    return Site(context_of(node), own, FakePages() if pages else None)
+
+
+@pytest.mark.parametrize(("path", "status", "body"), [
+    (b"/metrics", 200, b"own /metrics {}\n"),
+    (b"/metrics?x=1", 200, b"own /metrics {'x': '1'}\n"),
+    (b"http://h/metrics", 200, b"own /metrics {}\n"),
+    (b"/%6detrics", 200, b"database metrics\n"),
+    (b"/metrics/", 200, b"database metrics\n"),
+    (b"/metrics/other", 200, b"seen"),
+    (b"/debug/vars", 200, b"own /debug/vars {}\n"),
+    (b"/debug/var%73", 200, b"hidden"),
+    (b"/debug/other", 200, b"seen"),
+    (b"/static/page.css", 200, b"an asset\n"),
+    (b"/static/other", 200, b"seen"),
+    (b"/db/page.css", 200, b"hidden"),
+    (b"/db", 200, b"database db\n"),
+    (b"/db/_mget", 200, b"a key"),
+    (b"/", 200, b"overview\n"),
+    (b"/db/%", 400, None),
+    (b"//other", 400, None),
+])  # fmt: skip
+async def test_who_answers(path, status, body):
+    """What is exactly a path of the gateway's own is; all else is a database's."""
+    answer = await a_site().answer(Request(b"GET", path))
+    assert answer.status == status
+    assert body is None or await whole(answer) == body
+
+
+async def test_own_paths_are_only_looked_at():
+    """Anything but GET and HEAD is refused with what is allowed."""
+    site = a_site()
+    refused = await site.answer(Request(b"DELETE", b"/metrics"))
+    assert (refused.status, dict(refused.headers)[b"Allow"]) == (405, b"GET, HEAD, OPTIONS")
+    told = await site.answer(Request(b"OPTIONS", b"/metrics"))
+    assert (told.status, dict(told.headers)[b"Allow"]) == (204, b"GET, HEAD, OPTIONS")
+    assert (await site.answer(Request(b"HEAD", b"/metrics"))).status == 200
+
+
+async def test_many_keys_are_posted():
+    """To a path that is a key where it is got."""
+    headers = {b"content-type": b"application/x-ndjson"}
+    answer = await a_site().answer(Request(b"POST", b"/db/_mget", headers, b'"other"\n'))
+    assert (answer.status, await whole(answer)) == (200, b'{"key":"other","value":"seen"}\n')
+
+
+async def test_who_is_about_to_end_is_not_ready():
+    """Whatever its node says by then; all else is answered as before."""
+    site = a_site()
+    assert (await site.answer(Request(b"GET", b"/readyz"))).status == 200
+    site.is_draining = True
+    assert (await site.answer(Request(b"GET", b"/readyz"))).status == 503
+    assert (await site.answer(Request(b"GET", b"/db/other"))).status == 200
+
+
+async def test_without_pages_there_are_none():
+    """What names no key is then a request without one."""
+    assert [(await a_site(pages=False).answer(Request(b"GET", path))).status for path in (b"/", b"/db/")] == [400, 400]
+
+
+async def test_a_method_that_nobody_does():
+    """Is refused as Sequins does, with what is allowed."""
+    answer = await a_site().answer(Request(b"PUT", b"/db/other"))
+    assert isinstance(answer, Answer)
+    assert (answer.status, b"Allow" in dict(answer.headers)) == (400, True)
