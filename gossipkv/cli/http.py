@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import click
 import trio
 
-from gossipkv.cli import logs
 from gossipkv.cli.options import NODE, TIMEOUT, duration_ms, node_address, nodes_or_usual
 from gossipkv.http import alone
 from gossipkv.http.order import Limits, Types
+from gossipkv.processes import logs
 from gossipkv.settings.databases import is_name
 from gossipkv.settings.http import MEDIA_TYPE_FORM, USUAL_MEDIA_TYPE, read_media_type
 

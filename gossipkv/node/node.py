@@ -246,8 +246,7 @@ class _Node:
         self._directory, self._gateway = directory, gateway
         self._gossiping = gossiping
         self.log = structlog.get_logger("gossipkv.node")
-        self._config = config
-        self._environment = environment
+        self._config, self._environment = config, environment
         self._reload = reload
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None

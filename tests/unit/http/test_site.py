@@ -26,7 +26,7 @@ class FakePages:
         return text(200, "an asset") if name == "page.css" else None
 
 
-async def looking(found):
+async def looking(_request, found):
     """Say what was looked at."""
     return text(200, f"own {found.path.decode()} {found.options}")
 

@@ -45,7 +45,7 @@ def test_what_it_takes_is_seen() -> None:
     more = told_by(
         "import os, threading, time\n"
         "kept = b'x' * (64 << 20), [os.open('/dev/null', os.O_RDONLY) for _ in range(20)]\n"
-        "for _ in range(3): threading.Thread(target=time.sleep, args=(1,), daemon=True).start()\n"
+        "for _ in range(3): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "began = time.process_time()\n"
         "while time.process_time() < began + 0.3: pass"
     )
