@@ -69,8 +69,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "node": GROUND | {"address", "wire", "keyspace", "placement", "latency", "storage"} | GOSSIP | DATASET,
-    "http": {"errors", "settings", "address", "processes", "wire", "client"},
+    "http": {"errors", "settings", "address", "processes", "wire", "client", "latency", "status"},
     "http.order": {"errors", "address"},  # What a node knows of its child.
+    "status": {"errors", "settings", "wire", "placement"},
     "launcher": GROUND | {"address", "processes", "wire", "client"},
     "loadtest": {"errors", "address", "settings", "wire", "latency", "client"},
     "testing": GROUND | {"address", "wire", "keyspace", "placement", "storage", "node", "client"} | GOSSIP | DATASET,
@@ -86,6 +87,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "node",
         "client",
         "launcher",
+        "status",
         "demo",
         "testing",
         "interrupt",
