@@ -3,4 +3,5 @@
 Read in this order:
 
     answers.py      a request, an answer, whom answers ask
+    page/           the page that people look at
 """

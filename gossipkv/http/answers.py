@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
+    from gossipkv.wire.rpc import Value
 
 Header = tuple[bytes, bytes]
 Body = bytes | AsyncIterator[bytes]
@@ -76,7 +77,7 @@ class Answer:
 class Asker(Protocol):
     """Whom an answer asks: a client of the wire."""
 
-    async def call(self, method: str, *params: object, timeout_ms: int | None = None) -> object:
+    async def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Value:
         """Return the result of a method.
 
         Raises:

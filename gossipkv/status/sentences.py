@@ -61,8 +61,8 @@ def of_versions(told: Mapping[str, Value]) -> Iterator[Line]:
             yield Line(f"{version.database} {version.name}: {version.error}", is_trouble=True)
 
 
-def remarks(version: VersionStatus, progress: str = "") -> str:
-    """What is to be said beside a version, `progress` among it while it is built."""
+def remarks(version: VersionStatus, progress: str = "", *, alike: bool = True) -> str:
+    """What is to be said beside a version: `progress` while it is built, and with `alike` which functions fit, too."""
     said = []
     if version.held:
         said.append("held")
@@ -72,7 +72,7 @@ def remarks(version: VersionStatus, progress: str = "") -> str:
         said.append(progress)
     if version.waited_s is not None:
         said.append(f"waiting {duration_text(int(version.waited_s))}")
-    if version.functions[1:]:
+    if alike and version.functions[1:]:
         said.append(f"{' and '.join(version.functions[1:])} would do as well")
     if version.duplicates:
         said.append(f"{version.duplicates:,} duplicates")

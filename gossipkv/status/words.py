@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 from gossipkv.settings import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gossipkv.wire.rpc import Value
 
 SHOWN_BYTES: Final = 60  # Of a key in a message: it still fits a line.
+MOST_NAMED: Final = 8  # Nodes in a sentence for people.
 FOUR_DIGITS: Final = 1000  # From here on the next unit is easier to read.
 
 
@@ -38,6 +39,12 @@ def names_text(names: Iterable[Value]) -> str:
     """Names in a sentence; there is at least one."""
     *first, last = map(plain, names)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def some_text(names: Sequence[Value]) -> str:
+    """The first names in a sentence, and how many there are beside them; there is at least one."""
+    more = len(names) - MOST_NAMED
+    return names_text([*names[:MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])])
 
 
 def size_text(size_bytes: int) -> str:
