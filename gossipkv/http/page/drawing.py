@@ -36,7 +36,7 @@ def _half(x: int, width: int) -> str:
 
 
 def _stripes(x: int, width: int) -> str:
-    return f"M{x} 0h{width}v2h-{width}zM{x} 3h{width}v2h-{width}zM{x} 6h{width}v2h-{width}z"
+    return f"M{x} 0h{width}v2h-{width}zm0 3h{width}v2h-{width}zm0 3h{width}v2h-{width}z"
 
 
 def _baseline(x: int, width: int) -> str:
@@ -45,7 +45,7 @@ def _baseline(x: int, width: int) -> str:
 
 def _split(x: int, width: int) -> str:
     """A block whose top is cut off: a copy is lacking."""
-    return f"M{x} 0h{width}v2h-{width}zM{x} 3h{width}v5h-{width}z"
+    return f"M{x} 0h{width}v2h-{width}zm0 3h{width}v5h-{width}z"
 
 
 def _hourglass(x: int, width: int) -> str:
@@ -54,7 +54,7 @@ def _hourglass(x: int, width: int) -> str:
 
 def _frame(x: int, width: int) -> str:
     """A box with a hole: the inner way round is the other one."""
-    return f"M{x} 0h{width}v8h-{width}zM{x + 2} 2v4h{width - 4}v-4z"
+    return f"M{x} 0h{width}v8h-{width}zm2 2v4h{width - 4}v-4z"
 
 
 # Those that may be drawn as one over neighbours, and those that are drawn cell by cell.

@@ -78,7 +78,7 @@ class Links:
         except GossipKVError as error:
             link.error = error
         except Exception as error:  # noqa: BLE001  # Whatever it is, it ends this connection alone.
-            self._log.exception("page_failed", page=f"connection to {address}")
+            self._log.error("page_failed", page=f"connection to {address}", exc_info=error)
             link.error = Unavailable(f"no connection to {address}: {error!r}")
         finally:
             link.asker = None

@@ -95,8 +95,8 @@ class Pages:
             self._history.add(trio.current_time(), map_of(info))
         except GossipKVError:
             pass  # A gap: the page itself says that the node does not answer.
-        except Exception:  # noqa: BLE001  # One sample less, and the next in a second.
-            self._log.exception("page_failed", page="sampler")
+        except Exception as error:  # noqa: BLE001  # One sample less, and the next in a second.
+            self._log.error("page_failed", page="sampler", exc_info=error)
 
     async def _answer(self, request: Request, database: str | None) -> Answer:
         if wants_json(request.headers.get(b"accept", b"")):
@@ -111,9 +111,9 @@ class Pages:
             return await answer
         except GossipKVError as error:
             return fail(error)
-        except Exception:  # noqa: BLE001  # One answer, and a line of the log.
+        except Exception as error:  # noqa: BLE001  # One answer, and a line of the log.
             incident = uuid.uuid4().hex[:16]
-            self._log.exception("page_failed", page="page", id=incident)
+            self._log.error("page_failed", page="page", id=incident, exc_info=error)
             return fail(f"a defect in the page; the log has the traceback under {incident}")
 
     async def _document(self, database: str | None) -> Answer:

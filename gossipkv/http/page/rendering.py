@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _quoted(name: str) -> str:
     """A name as one segment of a path."""
-    return quote(name, safe="")
+    return quote(name, safe="", errors="backslashreplace")
 
 
 def _with_code(line: str) -> Markup:

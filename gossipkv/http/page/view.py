@@ -101,4 +101,4 @@ def _away(survey: Survey) -> Iterator[str]:
     for state, words in (("dead", "dead"), ("suspect", "suspected to be dead")):
         names = [member.get("node") for member in survey.members if member.get("state") == state]
         if names:
-            yield f"{words}: {some_text(names)}"
+            yield f"{some_text(names)} {'is' if len(names) == 1 else 'are'} {words}"
