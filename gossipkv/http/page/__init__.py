@@ -5,6 +5,7 @@ Read in this order:
     pages.py          a request for a page and its answer; the sampler
     survey.py         what is asked of the node and of the members; links.py: the connections to members
     history.py        the node's counters of the last minutes, and what they say of each second
+    defects.py        what becomes of whatever should not happen
     chart.py          those as lines
     placement_map.py  who has which partition, a letter a cell
     drawing.py        the letters as shapes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from gossipkv.errors import GossipKVError, Unavailable
+from gossipkv.http.page.defects import contained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,6 @@ class Links:
         self._reach = reach
         self._links: dict[str, _Link] = {}
         self._nursery: trio.Nursery | None = None
-        self._log = structlog.get_logger("gossipkv.http")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold connections, until cancelled."""
@@ -70,16 +69,14 @@ class Links:
     async def _hold(self, address: str, link: _Link) -> None:
         """Connect, and stay connected while somebody asks."""
         try:
-            async with self._reach(address) as link.asker:
-                link.settled.set()
-                with link.kept:
-                    await trio.sleep_forever()
-                del self._links[address]  # Before anything else runs: whoever asks now makes another.
+            with contained(f"connection to {address}"):
+                async with self._reach(address) as link.asker:
+                    link.settled.set()
+                    with link.kept:
+                        await trio.sleep_forever()
+                    del self._links[address]  # Before anything else runs: whoever asks now makes another.
         except GossipKVError as error:
             link.error = error
-        except Exception as error:  # noqa: BLE001  # Whatever it is, it ends this connection alone.
-            self._log.error("page_failed", page=f"connection to {address}", exc_info=error)
-            link.error = Unavailable(f"no connection to {address}: {error!r}")
         finally:
             link.asker = None
             link.settled.set()

@@ -6,17 +6,17 @@ wrong here is one answer, or one sample less: nothing that a page meets ends the
 
 from __future__ import annotations
 
+import contextlib
 import time
-import uuid
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from gossipkv.client.trio_client import connect
 from gossipkv.errors import GossipKVError
-from gossipkv.http.answers import STATUS_BY_CODE, Answer, document, refusal, text
+from gossipkv.http.answers import STATUS_BY_CODE, Answer, document, refusal
 from gossipkv.http.page import assets, rendering
+from gossipkv.http.page.defects import contained
 from gossipkv.http.page.history import History
 from gossipkv.http.page.links import Links
 from gossipkv.http.page.survey import MEMBER_MS, NODE_MS, status_of, take_survey
@@ -25,7 +25,7 @@ from gossipkv.status.reading import map_of
 from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
     from gossipkv.http.answers import Asker, Request
@@ -63,7 +63,6 @@ class Pages:
         self._looked = trio.Event()
         self._asking = trio.Lock()
         self._surveys: dict[str | None, tuple[float, Survey]] = {}  # With when each was taken.
-        self._log = structlog.get_logger("gossipkv.http")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sample the node once a second while somebody looks, until cancelled."""
@@ -90,31 +89,21 @@ class Pages:
         return assets.asset(name, request)
 
     async def _sample(self) -> None:
-        try:
+        with contextlib.suppress(GossipKVError), contained("sampler"):
+            # No answer is a gap: the page itself says that the node does not answer.
             info = await self._ask.call("info", timeout_ms=NODE_MS)
             self._history.add(trio.current_time(), map_of(info))
-        except GossipKVError:
-            pass  # A gap: the page itself says that the node does not answer.
-        except Exception as error:  # noqa: BLE001  # One sample less, and the next in a second.
-            self._log.error("page_failed", page="sampler", exc_info=error)
 
     async def _answer(self, request: Request, database: str | None) -> Answer:
-        if wants_json(request.headers.get(b"accept", b"")):
-            return await self._guarded(self._document(database), _plain_failure)
-        self._looked_s = trio.current_time()
-        self._looked.set()
-        return await self._guarded(self._page(database), _page_failure)
-
-    async def _guarded(self, answer: Awaitable[Answer], fail: Callable[[GossipKVError | str], Answer]) -> Answer:
-        """Return the answer; whatever is raised instead is an answer, too."""
+        is_json = wants_json(request.headers.get(b"accept", b""))
+        if not is_json:
+            self._looked_s = trio.current_time()
+            self._looked.set()
         try:
-            return await answer
+            with contained("document" if is_json else "page"):
+                return await (self._document(database) if is_json else self._page(database))
         except GossipKVError as error:
-            return fail(error)
-        except Exception as error:  # noqa: BLE001  # One answer, and a line of the log.
-            incident = uuid.uuid4().hex[:16]
-            self._log.error("page_failed", page="page", id=incident, exc_info=error)
-            return fail(f"a defect in the page; the log has the traceback under {incident}")
+            return refusal(error) if is_json else failure(error)
 
     async def _document(self, database: str | None) -> Answer:
         """Return what `status` says, as JSON."""
@@ -162,17 +151,11 @@ def _quality(parameters: list[str]) -> float:
     return 1.0
 
 
-def _plain_failure(error: GossipKVError | str) -> Answer:
-    return text(500, error, "INTERNAL") if isinstance(error, str) else refusal(error)
-
-
-def _page_failure(error: GossipKVError | str) -> Answer:
+def failure(error: GossipKVError) -> Answer:
     """Return a page that says what is wrong."""
-    if isinstance(error, str):
-        status, code, message = 500, "INTERNAL", error
-    else:
-        status, code, message = STATUS_BY_CODE.get(error.code, 500), error.code, error.message
-    title = "No such database" if code == "UNKNOWN_DATABASE" else "The node does not answer"
+    status = STATUS_BY_CODE.get(error.code, 500)
+    title = "No such database" if error.code == "UNKNOWN_DATABASE" else "The node does not answer"
     if status == STATUS_BY_CODE["INTERNAL"]:
         title = "Something is broken"
-    return Answer(status, [*_HEADERS, (b"X-GossipKV-Error", code.encode())], rendering.failure(status, title, message))
+    headers = [*_HEADERS, (b"X-GossipKV-Error", error.code.encode())]
+    return Answer(status, headers, rendering.failure(status, title, error.message))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -111,7 +111,7 @@ def test_a_page_can_be_read_without_eyes(scene, database):
         assert tags.count(landmark) == 1
     levels = [int(tag[1]) for tag in tags if len(tag) == 2 and tag[0] == "h" and tag[1].isdigit()]
     assert levels[0] == levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     for tag, attrs in read.elements:
         if tag == "th":
             assert attrs["scope"] in {"col", "row"}
@@ -126,7 +126,8 @@ def test_a_page_can_be_read_without_eyes(scene, database):
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=9),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from([
-        "versions", "v1", "owners", "nodes", "state", "ready", "building", "bitmap", "count", "runs", "progress", "done",
+        "versions", "v1", "owners", "nodes", "state", "ready", "building", "bitmap", "count", "runs", "progress",
+        "done",
         "error", "message", "partition_count", "missing", "under_replicated", "disputes", "conflicts", "partitions",
         "active", "hold", "node", "first_stray", "kept_by", "scrub", "last_s", "functions", "alike", "function",
     ]), inner, max_size=8),
@@ -139,18 +140,9 @@ def test_nothing_that_a_node_tells_breaks_a_page(told_of_it):
 
 
 def test_a_large_cluster_takes_little():
-    """A hundred nodes and 4,096 partitions: less than a megabyte, and less than a tenth of a second of the processor.
-
-    Of several the fastest, since others are at work on this machine.
-    """
-    asked = survey(large(100, 4096))
-    took_s = []
-    for _ in range(5):
-        began_s = time.process_time()
-        body = page(view(asked, []))
-        took_s.append(time.process_time() - began_s)
-    assert len(body) < 1_000_000
-    assert min(took_s) < 0.1
+    """A hundred nodes and 4,096 partitions: a row for each, in a quarter of a megabyte."""
+    body = page(view(survey(large(100, 4096)), []))
+    assert len(body) < 250_000
     assert len([tag for tag, _ in Read(body).elements if tag == "tr"]) == 1 + 1 + 2 + 100 + 1 + 100
 
 
