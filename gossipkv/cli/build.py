@@ -15,8 +15,8 @@ import click
 from rich.progress import BarColumn, TaskProgressColumn, TimeRemainingColumn
 
 from gossipkv.cli.options import JSON, size_bytes
-from gossipkv.cli.output import note, print_json, shown
-from gossipkv.cli.screen import description, progress, size_text
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.screen import description, progress
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.steps import Lanes, Means, perform
@@ -33,6 +33,7 @@ from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.settings import quantity
 from gossipkv.settings.databases import FORMATS, PRESHARDED
 from gossipkv.settings.masking import is_url
+from gossipkv.status.words import shown, size_text
 from gossipkv.storage.builder import MIN_MEMORY_BYTES
 
 if TYPE_CHECKING:

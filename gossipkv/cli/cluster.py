@@ -16,8 +16,8 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED, Group
 from gossipkv.cli.options import JSON, NODE_VARIABLE, usual_nodes
-from gossipkv.cli.output import note, plain, print_json
-from gossipkv.cli.screen import add_row, columns, description, draw, duration_text, progress
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError, LocalError
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
@@ -25,6 +25,7 @@ from gossipkv.launcher.control import command
 from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path, load
 from gossipkv.launcher.status import signal_name
 from gossipkv.settings.config import Config
+from gossipkv.status.words import duration_text, plain
 
 WATCH_S: Final = 0.5
 LOOK_MS: Final = 1000  # For whoever listens where commands ask.

@@ -14,11 +14,12 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
 from gossipkv.cli.options import JSON
-from gossipkv.cli.output import plain, print_json
-from gossipkv.cli.screen import add_row, columns, draw, progress, size_text
+from gossipkv.cli.output import print_json
+from gossipkv.cli.screen import add_row, columns, draw, progress
 from gossipkv.dataset.local.manifest import MANIFEST
 from gossipkv.errors import Corrupt
 from gossipkv.node.identity import NODE
+from gossipkv.status.words import plain, size_text
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from gossipkv.cli import NOT_FOUND
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
-from gossipkv.cli.output import json_line, note, plain, print_json
-from gossipkv.cli.screen import add_row, columns, draw, duration_text
+from gossipkv.cli.output import json_line, note, print_json
+from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import ServiceError
+from gossipkv.status.words import duration_text, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

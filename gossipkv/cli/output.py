@@ -1,39 +1,21 @@
-"""How results leave a command: bytes as they are, as hexadecimal or as JSON, to standard output or a file.
-
-JSON has no bytes: they are a string if they are UTF-8, else `{"base64": "…"}`; in hexadecimal, a string of digits.
-"""
+"""How results leave a command: bytes as they are, as hexadecimal or as JSON, to standard output or a file."""
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
-from typing import TYPE_CHECKING, BinaryIO, Final, Self, final
+from typing import TYPE_CHECKING, BinaryIO, Self, final
 
 import click
+
+from gossipkv.status.words import printable
+from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
     from gossipkv.wire.rpc import Value
-
-
-SHOWN_BYTES: Final = 60  # Of a key in a message: it still fits a line.
-
-
-def json_form(value: Value) -> Value:
-    """`value` with its bytes in a form that JSON has."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, dict):
-        return {str(name): json_form(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_form(item) for item in value]
-    return value
 
 
 def json_line(value: Value) -> bytes:
@@ -54,25 +36,6 @@ def _encoded(text: str) -> bytes:
 def note(line: str) -> None:
     """A line for people, on standard error."""
     click.echo(printable(line), err=True)
-
-
-def printable(text: str) -> str:
-    """A line in which nothing breaks it or commands the terminal: what messages name, files among it, may do both."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
-
-
-def shown(key: bytes) -> str:
-    """A key in a message."""
-    return repr(key)[1:] if len(key) <= SHOWN_BYTES else f"{repr(key[:SHOWN_BYTES])[1:]}..."
-
-
-def plain(value: Value) -> str:
-    """Any value in words; `-` for none."""
-    if isinstance(value, bytes):
-        return shown(value)
-    return "-" if value is None else printable(str(value))
 
 
 @final

@@ -15,7 +15,8 @@ import click
 
 from gossipkv.cli import NOT_FOUND
 from gossipkv.cli.options import HEX, JSON, NODE, OUT, TIMEOUT, VERSION, connect, key_bytes
-from gossipkv.cli.output import Output, json_line, note, shown
+from gossipkv.cli.output import Output, json_line, note
+from gossipkv.status.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

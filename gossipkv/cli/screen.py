@@ -1,10 +1,10 @@
-"""What people look at: tables and sizes.  Only commands that draw load this, and rich with it."""
+"""What people look at: tables and progress.  Only commands that draw load this, and rich with it."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -12,35 +12,12 @@ from rich.progress import Progress, ProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from gossipkv.cli.output import printable
-from gossipkv.settings import quantity
+from gossipkv.status.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from rich.console import RenderableType
-
-FOUR_DIGITS: Final = 1000  # From here on the next unit is easier to read.
-
-
-def size_text(size_bytes: int) -> str:
-    """A size for people, to one decimal, in the units of the settings."""
-    size = float(size_bytes)
-    for unit in quantity.SIZE:
-        if size < FOUR_DIGITS or unit == "TiB":
-            break
-        size /= 1024
-    return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
-
-
-def duration_text(seconds: int) -> str:
-    """A length of time, in its largest two units."""
-    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
 
 
 def columns(*names: str, kept: Collection[str] = (), right: Collection[str] = ()) -> Table:

@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli.options import JSON
-from gossipkv.cli.output import plain, print_json
+from gossipkv.cli.output import print_json
 from gossipkv.cli.screen import add_row, console, draw
 from gossipkv.settings.config import SETTINGS, Config, load
 from gossipkv.settings.databases import DATABASE_SETTINGS, DatabaseSetting, DatabaseSettings
 from gossipkv.settings.masking import MASK, Option, is_place, leaves, mask_url
+from gossipkv.status.words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

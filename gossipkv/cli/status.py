@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn
@@ -12,8 +11,12 @@ from rich.text import Text
 
 from gossipkv.cli import FAILED, owners
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
-from gossipkv.cli.output import note, plain, print_json, printable
-from gossipkv.cli.screen import add_row, columns, console, description, draw, duration_text, progress, size_text, times
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.screen import add_row, columns, console, description, draw, progress, times
+from gossipkv.status import sentences
+from gossipkv.status.reading import number_of
+from gossipkv.status.versions import newest, versions
+from gossipkv.status.words import duration_text, plain, printable, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client.blocking import Client
+    from gossipkv.status.versions import VersionStatus
     from gossipkv.wire.rpc import Value
 
 POLL_S: Final = 0.2
@@ -35,43 +39,6 @@ STYLES: Final = {
     "RETIRING": "dim",
     "SEEN": "dim",
 }
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class VersionStatus:
-    """One version of a database as the node tells it; what it does not tell is None."""
-
-    database: str
-    name: str
-    state: str
-    partitions: str | None  # How many are here; of how many, if that is not all.
-    records: int | None
-    size_bytes: int | None
-    done: float | None
-    remaining_s: float | None
-    waited_s: float | None
-    waiting_for: str | None
-    lacks_space: bool
-    source_differs: bool
-    held: bool
-    active: bool
-    error: str | None
-    format: str | None
-    functions: tuple[str, ...]  # The one that it is grouped by, and those that no key tells from it.
-    duplicates: int | None
-    stray: str | None
-    scrub: str | None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the source has all of it, or clients get it from other nodes, which have it all."""
-        return self.active or self.waiting_for is None or self.lacks_space
-
-    @property
-    def serves(self) -> bool:
-        """Whether clients get it, from wherever it is; what is to be here of it may still be built."""
-        return self.active or self.state == "ACTIVE"
 
 
 @click.command()
@@ -92,10 +59,10 @@ def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *,
             print_json(told)
         else:
             _draw(client.info(), str(client.address), told)
-    troubled = [version for version in _newest(told) if version.state == "ERROR"] if wait else []
+    troubled = [version for version in newest(told) if version.state == "ERROR"] if wait else []
     for version in troubled:
         note(f"gossipkv: {version.database} {version.name}: {version.error}")
-    return FAILED if troubled or owners.unowned(told) else 0
+    return FAILED if troubled or sentences.unowned(told) else 0
 
 
 def _ask(client: Client, database: str | None) -> dict[str, Value]:
@@ -109,16 +76,16 @@ def _wait(client: Client, database: str | None) -> dict[str, Value]:
     with progress(*columns) as bar:
         while True:
             told = _ask(client, database)
-            newest = _newest(told)
-            if newest and all(version.serves or version.state == "ERROR" for version in newest):
+            wanted = newest(told)
+            if wanted and all(version.serves or version.state == "ERROR" for version in wanted):
                 return told
-            _advance(bar, newest)
+            _advance(bar, wanted)
             time.sleep(POLL_S)
 
 
-def _advance(bar: Progress, newest: list[VersionStatus]) -> None:
+def _advance(bar: Progress, wanted: list[VersionStatus]) -> None:
     tasks = {task.description: task.id for task in bar.tasks}
-    for version in newest:
+    for version in wanted:
         words = f"{version.database} {version.name}"
         if words not in tasks:
             tasks[words] = bar.add_task(words, total=1.0, times="")
@@ -133,135 +100,12 @@ def _times(version: VersionStatus) -> str:
     return ", ".join(waited + left)
 
 
-def _newest(told: dict[str, Value]) -> list[VersionStatus]:
-    """The version of each database that is to serve: the one that is held, else the newest complete one.
-
-    Versions are ordered as strings.  A newer one that retires is one that a hold has led back from.
-    """
-    complete = [version for version in _versions(told) if version.is_complete and version.state != "RETIRING"]
-    newest = {version.database: version for version in complete}
-    for database, entry in told.items():
-        if isinstance(entry, dict) and (hold := entry.get("hold")) is not None:
-            held = [version for version in _versions({database: entry}) if version.held]
-            newest[database] = held[0] if held else _missing(database, str(hold), _text(entry.get("error")))
-    return list(newest.values())
-
-
-def _missing(database: str, hold: str, error: str | None) -> VersionStatus:
-    """A version that is held and of which the node knows nothing (yet)."""
-    told: dict[str, Value] = {"state": "SEEN"} if error is None else {"state": "ERROR", "error": {"message": error}}
-    return _version(database, hold, told, {"hold": hold})
-
-
-def _versions(told: dict[str, Value]) -> Iterator[VersionStatus]:
-    """Every version, databases and versions in order."""
-    for database, entry in sorted(told.items()):
-        versions = entry.get("versions") if isinstance(entry, dict) else None
-        for name, version in sorted(versions.items()) if isinstance(versions, dict) else ():
-            if isinstance(entry, dict) and isinstance(version, dict):
-                yield _version(database, name, version, entry)
-
-
-def _version(database: str, name: str, told: dict[str, Value], entry: dict[str, Value]) -> VersionStatus:
-    build, error = told.get("progress"), told.get("error")
-    building = build if isinstance(build, dict) else {}
-    return VersionStatus(
-        database,
-        name,
-        str(told.get("state")),
-        _partitions(told),
-        _whole(told.get("records")),
-        _whole(told.get("size_bytes")),
-        _number(building.get("done")),
-        _number(building.get("remaining_s")),
-        _number(told.get("waited_s")),
-        _text(told.get("waiting_for")),
-        told.get("needed_bytes") is not None,
-        told.get("source_differs") is True,
-        entry.get("hold") == name,
-        entry.get("active") == name,
-        str(error.get("message")) if isinstance(error, dict) else None,
-        _text(told.get("format")),
-        _functions(told),
-        _whole(told.get("duplicates")),
-        _stray(told),
-        _scrub(told),
-    )
-
-
-def _partitions(told: dict[str, Value]) -> str | None:
-    partitions, count = told.get("partitions"), _whole(told.get("partition_count"))
-    here = len(partitions) if isinstance(partitions, list) else None
-    if count is None or here == count:
-        return None if here is None else str(here)
-    return f"{here or 0:,} of {count:,}"
-
-
-def _functions(told: dict[str, Value]) -> tuple[str, ...]:
-    function, alike = told.get("function"), told.get("alike")
-    if function is None:
-        return ()
-    others = [str(name) for name in alike if name != function] if isinstance(alike, list) else []
-    return str(function), *others
-
-
-def _scrub(told: dict[str, Value]) -> str | None:
-    """When it was last read back from the disk, and that it is so now."""
-    scrub = told.get("scrub")
-    if not isinstance(scrub, dict):
-        return None
-    words = ["being scrubbed"] if scrub.get("running") is True else []
-    last_s, damaged_files = _whole(scrub.get("last_s")), _whole(scrub.get("damaged_files"))
-    if last_s is not None:
-        where = "" if scrub.get("bypassed_cache") is True else ", through the cache"
-        found = f", {damaged_files:,} files damaged" if damaged_files else ""
-        words.append(f"scrubbed {duration_text(last_s)} ago{where}{found}")
-    return "; ".join(words) or None
-
-
-def _stray(told: dict[str, Value]) -> str | None:
-    """What voided the function that the files seemed to be made with."""
-    first = told.get("first_stray")
-    if not isinstance(first, dict):
-        return None
-    count = _whole(told.get("strays")) or 1
-    offset = _whole(first.get("offset")) or 0
-    keys = "1 key strays" if count == 1 else f"{count:,} keys stray"
-    return (
-        f"grouped by {plain(told.get('function'))}, since {keys} from {plain(told.get('voided'))}: "
-        f"first {plain(first.get('key'))} in {plain(first.get('file'))}, byte {offset:,}"
-    )
-
-
-def _text(value: Value) -> str | None:
-    return None if value is None else str(value)
-
-
-def _whole(value: Value) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _number(value: Value) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
-
-
 def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
-    node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), _number(info.get("uptime_s")) or 0
+    node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), number_of(info.get("uptime_s")) or 0
     shard = "" if info.get("shard_id") is None else f", shard {plain(info['shard_id'])}"
     draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
-    if info.get("isolated") is True:
-        draw(Text("isolated: it hears from no other node, and what it knows of them is stale", "bold red"))
-    if info.get("publish_error") is not None:
-        draw(Text(f"tree: {plain(info['publish_error'])}", "bold red"))
-    twice = info.get("claimed_twice")
-    if isinstance(twice, list) and twice:
-        names = ", ".join(map(plain, twice))
-        draw(Text(f"claimed twice: two nodes are called {names}; `gossipkv tree duplicates` says where", "bold red"))
-    if info.get("silent") is not None:
-        silence = plain(info["silent"])
-        draw(Text(f"silent: nothing is built or switched, and no node hears of it: {silence}", "bold red"))
-    if info.get("source_error") is not None:
-        draw(Text(f"source: {plain(info['source_error'])}", "bold red"))
+    for line in sentences.of_node(info):
+        draw(Text(line, "bold red"))
     click.echo()
     if told:
         _draw_databases(told)
@@ -273,19 +117,20 @@ def _draw_databases(told: dict[str, Value]) -> None:
     """Draw the versions, then who has them; lines come below the tables: they are long, and must not be folded."""
     wide = console().width >= WIDE_COLUMNS
     draw(_table(told, wide=wide))
-    for line in () if wide else _remarks(told):
-        draw(Text(printable(line)))
+    for remark in () if wide else _remarks(told):
+        draw(Text(printable(remark)))
     spread = owners.table(told)
     if spread is not None:
         click.echo()
         draw(spread)
-    lines = list(owners.lines(told))
-    if lines and spread is not None:
+    shared = list(sentences.of_owners(told))
+    if shared and spread is not None:
         click.echo()
-    for line in *_notes(told), *(line.text for line in lines if not line.is_trouble):
-        draw(Text(printable(line), "yellow"))
-    for line in *_troubles(told), *(line.text for line in lines if line.is_trouble):
-        draw(Text(printable(line), "red"))
+    lines = [*sentences.of_versions(told), *shared]
+    for line in (line for line in lines if not line.is_trouble):
+        draw(Text(printable(line.text), "yellow"))
+    for line in (line for line in lines if line.is_trouble):
+        draw(Text(printable(line.text), "red"))
 
 
 def _table(told: dict[str, Value], *, wide: bool) -> Table:
@@ -298,8 +143,8 @@ def _table(told: dict[str, Value], *, wide: bool) -> Table:
 
 
 def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> None:
-    versions = list(_versions({database: entry}))
-    for version in versions:
+    known = list(versions({database: entry}))
+    for version in known:
         add_row(
             table,
             database,
@@ -313,51 +158,20 @@ def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> N
             *([_remark(version)] if wide else []),
         )
         database = ""  # Said once.
-    if not versions:
+    if not known:
         add_row(
             table, database, "", Text("EMPTY", "dim"), *[""] * 5, *([Text("no version yet", "dim")] if wide else [])
         )
 
 
-def _troubles(told: dict[str, Value]) -> Iterator[str]:
-    for database, entry in sorted(told.items()):
-        if isinstance(entry, dict) and entry.get("error") is not None:
-            yield f"{database}: {plain(entry['error'])}"
-    for version in _versions(told):
-        if version.lacks_space:
-            yield f"{version.database} {version.name}: waits for {version.waiting_for}"
-        if version.error is not None:
-            yield f"{version.database} {version.name}: {version.error}"
-
-
 def _remarks(told: dict[str, Value]) -> Iterator[str]:
-    for version in _versions(told):
+    for version in versions(told):
         if remark := _remark(version):
             yield f"{version.database} {version.name}: {remark}"
 
 
-def _notes(told: dict[str, Value]) -> Iterator[str]:
-    yield from (f"{version.database} {version.name}: {version.stray}" for version in _versions(told) if version.stray)
-
-
 def _remark(version: VersionStatus) -> str:
-    remarks = []
-    if version.held:
-        remarks.append("held")
-    if version.waiting_for is not None:
-        remarks.append("waits for room" if version.lacks_space else f"waits for {version.waiting_for}")
-    if version.state == "BUILDING" and version.done is not None:
-        left = "" if version.remaining_s is None else f", {duration_text(round(version.remaining_s))} left"
-        filled = round(version.done * 20)
-        remarks.append(f"{'━' * filled}{'╌' * (20 - filled)} {version.done:.0%}{left}")
-    if version.waited_s is not None:
-        remarks.append(f"waiting {duration_text(int(version.waited_s))}")
-    if version.functions[1:]:
-        remarks.append(f"{' and '.join(version.functions[1:])} would do as well")
-    if version.duplicates:
-        remarks.append(f"{version.duplicates:,} duplicates")
-    if version.scrub is not None:
-        remarks.append(version.scrub)
-    if version.source_differs:
-        remarks.append("source has changed since")
-    return "; ".join(remarks)
+    if version.done is None:
+        return sentences.remarks(version)
+    filled = round(version.done * 20)
+    return sentences.remarks(version, f"{'━' * filled}{'╌' * (20 - filled)} {sentences.progress_text(version)}")

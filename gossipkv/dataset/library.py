@@ -328,11 +328,14 @@ class Library:
         """What `info` tells of each, sorted by name."""
         return {found.name: report.outline(found) for found in self._shown()}
 
-    def status(self, database: str | None = None, *, local: bool = True) -> dict[str, Detail]:
-        """Answer of the method `status`: by database, by version; `local`: without what other nodes have of it."""
+    def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
+        """Answer of the method `status`: by database, by version.
+
+        `local`: without what other nodes have of it; `bitmaps`: with sets of partitions whole.
+        """
         now_ms = int(trio.current_time() * 1000)
         wanted = [found for found in self._shown() if database in {None, found.name}]
-        return {found.name: report.status(found, now_ms, self.scrub, local=local) for found in wanted}
+        return {found.name: report.status(found, now_ms, self.scrub, local=local, bitmaps=bitmaps) for found in wanted}
 
     def unready(self, database: str) -> str:
         """Why a known database serves nothing, in words."""

@@ -9,7 +9,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.lifecycle.version_states import VersionState, Word
-from gossipkv.dataset.spread import Spread
+from gossipkv.dataset.spread import Spread, as_bitmap
+from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
     from gossipkv.dataset.database import Database
@@ -45,9 +46,14 @@ def outline(database: Database) -> dict[str, Detail]:
     return {"version": served.name, "time": database.source_times().get(served.name), "versions": versions}
 
 
-def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool) -> dict[str, Detail]:
-    """Return the entry of a database in `status`; `local`: only what is here."""
-    versions = {name: _version(database, database.lives[name], now_ms, scrub) for name in sorted(database.lives)}
+def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool, bitmaps: bool = False) -> dict[str, Detail]:
+    """Return the entry of a database in `status`.
+
+    `local`: only what is here.  `bitmaps`: sets of partitions are whole, and none of them is walked through.
+    """
+    versions = {
+        name: _version(database, life, now_ms, scrub, bitmaps=bitmaps) for name, life in sorted(database.lives.items())
+    }
     told: dict[str, Detail] = {
         "kind": "dataset",
         "active": None if database.served is None else database.served.name,
@@ -55,7 +61,7 @@ def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool) -> dic
         "error": database.trouble,
     }
     if not local:
-        spread = Spread(database.part.core)
+        spread = Spread(database.part.core, bitmaps=bitmaps)
         told |= spread.of_database()
         versions = {name: _shared(database, name, spread, now_ms) | version for name, version in versions.items()}
     return {**told, "versions": {**versions}}
@@ -149,7 +155,7 @@ def progress(builder: VersionBuilder, now_ms: int) -> dict[str, Detail]:
     }
 
 
-def _version(database: Database, life: Life, now_ms: int, scrub: Scrub) -> dict[str, Detail]:
+def _version(database: Database, life: Life, now_ms: int, scrub: Scrub, *, bitmaps: bool) -> dict[str, Detail]:
     told: dict[str, Detail] = {"state": life.word.value}
     copy = life.copy
     if copy is not None and copy.trouble is not None:
@@ -169,6 +175,7 @@ def _version(database: Database, life: Life, now_ms: int, scrub: Scrub) -> dict[
     if copy is not None and version is not None:
         told["source_differs"] = copy.differs
         told |= _built(version.manifest)
+        told["partitions"] = _held_as_bitmap(version.manifest) if bitmaps else _held(version.manifest)
         told["scrub"] = scrub.report(version)
     return told
 
@@ -188,15 +195,24 @@ def _built(manifest: Manifest) -> dict[str, Detail]:
         "records": manifest.records,
         "duplicates": manifest.duplicates,
         "size_bytes": manifest.size_bytes,
-        "partitions": [
-            {
-                "partition": partition,
-                "state": "AVAILABLE",
-                "records": file.records,
-                "duplicates": file.duplicates,
-                "size_bytes": file.size_bytes,
-            }
-            for partition, file in enumerate(manifest.files)
-            if file is not None
-        ],
     }
+
+
+def _held(manifest: Manifest) -> Detail:
+    """Each partition that is here."""
+    return [
+        {
+            "partition": partition,
+            "state": "AVAILABLE",
+            "records": file.records,
+            "duplicates": file.duplicates,
+            "size_bytes": file.size_bytes,
+        }
+        for partition, file in enumerate(manifest.files)
+        if file is not None
+    ]
+
+
+def _held_as_bitmap(manifest: Manifest) -> Detail:
+    held = (partition for partition, file in enumerate(manifest.files) if file is not None)
+    return as_bitmap(PartitionSet.of(len(manifest.files), held))

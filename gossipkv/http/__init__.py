@@ -17,4 +17,5 @@ Read in this order:
     connection.py   one connection under Trio; gateway.py: all of them
     order.py, child.py  beside a node: what it tells, and the process that hears it
     alone.py        without a node
+    page/           the page that people look at
 """

@@ -45,8 +45,11 @@ class Datasets(Holdings, InfoDatasets, Protocol):
         """Return what the method `databases` answers."""
         ...
 
-    def status(self, database: str | None = None, *, local: bool = True) -> dict[str, Detail]:
-        """Return what the method `status` answers; `local`: without what other nodes have."""
+    def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
+        """Return what the method `status` answers.
+
+        `local`: without what other nodes have; `bitmaps`: with sets of partitions whole.
+        """
         ...
 
     async def rescan(self, database: str | None = None) -> dict[str, list[str]]:
@@ -190,12 +193,12 @@ class Handlers:
         return self._datasets.databases()
 
     def _status(self, arguments: Arguments) -> Value:
-        options = arguments.options("local", "database")
-        local = options.flag("local")
+        options = arguments.options("local", "database", "bitmaps")
+        local, bitmaps = options.flag("local"), options.flag("bitmaps")
         database = options.text("database")
         if database is not None:
             self._check_known(database)
-        told = self._datasets.status(database, local=local)
+        told = self._datasets.status(database, local=local, bitmaps=bitmaps)
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
         return {name: {**entry, **more} for name, entry in told.items() if isinstance(entry, dict)}
 

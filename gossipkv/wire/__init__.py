@@ -4,4 +4,5 @@ Read in this order:
 
     frames.py       a stream cut into whole values that keep every limit
     rpc.py          what is inside a frame: requests, responses, notifications
+    json_form.py    its values as JSON has them
 """

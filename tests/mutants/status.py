@@ -36,8 +36,8 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "the status is 0 though a partition has no owner",
         Edit(
-            "gossipkv.cli.owners:unowned",
-            'if active is not None and _count(active.get("missing")):',
+            "gossipkv.status.sentences:unowned",
+            'if active is not None and count_of(active.get("missing")):',
             "if active is None:",
         ),
         OWNERS,

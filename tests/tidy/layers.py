@@ -73,8 +73,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"address", "processes", "wire", "keyspace", "placement", "latency", "storage", "http.order"}
     | GOSSIP
     | DATASET,
-    "http": {"errors", "settings", "address", "processes", "wire", "client", "http.order"},
+    "http": {"errors", "settings", "address", "processes", "wire", "client", "http.order", "latency", "placement", "status"},
     "http.order": {"errors", "address"},  # What a node knows of its child.
+    "status": {"errors", "settings", "wire", "placement"},
     "launcher": GROUND | {"address", "processes", "wire", "client"},
     "loadtest": {"errors", "address", "settings", "wire", "latency", "client"},
     "testing": GROUND | {"address", "wire", "keyspace", "placement", "storage", "node", "client"} | GOSSIP | DATASET,
@@ -93,6 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "http",
         "http.order",
         "launcher",
+        "status",
         "demo",
         "testing",
         "interrupt",
@@ -160,6 +162,9 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.testing.nodes.scheduling": "makes Trio deterministic",
     "gossipkv.testing.nodes.sockets": "waits for simulated sockets",
     "gossipkv.testing.nodes.trace": "reads the virtual time",
+    "gossipkv.http.page.survey": "waits for the answers of the node and of the members",
+    "gossipkv.http.page.links": "holds connections to members while they are used",
+    "gossipkv.http.page.pages": "samples the node once a second, renders in a thread",
     "gossipkv.client.trio_client": "the client for Trio: parks the tasks that ask, owns the nursery",
     "gossipkv.client.trio_link": "one connection of that client: a task that reads and one that sends",
 }
@@ -207,6 +212,15 @@ CORES = (
     "gossipkv.http.read_options",
     "gossipkv.http.sessions",
     "gossipkv.http.target",
+    "gossipkv.status",
+    "gossipkv.http.page.advice",
+    "gossipkv.http.page.chart",
+    "gossipkv.http.page.drawing",
+    "gossipkv.http.page.history",
+    "gossipkv.http.page.listing",
+    "gossipkv.http.page.obstacles",
+    "gossipkv.http.page.placement_map",
+    "gossipkv.http.page.view",
 )
 WORLD = {
     "trio",

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from gossipkv.cli import owners
+from gossipkv.status import sentences
 from tests.unit.client.fake_node import FakeNode, answering
 
 INFO = {"node": "n1", "cluster": "c", "uptime_s": 65.0, "shard_id": "1"}
@@ -167,5 +168,5 @@ def test_owners_in_a_narrow_terminal(run, monkeypatch, width):
 def test_what_another_program_tells_is_no_reason_to_fall(said):
     """A node of another version may tell less, or otherwise."""
     assert owners.table(said) is None
-    assert list(owners.lines(said)) == []
-    assert not owners.unowned(said)
+    assert list(sentences.of_owners(said)) == []
+    assert not sentences.unowned(said)

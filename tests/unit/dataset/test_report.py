@@ -75,6 +75,9 @@ async def test_what_is_here_is_told_alike_with_and_without_others(world):
         assert shared["nodes"] == [{"node": "alone", "state": "alive", "active": "v1"}]
         told = only(library.databases())
         assert (told["name"], told["kind"], told["version"], told["partitions"]) == ("db", "dataset", "v1", N)
+        whole = library.status(local=False, bitmaps=True)["db"]["versions"]["v1"]
+        assert whole["partitions"] == whole["owners"][0]["ready"] == {"count": N, "bitmap": b"\x0f"}
+        assert library.status(bitmaps=True)["db"]["versions"]["v1"]["partitions"] == whole["partitions"]
 
 
 async def test_a_version_says_what_its_gate_waits_for(world):

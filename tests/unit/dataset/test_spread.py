@@ -185,3 +185,20 @@ def test_what_is_told_is_bounded_whatever_the_number_of_partitions_and_of_nodes(
     assert told["missing"]["runs"].endswith(f",{2 * MOST_RUNS - 1} and {count // 2 - MOST_RUNS:,} more")
     assert spread(node).of_database()["nodes_not_named"] == 11
     assert len(spread(node).gate_waits_until("1")) < 120
+
+
+def test_sets_are_told_whole_as_bitmaps():
+    """Also more runs than words name, and of more nodes: bit p & 7 of byte p >> 3 is partition p."""
+    others = [f"n{number:03}" for number in range(MOST_NODES + 2)]
+    count = 4 * MOST_RUNS
+    node, of_many = Node(*others), identity(partitions=count)
+    for name in others:
+        node.hear(name, statement(name, ready=range(0, count, 2), of=of_many))
+    node.step()
+    look = Spread(node.core, bitmaps=True)
+    told = look.of_version("1")
+    assert len(told["owners"]) == len(others)
+    assert told["owners_not_named"] == 0
+    assert told["owners"][-1]["ready"] == {"count": count // 2, "bitmap": b"\x55" * (count // 8)}
+    assert told["missing"] == {"count": count // 2, "bitmap": b"\xaa" * (count // 8)}
+    assert (len(look.of_database()["nodes"]), look.of_database()["nodes_not_named"]) == (len(others) + 1, 0)

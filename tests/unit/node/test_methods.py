@@ -44,6 +44,7 @@ class MadeUpLibrary:
     failure: Exception | None = None
     told: Detail = 0.5
     local: list[bool] = field(default_factory=list)  # Which of the two views each status was.
+    bitmaps: list[bool] = field(default_factory=list)  # Likewise.
 
     def known(self, database: str) -> bool:
         """A name of ours."""
@@ -53,9 +54,10 @@ class MadeUpLibrary:
         """No."""
         return False
 
-    def status(self, database: str | None = None, *, local: bool = True) -> dict[str, Detail]:
+    def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
         """How far each is."""
         self.local.append(local)
+        self.bitmaps.append(bitmaps)
         return {name: {"done": self.told} for name in self.names if database in {None, name}}
 
     def unready(self, database: str) -> str:
@@ -422,6 +424,8 @@ def test_info_and_lists(node: Node) -> None:
     assert node.ask("status", {"local": True}) == node.ask("status") == {"db": told, "empty": told}
     assert node.ask("status", {"database": "db"}) == {"db": told}
     assert node.library.local == [True, False, False]
+    assert node.ask("status", {"bitmaps": True}) == {"db": told, "empty": told}
+    assert node.library.bitmaps == [False, False, False, True]
     node.cluster.is_isolated = True
     assert node.ask("status", {"database": "db"}) == {"db": {**told, "isolated": True}}
     assert node.ask("info")["isolated"] is True

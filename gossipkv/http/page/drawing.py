@@ -1,0 +1,85 @@
+"""The letters of a row as shapes, one SVG path for each letter: what differs in colour differs in shape, too.
+
+A row is `HEIGHT` units high, whatever its width.  Up to `FEW_CELLS` cells have a gap between them; beyond that
+neighbours of one letter are one shape where the shape allows it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.http.page import placement_map as cells
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HEIGHT: Final = 8
+FEW_CELLS: Final = 64
+STEP: Final = 10  # Units from one cell to the next.
+GAP: Final = 1
+
+
+class Shape(NamedTuple):
+    """All cells of one letter."""
+
+    letter: str
+    path: str
+
+
+def _full(x: int, width: int) -> str:
+    return f"M{x} 0h{width}v8h-{width}z"
+
+
+def _half(x: int, width: int) -> str:
+    return f"M{x} 4h{width}v4h-{width}z"
+
+
+def _stripes(x: int, width: int) -> str:
+    return f"M{x} 0h{width}v2h-{width}zm0 3h{width}v2h-{width}zm0 3h{width}v2h-{width}z"
+
+
+def _baseline(x: int, width: int) -> str:
+    return f"M{x} 6h{width}v2h-{width}z"
+
+
+def _split(x: int, width: int) -> str:
+    """A block whose top is cut off: a copy is lacking."""
+    return f"M{x} 0h{width}v2h-{width}zm0 3h{width}v5h-{width}z"
+
+
+def _hourglass(x: int, width: int) -> str:
+    return f"M{x} 0h{width}l-{width} 8h{width}z"
+
+
+def _frame(x: int, width: int) -> str:
+    """A box with a hole: the inner way round is the other one."""
+    return f"M{x} 0h{width}v8h-{width}zm2 2v4h{width - 4}v-4z"
+
+
+# Those that may be drawn as one over neighbours, and those that are drawn cell by cell.
+_WIDE: Final[dict[str, Callable[[int, int], str]]] = {
+    cells.READY: _full,
+    cells.PART: _half,
+    cells.FEW: _split,
+    cells.BUILDING: _stripes,
+    cells.GONE: _baseline,
+}
+_SINGLE: Final[dict[str, Callable[[int, int], str]]] = {
+    cells.DISPUTED: _hourglass,
+    cells.MISSING: _frame,
+}
+
+
+def shapes(row: str) -> list[Shape]:
+    """Return the shapes of a row of cells."""
+    found: dict[str, list[str]] = {}
+    has_gaps = len(row) <= FEW_CELLS
+    for run in re.finditer(r"(.)\1*", row):
+        letter, (first, end) = run[1], run.span()
+        if letter in _WIDE and not has_gaps:
+            found.setdefault(letter, []).append(_WIDE[letter](first * STEP, (end - first) * STEP))
+        elif draw := (_WIDE | _SINGLE).get(letter):
+            width = STEP - GAP if has_gaps else STEP
+            found.setdefault(letter, []).extend(draw(cell * STEP, width) for cell in range(first, end))
+    return [Shape(letter, "".join(paths)) for letter, paths in found.items()]

@@ -1,0 +1,147 @@
+"""What a node counted in the last minutes: a sample a second, and what two neighbours say of the time between them.
+
+A node counts since its start, so all here are differences.  Percentiles come from its histograms' buckets, and are the
+bucket's upper bound; of a node that tells no buckets there is the mean alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.status.reading import list_of, map_of, number_of, whole_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gossipkv.wire.rpc import Value
+
+KEPT: Final = 301  # Samples: five minutes, one a second.
+LONGEST_S: Final = 5.0  # Between two samples of which something is told: else nobody was looking.
+READS: Final = ("gets", "get_manys", "scans")
+HERE: Final = ("local", "answered")  # What was answered here; older nodes have the second name.
+ELSEWHERE: Final = ("forwarded",)
+
+
+class Counted(NamedTuple):
+    """A histogram since the node's start."""
+
+    total: int
+    sum_us: float
+    buckets: tuple[tuple[float, int], ...]  # Upper bound in microseconds, and how many up to it.
+
+
+class Sample(NamedTuple):
+    """One look at a node's counters."""
+
+    at_s: float
+    requests: int
+    errors: int
+    here: Counted
+    elsewhere: Counted
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """What requests took in an interval, in microseconds; None: not known, or there were none."""
+
+    p50_us: float | None = None
+    p99_us: float | None = None
+    mean_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What happened between two samples."""
+
+    end_s: float
+    length_s: float
+    requests_per_s: float
+    errors_per_s: float
+    here: Latency
+    elsewhere: Latency
+
+
+@final
+class History:
+    """The samples of one node, as many as are kept."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=KEPT)
+
+    def add(self, at_s: float, info: Mapping[str, Value]) -> None:
+        """Keep a look at the node; one of another life of it begins anew."""
+        taken = _sample(at_s, info)
+        if self._samples and not _follows(self._samples[-1], taken):
+            self._samples.clear()
+        self._samples.append(taken)
+
+    def intervals(self) -> list[Interval]:
+        """What happened between neighbours, the oldest first; times in which nobody looked are left out."""
+        samples = list(self._samples)
+        pairs = pairwise(samples)
+        return [_interval(one, two) for one, two in pairs if 0 < two.at_s - one.at_s <= LONGEST_S]
+
+
+def _sample(at_s: float, info: Mapping[str, Value]) -> Sample:
+    counters, latency = map_of(info.get("counters")), map_of(info.get("latency"))
+    errors = sum(whole_of(count) or 0 for name, count in counters.items() if name.startswith("errors_"))
+    requests = sum(whole_of(counters.get(name)) or 0 for name in READS)
+    return Sample(at_s, requests, errors, _counted(latency, HERE), _counted(latency, ELSEWHERE))
+
+
+def _counted(latency: Mapping[str, Value], names: Sequence[str]) -> Counted:
+    told = next((map_of(latency[name]) for name in names if name in latency), {})
+    count = whole_of(told.get("count")) or 0
+    sum_us = number_of(told.get("sum_us"))
+    if sum_us is None:
+        sum_us = (number_of(told.get("mean_us")) or 0.0) * count
+    return Counted(count, sum_us, tuple(_buckets(told.get("buckets"))))
+
+
+def _buckets(told: Value) -> list[tuple[float, int]]:
+    found = []
+    for bucket in map(list_of, list_of(told)):
+        match bucket:
+            case [int() | float() as bound_us, int(count)]:
+                found.append((float(bound_us), count))
+            case _:
+                return []
+    return found
+
+
+def _follows(one: Sample, two: Sample) -> bool:
+    """Whether no counter went back."""
+    return one.requests <= two.requests and one.here.total <= two.here.total and one.errors <= two.errors
+
+
+def _interval(one: Sample, two: Sample) -> Interval:
+    length_s = two.at_s - one.at_s
+    return Interval(
+        two.at_s,
+        length_s,
+        (two.requests - one.requests) / length_s,
+        (two.errors - one.errors) / length_s,
+        _latency(one.here, two.here),
+        _latency(one.elsewhere, two.elsewhere),
+    )
+
+
+def _latency(one: Counted, two: Counted) -> Latency:
+    count = two.total - one.total
+    if count <= 0:
+        return Latency()
+    mean_us = max(0.0, two.sum_us - one.sum_us) / count
+    before = dict(one.buckets)
+    grown = [(bound_us, reached - before.get(bound_us, 0)) for bound_us, reached in two.buckets]
+    return Latency(_percentile(grown, 0.5), _percentile(grown, 0.99), mean_us)
+
+
+def _percentile(grown: Sequence[tuple[float, int]], part: float) -> float | None:
+    """Upper bound of the bucket in which that part of the requests is reached."""
+    if not grown or grown[-1][1] <= 0:
+        return None
+    wanted = part * grown[-1][1]
+    return next(bound_us for bound_us, reached in grown if reached >= wanted)

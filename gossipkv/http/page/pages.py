@@ -1,0 +1,161 @@
+"""A request for a page, and its answer; and the sampler that counts while somebody looks.
+
+What is asked for a page is shared by all who look at it at the same time, and kept for half a second.  Whatever goes
+wrong here is one answer, or one sample less: nothing that a page meets ends the process that it stands in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.client.trio_client import connect
+from gossipkv.errors import GossipKVError
+from gossipkv.http.answers import STATUS_BY_CODE, Answer, document, refusal
+from gossipkv.http.page import assets, rendering
+from gossipkv.http.page.defects import contained
+from gossipkv.http.page.history import History
+from gossipkv.http.page.links import Links
+from gossipkv.http.page.survey import MEMBER_MS, NODE_MS, status_of, take_survey
+from gossipkv.http.page.view import view
+from gossipkv.status.reading import map_of
+from gossipkv.wire.json_form import json_form
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from gossipkv.http.answers import Asker, Request
+    from gossipkv.http.page.links import Reach
+    from gossipkv.http.page.survey import Survey
+
+SAMPLE_S: Final = 1.0
+LOOKED_S: Final = 60.0  # Since somebody looked: so long it is sampled.
+FRESH_S: Final = 0.5  # What was asked for one is given to others.
+MOST_SURVEYS: Final = 8  # Kept of different databases.
+
+_HEADERS: Final = [
+    (b"Content-Type", b"text/html; charset=utf-8"),
+    (b"Cache-Control", b"no-store"),
+    (b"Vary", b"Accept"),
+    *assets.GUARDS,
+]
+
+
+def reach_member(address: str) -> AbstractAsyncContextManager[Asker]:
+    """Connect to a member."""
+    return connect(address, timeout_ms=MEMBER_MS)
+
+
+@final
+class Pages:
+    """The pages in front of one node, which `ask` asks; `reach` connects to members."""
+
+    def __init__(self, ask: Asker, *, reach: Reach = reach_member, now_s: Callable[[], float] = time.time) -> None:
+        self._ask = ask
+        self._links = Links(reach)
+        self._now_s = now_s
+        self._history = History()
+        self._looked_s = 0.0
+        self._looked = trio.Event()
+        self._asking = trio.Lock()
+        self._surveys: dict[str | None, tuple[float, Survey]] = {}  # With when each was taken.
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sample the node once a second while somebody looks, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._links.run)
+            task_status.started()
+            while True:
+                await self._looked.wait()
+                while trio.current_time() - self._looked_s < LOOKED_S:
+                    await self._sample()
+                    await trio.sleep(SAMPLE_S)
+                self._looked = trio.Event()
+
+    async def overview(self, request: Request) -> Answer:
+        """Answer a request for `/`."""
+        return await self._answer(request, None)
+
+    async def database(self, name: str, request: Request) -> Answer:
+        """Answer a request for `/<name>/`."""
+        return await self._answer(request, name)
+
+    def asset(self, name: str, request: Request | None = None) -> Answer | None:
+        """Answer a request for `/static/<name>`; None: there is none."""
+        return assets.asset(name, request)
+
+    async def _sample(self) -> None:
+        with contextlib.suppress(GossipKVError), contained("sampler"):
+            # No answer is a gap: the page itself says that the node does not answer.
+            info = await self._ask.call("info", timeout_ms=NODE_MS)
+            self._history.add(trio.current_time(), map_of(info))
+
+    async def _answer(self, request: Request, database: str | None) -> Answer:
+        is_json = wants_json(request.headers.get(b"accept", b""))
+        if not is_json:
+            self._looked_s = trio.current_time()
+            self._looked.set()
+        try:
+            with contained("document" if is_json else "page"):
+                return await (self._document(database) if is_json else self._page(database))
+        except GossipKVError as error:
+            return refusal(error) if is_json else failure(error)
+
+    async def _document(self, database: str | None) -> Answer:
+        """Return what `status` says, as JSON."""
+        answer = document(200, json_form(await status_of(self._ask, database, bitmaps=False)))
+        answer.headers.extend([(b"Cache-Control", b"no-store"), (b"Vary", b"Accept")])
+        return answer
+
+    async def _page(self, database: str | None) -> Answer:
+        survey, intervals = await self._survey(database), self._history.intervals()
+        # Of a hundred nodes it takes tens of milliseconds, in which others are to be answered.
+        body = await trio.to_thread.run_sync(lambda: rendering.page(view(survey, intervals, database)))
+        return Answer(200, [*_HEADERS], body)
+
+    async def _survey(self, database: str | None) -> Survey:
+        """Return what somebody has just asked, else ask."""
+        async with self._asking:
+            now_s = trio.current_time()
+            fresh = {name: kept for name, kept in self._surveys.items() if now_s - kept[0] < FRESH_S}
+            if database not in fresh:
+                taken = await take_survey(self._ask, self._links, self._now_s(), database)
+                fresh = dict(list(fresh.items())[1 - MOST_SURVEYS :])
+                fresh[database] = (trio.current_time(), taken)
+            self._surveys = fresh
+            return fresh[database][1]
+
+
+def wants_json(accept: bytes) -> bool:
+    """Whether a client that accepts this would rather have JSON than HTML."""
+    quality = {"application/json": 0.0, "text/html": 0.0}
+    for part in accept.decode("latin-1").lower().split(","):
+        kind, *parameters = (word.strip() for word in part.split(";"))
+        if kind in quality:
+            quality[kind] = _quality(parameters)
+    return quality["application/json"] > quality["text/html"]
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def failure(error: GossipKVError) -> Answer:
+    """Return a page that says what is wrong."""
+    status = STATUS_BY_CODE.get(error.code, 500)
+    title = "No such database" if error.code == "UNKNOWN_DATABASE" else "The node does not answer"
+    if status == STATUS_BY_CODE["INTERNAL"]:
+        title = "Something is broken"
+    headers = [*_HEADERS, (b"X-GossipKV-Error", error.code.encode())]
+    return Answer(status, headers, rendering.failure(status, title, error.message))

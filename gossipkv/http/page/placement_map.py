@@ -1,0 +1,177 @@
+"""Who has which partition of a version: a row for each node, a cell for each partition, a letter in each cell.
+
+Above 256 partitions a cell is a band of neighbours, and has the letter of the worst of them.  The first row is of all
+nodes together; there a partition is missing if no live node has it ready.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.status.reading import list_of, map_of, partitions_of, whole_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gossipkv.wire.rpc import Value
+
+MOST_CELLS: Final = 256
+MOST_PARTITIONS: Final = 65_536  # A version has no more; who says so is not believed.
+FEW_RUNS: Final = 8  # Of partitions in the words of a row.
+
+NOTHING: Final = "."
+READY: Final = "r"
+PART: Final = "p"  # Of a band: some are ready, the others are not here.
+FEW: Final = "u"
+BUILDING: Final = "b"
+DISPUTED: Final = "d"
+GONE: Final = "g"
+MISSING: Final = "m"
+
+NAMES: Final = {
+    READY: "ready",
+    PART: "part of the band is ready",
+    FEW: "under-replicated",
+    BUILDING: "building",
+    DISPUTED: "disagreeing",
+    MISSING: "missing",
+    GONE: "on a node that is dead",
+}
+
+
+class Layer(NamedTuple):
+    """Partitions of a row that share a letter."""
+
+    letter: str
+    partitions: PartitionSet
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One node, or all of them together."""
+
+    name: str
+    state: str  # As members are known; nothing in the row of all.
+    cells: str
+    counts: dict[str, int]  # Partitions by letter.
+    words: str  # What the cells show, for who does not see them.
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementMap:
+    """The rows of one version."""
+
+    partitions: int
+    band: int  # Partitions in a cell, at most.
+    together: Row
+    rows: tuple[Row, ...]
+
+    @property
+    def cells(self) -> int:
+        """How many cells a row has."""
+        return len(self.together.cells)
+
+    @property
+    def letters(self) -> str:
+        """Which letters stand anywhere, in the order of the legend."""
+        found = set(self.together.cells).union(*(row.cells for row in self.rows))
+        return "".join(letter for letter in NAMES if letter in found)
+
+
+def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]) -> PlacementMap | None:
+    """Return the map of a version as `status` tells it with `bitmaps`; None: nobody has said anything of it.
+
+    `nodes`: name and state of everybody who is to have a row, whether or not they hold anything.
+    """
+    count = whole_of(version.get("partition_count"))
+    if count is None or not 0 < count <= MOST_PARTITIONS:
+        return None
+    missing, few = (partitions_of(version.get(name), count) for name in ("missing", "under_replicated"))
+    disputed, disputed_by = _disputes(version, count)
+    states, layers, built = dict(nodes), {}, PartitionSet.empty(count)
+    for owner in map(map_of, list_of(version.get("owners"))):
+        name, state = str(owner.get("node")), str(owner.get("state"))
+        ready, building = (partitions_of(owner.get(word), count) for word in ("ready", "building"))
+        states[name] = state
+        if state == "dead":
+            layers[name] = [Layer(GONE, ready)]
+            continue
+        built |= building
+        mine = disputed_by.get(name, PartitionSet.empty(count)) & ready
+        layers[name] = [
+            Layer(DISPUTED, mine),
+            Layer(BUILDING, building),
+            Layer(FEW, ready & few - mine),
+            Layer(READY, ready - few - mine),
+        ]
+    ready = PartitionSet.whole(count) - missing
+    together = [
+        Layer(MISSING, missing - built),
+        Layer(BUILDING, missing & built),
+        Layer(DISPUTED, disputed - missing),
+        Layer(FEW, few - missing - disputed),
+        Layer(READY, ready - few - disputed),
+    ]
+    bands = bands_of(count)
+    rows = (_row(name, states[name], layers.get(name, []), bands) for name in sorted(states, key=in_order))
+    return PlacementMap(count, bands[0][1], _row("", "", together, bands), tuple(rows))
+
+
+def bands_of(partitions: int) -> list[tuple[int, int]]:
+    """First partition of each cell, and the one behind its last; only the last cell may have fewer than the others."""
+    band = -(-partitions // MOST_CELLS)
+    return [(first, min(first + band, partitions)) for first in range(0, partitions, band)]
+
+
+def in_order(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key: `n2` comes before `n10`."""
+    return tuple(
+        (0, int(word), "") if word.isdecimal() else (1, 0, word)
+        for word in re.split(r"([0-9]{1,18})", name.casefold())
+        if word
+    )
+
+
+def _disputes(version: Mapping[str, Value], count: int) -> tuple[PartitionSet, dict[str, PartitionSet]]:
+    """Partitions whose owners' files differ, in all and by owner."""
+    disputed, by_owner = PartitionSet.empty(count), dict[str, PartitionSet]()
+    for dispute in map(map_of, list_of(version.get("disputes"))):
+        partitions = partitions_of(dispute.get("partitions"), count)
+        disputed |= partitions
+        for name in map(str, list_of(dispute.get("nodes"))):
+            by_owner[name] = by_owner.get(name, PartitionSet.empty(count)) | partitions
+    return disputed, by_owner
+
+
+def _row(name: str, state: str, layers: Sequence[Layer], bands: Sequence[tuple[int, int]]) -> Row:
+    """Make a row of its layers, the worst first."""
+    there = [layer for layer in layers if layer.partitions]
+    drawn = [(layer.letter, _digits(layer.partitions)) for layer in there]
+    cells = "".join(_cell(drawn, first, end) for first, end in bands)
+    words = (f"{len(some):,} {NAMES[letter]} ({_runs(some)})" for letter, some in there)
+    return Row(
+        name,
+        state,
+        cells,
+        {letter: len(some) for letter, some in there},
+        "; ".join(words) or "nothing",
+    )
+
+
+def _cell(drawn: Sequence[tuple[str, str]], first: int, end: int) -> str:
+    for letter, digits in drawn:
+        if digits.find("1", first, end) >= 0:
+            return PART if letter == READY and digits.count("1", first, end) < end - first else letter
+    return NOTHING
+
+
+def _digits(some: PartitionSet) -> str:
+    """A character for each partition, the first first."""
+    return f"{some.bits:0{some.partitions}b}"[::-1]
+
+
+def _runs(some: PartitionSet) -> str:
+    return some.in_words(FEW_RUNS).replace(",", ", ")

@@ -1,0 +1,110 @@
+// Refreshes the page in place: asks for the same address every two seconds and puts the new content where the old was.
+// Without it the page says the same and stands still.
+"use strict";
+
+(() => {
+  const PERIOD_MS = 2000;
+  const PATIENCE_MS = 8000;
+  const stale = document.getElementById("stale");
+  let timer = 0;
+  let failedSince = null;
+
+  // Where somebody is: what has the focus, what is open, what they have selected.
+  const place = (element) => {
+    if (!element || element === document.body) return null;
+    if (element.id) return { id: element.id };
+    if (element.tagName === "SUMMARY") return { summary: element.parentElement.id };
+    const links = Array.from(document.querySelectorAll("#main a"));
+    const same = links.filter((link) => link.getAttribute("href") === element.getAttribute("href"));
+    return { href: element.getAttribute("href"), nth: same.indexOf(element) };
+  };
+
+  const find = (wanted) => {
+    if (wanted === null) return null;
+    if (wanted.id) return document.getElementById(wanted.id);
+    if (wanted.summary) return document.getElementById(wanted.summary)?.querySelector("summary");
+    const links = Array.from(document.querySelectorAll("#main a"));
+    return links.filter((link) => link.getAttribute("href") === wanted.href)[wanted.nth];
+  };
+
+  const isSelecting = () => {
+    const selection = window.getSelection();
+    return selection !== null && !selection.isCollapsed && document.getElementById("main").contains(selection.anchorNode);
+  };
+
+  const replace = (html) => {
+    const next = new DOMParser().parseFromString(html, "text/html");
+    const main = document.getElementById("main");
+    const nextMain = next.getElementById("main");
+    if (!nextMain) throw new Error("the answer is no page of GossipKV");
+    const wasInside = main.contains(document.activeElement) && document.activeElement !== main;
+    const focused = wasInside ? place(document.activeElement) : null;
+    const open = Array.from(main.querySelectorAll("details[open]"), (each) => each.id);
+    const [left, top] = [window.scrollX, window.scrollY];
+
+    main.replaceChildren(...Array.from(nextMain.childNodes, (node) => document.importNode(node, true)));
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    if (wasInside) (find(focused) ?? main).focus({ preventScroll: true });
+    window.scrollTo(left, top);
+
+    // What is read aloud is touched only when it says something else.
+    const summary = document.getElementById("summary");
+    const nextSummary = next.getElementById("summary");
+    if (summary && nextSummary && summary.textContent !== nextSummary.textContent) {
+      summary.className = nextSummary.className;
+      summary.replaceChildren(...Array.from(nextSummary.childNodes, (node) => document.importNode(node, true)));
+    }
+    document.getElementById("refresh").replaceChildren(
+      ...Array.from(next.getElementById("refresh").childNodes, (node) => document.importNode(node, true)));
+    const nav = document.querySelector(".top nav");
+    if (nav.textContent !== next.querySelector(".top nav").textContent) {
+      nav.replaceChildren(...Array.from(next.querySelector(".top nav").childNodes, (node) => document.importNode(node, true)));
+    }
+    document.title = next.title;
+  };
+
+  const complain = (why) => {
+    failedSince ??= new Date().toLocaleTimeString();
+    const line = `No answer since ${failedSince}: ${why}. What is below is older; trying again every two seconds.`;
+    if (stale.textContent !== line) stale.textContent = line;
+    stale.hidden = false;
+  };
+
+  const refresh = async () => {
+    const patience = new AbortController();
+    const limit = setTimeout(() => patience.abort(), PATIENCE_MS);
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store", signal: patience.signal });
+      const html = await answer.text();
+      if (answer.ok) {
+        if (!isSelecting()) replace(html);
+        failedSince = null;
+        stale.hidden = true;
+        stale.textContent = "";
+      } else {
+        const code = answer.headers.get("X-GossipKV-Error");
+        complain(`HTTP ${answer.status}${code ? `, ${code}` : ""}`);
+      }
+    } catch (error) {
+      complain(error.name === "AbortError" ? "the node takes too long" : "the node cannot be reached");
+    } finally {
+      clearTimeout(limit);
+    }
+  };
+
+  const tick = async () => {
+    await refresh();
+    plan();
+  };
+
+  const plan = () => {
+    clearTimeout(timer);
+    if (!document.hidden) timer = setTimeout(tick, PERIOD_MS);
+  };
+
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(timer);
+    if (!document.hidden) tick();
+  });
+  plan();
+})();

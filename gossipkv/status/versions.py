@@ -1,0 +1,152 @@
+"""One version of a database as a node tells it, and which of them is to serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of, text_of, whole_of
+from gossipkv.status.words import duration_text, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gossipkv.wire.rpc import Value
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """One version of a database as the node tells it; what it does not tell is None."""
+
+    database: str
+    name: str
+    state: str
+    partitions: str | None  # How many are here; of how many, if that is not all.
+    records: int | None
+    size_bytes: int | None
+    done: float | None
+    remaining_s: float | None
+    waited_s: float | None
+    waiting_for: str | None
+    waits_until: str | None
+    lacks_space: bool
+    source_differs: bool
+    held: bool
+    active: bool
+    error: str | None
+    format: str | None
+    functions: tuple[str, ...]  # The one that it is grouped by, and those that no key tells from it.
+    duplicates: int | None
+    stray: str | None
+    scrub: str | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the source has all of it, or clients get it from other nodes, which have it all."""
+        return self.active or self.waiting_for is None or self.lacks_space
+
+    @property
+    def serves(self) -> bool:
+        """Whether clients get it, from wherever it is; what is to be here of it may still be built."""
+        return self.active or self.state == "ACTIVE"
+
+
+def versions(told: Mapping[str, Value]) -> Iterator[VersionStatus]:
+    """Every version, databases and versions in order."""
+    for database, entry in sorted(maps_of(dict(told)).items()):
+        for name, version in sorted(map_of(entry.get("versions")).items()):
+            if isinstance(version, dict):
+                yield _version(database, name, version, entry)
+
+
+def newest(told: Mapping[str, Value]) -> list[VersionStatus]:
+    """The version of each database that is to serve: the one that is held, else the newest complete one.
+
+    Versions are ordered as strings.  A newer one that retires is one that a hold has led back from.
+    """
+    complete = [version for version in versions(told) if version.is_complete and version.state != "RETIRING"]
+    found = {version.database: version for version in complete}
+    for database, entry in told.items():
+        if isinstance(entry, dict) and (hold := entry.get("hold")) is not None:
+            held = [version for version in versions({database: entry}) if version.held]
+            found[database] = held[0] if held else _missing(database, str(hold), text_of(entry.get("error")))
+    return list(found.values())
+
+
+def _missing(database: str, hold: str, error: str | None) -> VersionStatus:
+    """A version that is held and of which the node knows nothing (yet)."""
+    told: dict[str, Value] = {"state": "SEEN"} if error is None else {"state": "ERROR", "error": {"message": error}}
+    return _version(database, hold, told, {"hold": hold})
+
+
+def _version(database: str, name: str, told: dict[str, Value], entry: dict[str, Value]) -> VersionStatus:
+    building, error = map_of(told.get("progress")), told.get("error")
+    return VersionStatus(
+        database,
+        name,
+        str(told.get("state")),
+        _partitions(told),
+        whole_of(told.get("records")),
+        whole_of(told.get("size_bytes")),
+        number_of(building.get("done")),
+        number_of(building.get("remaining_s")),
+        number_of(told.get("waited_s")),
+        text_of(told.get("waiting_for")),
+        text_of(told.get("waits_until")),
+        told.get("needed_bytes") is not None,
+        told.get("source_differs") is True,
+        entry.get("hold") == name,
+        entry.get("active") == name,
+        str(error.get("message")) if isinstance(error, dict) else None,
+        text_of(told.get("format")),
+        _functions(told),
+        whole_of(told.get("duplicates")),
+        _stray(told),
+        _scrub(told),
+    )
+
+
+def _partitions(told: dict[str, Value]) -> str | None:
+    partitions, count = told.get("partitions"), whole_of(told.get("partition_count"))
+    here = len(partitions) if isinstance(partitions, list) else None
+    if isinstance(partitions, dict):
+        here = count_of(partitions)
+    if count is None or here == count:
+        return None if here is None else str(here)
+    return f"{here or 0:,} of {count:,}"
+
+
+def _functions(told: dict[str, Value]) -> tuple[str, ...]:
+    function = told.get("function")
+    if function is None:
+        return ()
+    return str(function), *(str(name) for name in list_of(told.get("alike")) if name != function)
+
+
+def _scrub(told: dict[str, Value]) -> str | None:
+    """When it was last read back from the disk, and that it is so now."""
+    scrub = told.get("scrub")
+    if not isinstance(scrub, dict):
+        return None
+    words = ["being scrubbed"] if scrub.get("running") is True else []
+    last_s, damaged_files = whole_of(scrub.get("last_s")), whole_of(scrub.get("damaged_files"))
+    if last_s is not None:
+        where = "" if scrub.get("bypassed_cache") is True else ", through the cache"
+        found = f", {damaged_files:,} files damaged" if damaged_files else ""
+        words.append(f"scrubbed {duration_text(last_s)} ago{where}{found}")
+    return "; ".join(words) or None
+
+
+def _stray(told: dict[str, Value]) -> str | None:
+    """What voided the function that the files seemed to be made with."""
+    first = told.get("first_stray")
+    if not isinstance(first, dict):
+        return None
+    count = whole_of(told.get("strays")) or 1
+    offset = whole_of(first.get("offset")) or 0
+    keys = "1 key strays" if count == 1 else f"{count:,} keys stray"
+    return (
+        f"grouped by {plain(told.get('function'))}, since {keys} from {plain(told.get('voided'))}: "
+        f"first {plain(first.get('key'))} in {plain(first.get('file'))}, byte {offset:,}"
+    )

@@ -1,0 +1,46 @@
+"""What a cell of the placement map has to show, one partition after the other."""
+
+from __future__ import annotations
+
+WORST_FIRST = "mdbugr"  # Missing, disagreeing, building, under-replicated, on a dead node, ready.
+
+
+def band(partitions: int, most: int) -> int:
+    """How many partitions a cell has: the fewest with which all cells are at most so many."""
+    size = 1
+    while -(-partitions // size) > most:
+        size += 1
+    return size
+
+
+def node_letter(partition, owner, few, disputed) -> str:
+    """One partition in the row of a node: `owner` has `state`, `ready`, `building`."""
+    if owner["state"] == "dead":
+        return "g" if partition in owner["ready"] else "."
+    if partition in owner["ready"] and partition in disputed:
+        return "d"
+    if partition in owner["building"]:
+        return "b"
+    if partition in owner["ready"]:
+        return "u" if partition in few else "r"
+    return "."
+
+
+def all_letter(partition, owners, few, disputed) -> str:
+    """One partition in the row of all nodes together."""
+    live = [owner for owner in owners if owner["state"] != "dead"]
+    if not any(partition in owner["ready"] for owner in live):
+        return "b" if any(partition in owner["building"] for owner in live) else "m"
+    if partition in disputed:
+        return "d"
+    return "u" if partition in few else "r"
+
+
+def cells(letters: str, size: int) -> str:
+    """A row of partitions folded into cells: the worst letter of each; `p` where only some are ready."""
+    folded = []
+    for first in range(0, len(letters), size):
+        there = letters[first : first + size]
+        worst = next((letter for letter in WORST_FIRST if letter in there), ".")
+        folded.append("p" if worst == "r" and set(there) != {"r"} else worst)
+    return "".join(folded)

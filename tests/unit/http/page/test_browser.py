@@ -1,0 +1,348 @@
+"""The page in Chromium: what a person meets, from nodes that say what nodes of a real cluster said."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from gossipkv.errors import TimedOut
+from tests.unit.http.page.nodes import Server, ToldNode, large, pages_of, told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+PATIENCE_S = 60
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="there is no Chromium with its driver")
+
+
+def start(profile, *more):
+    """Start a browser that asks nobody but our server."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (
+        "headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update",
+        "disable-sync", "no-first-run", f"user-data-dir={profile}", *more,
+    ):  # fmt: skip
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """One browser for all tests: it takes a second to start."""
+    browser = start(tmp_path_factory.mktemp("chromium"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def browser(chromium):
+    """The browser, as it is when it is new."""
+    look(chromium)
+    yield chromium
+    chromium.get("about:blank")
+
+
+def look(browser, width=1280, scheme="light"):
+    """Make the window so wide, and prefer light or dark."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    preferred = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", preferred)
+
+
+@contextlib.contextmanager
+def serving(said) -> Iterator[tuple[str, ToldNode, Server]]:
+    """Pages in front of a node, in a thread; what the node says may be changed meanwhile."""
+    node, started, found = ToldNode(said), threading.Event(), []
+
+    async def serve() -> None:
+        async with pages_of(node) as pages, trio.open_nursery() as nursery:
+            server = Server(pages)
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(functools.partial(trio.serve_listeners, server.serve, listeners))
+            port = listeners[0].socket.getsockname()[1]
+            found.extend([server, port, nursery.cancel_scope, trio.lowlevel.current_trio_token()])
+            started.set()
+
+    thread = threading.Thread(target=trio.run, args=(serve,))
+    thread.start()
+    assert started.wait(PATIENCE_S)
+    server, port, scope, token = found
+    try:
+        yield f"http://127.0.0.1:{port}", node, server
+    finally:
+        token.run_sync_soon(scope.cancel)
+        thread.join(PATIENCE_S)
+
+
+def until(holds):
+    """Wait until it does, and return what it is."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not (found := holds()):
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
+    return found
+
+
+def text(browser, selector):
+    """The text of an element."""
+    return browser.execute_script("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
+
+
+def refreshed(browser, server):
+    """Wait until the page has been fetched and put in place twice more."""
+    before = len(server.requests)
+    until(lambda: len(server.requests) >= before + 2)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/geo/"])
+def test_the_page_fits_every_width(browser, path, scheme):
+    """From a telephone to a wall: nothing has to be scrolled sideways, and nothing that can be read is cut off."""
+    said = told("two_killed")
+    error = {"message": "x" * 300, "file": "/" + "y" * 300}
+    said["status"]["geo"]["versions"]["w" * 120] = {"state": "ERROR", "error": error}
+    said["status"]["geo"]["error"] = "z" * 200
+    with serving(said) as (address, _, server):
+        for width in (360, 480, 761, 901, 1280, 2560):
+            look(browser, width, scheme)
+            browser.get(address + path)
+            assert (
+                browser.execute_script(
+                    "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
+                )
+                == 0
+            ), (width, browser.get_log("browser"), server.requests)
+            wide = browser.execute_script(
+                "return Array.from(document.querySelectorAll('p, h2, li, td:not(.counts), figcaption'))"
+                ".filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 90))"
+            )
+            assert wide == []
+
+
+def contrast(browser, selector):
+    """How much the text of an element stands out from the paper, by WCAG."""
+    colours = browser.execute_script(
+        "return [getComputedStyle(document.querySelector(arguments[0])).color,"
+        "getComputedStyle(document.body).backgroundColor]",
+        selector,
+    )
+
+    def luminance(colour):
+        parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted(map(luminance, colours))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_can_be_read_in_both_schemes(browser, scheme):
+    """Text has the contrast that WCAG asks for (AA), states and quiet words too; the paper is as one prefers it."""
+    look(browser, 1280, scheme)
+    with serving(told("two_killed")) as (address, _, _):
+        browser.get(address)
+        signs = ".is-error", ".is-dead", ".is-alive .sign", ".verdict .sign"
+        for selector in ("main", ".quiet", "th a", "footer", *signs):
+            assert contrast(browser, selector) >= 4.5, selector
+        paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (paper == "rgb(20, 24, 27)") == (scheme == "dark")
+
+
+@pytest.fixture
+def without_scripts(tmp_path):
+    """A browser that runs no JavaScript."""
+    browser = start(tmp_path, "blink-settings=scriptEnabled=false")
+    yield browser
+    browser.quit()
+
+
+def test_it_is_whole_without_javascript(without_scripts):
+    """Tables, words, pictures and links are there; it says that it stands still."""
+    browser = without_scripts
+    with serving(told("upgrade")) as (address, _, server):
+        browser.get(address)
+        shown = browser.find_element("tag name", "body").text
+        assert "waits for what n1 builds, 20 % done" in shown
+        assert "reload it" in browser.execute_script("return document.body.innerText")  # Selenium passes it over.
+        assert browser.find_element("css selector", ".map svg path").is_displayed()
+        browser.find_element("link text", "geo").click()
+        until(lambda: browser.current_url.endswith("/geo/"))
+        time.sleep(2.5)
+        assert [path for path, _ in server.requests].count("/geo/") == 1
+
+
+def test_nothing_breaks_the_policy(browser):
+    """The browser reports no violation and no error, with names that would be scripts."""
+    said = told("upgrade")
+    said["info"]["source_error"] = "<img src=//evil.invalid/x onerror=alert(1)><style>*{display:none}</style>"
+    with serving(said) as (address, _, server):
+        for path in ("/", "/geo/"):
+            browser.get(address + path)
+            refreshed(browser, server)
+        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+        loaded = browser.execute_script("return performance.getEntriesByType('resource').map(each => each.name)")
+        assert loaded
+        assert all(name.startswith(address) for name in loaded)
+        assets = {"/static/page.css", "/static/page.js", "/static/icon.svg"}
+        assert {path for path, _ in server.requests} <= {"/", "/geo/", *assets}
+        assert {status for _, status in server.requests} == {200}
+
+
+def test_the_keyboard_reaches_everything_in_order(browser):
+    """Past the head with one key; every link and every detail, from the top to the bottom, each with a ring."""
+    with serving(told("two_killed")) as (address, _, _):
+        browser.get(address)
+        order = []
+        for _ in range(40):
+            press(browser, "Tab", 9)
+            at = browser.execute_script(
+                "const e = document.activeElement; if (e === document.body) return null;"
+                "return [e.className === 'skip' ? 'skip' : e.tagName + ' ' + e.textContent.trim().split('\\n')[0],"
+                "getComputedStyle(e).outlineStyle, e.getBoundingClientRect().top + scrollY]"
+            )
+            if at is None:
+                break
+            order.append(at)
+        names = [name for name, _, _ in order]
+        assert names[0] == "skip"
+        assert names[2:5] == ["A carts-by-day", "A geo", "A words"]
+        assert names[5:] == ["SUMMARY The same in words"] * 3
+        assert all(style != "none" for _, style, _ in order)
+        tops = [top for _, _, top in order[1:]]
+        assert tops == sorted(tops)
+        browser.get(address)
+        press(browser, "Tab", 9)
+        press(browser, "Enter", 13)
+        assert browser.execute_script("return document.activeElement.id") == "main"
+
+
+def press(browser, key, code):
+    """Press a key and let it go."""
+    for kind in ("keyDown", "keyUp"):
+        event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
+        if key == "Enter" and kind == "keyDown":
+            event["text"] = "\r"
+        browser.execute_cdp_cmd("Input.dispatchKeyEvent", event)
+
+
+def test_it_is_refreshed_in_place(browser):
+    """New content comes by itself; what has the focus, what is open and where one reads stay as they are."""
+    with serving(told("upgrade")) as (address, node, server):
+        browser.get(address)
+        browser.execute_script(
+            "document.querySelector('.placement details summary').click();"
+            "Array.from(document.querySelectorAll('th a')).find(a => a.textContent === 'words').focus();"
+            "window.scrollTo(0, 300); window.kept = document.getElementById('summary').firstChild;"
+        )
+        node.said = told("two_killed")
+        until(lambda: "2 dead" in text(browser, "#summary"))
+        refreshed(browser, server)
+        state = browser.execute_script(
+            "return [document.activeElement.textContent, scrollY, document.querySelectorAll('details[open]').length]"
+        )
+        assert state == ["words", 300, 1]
+        assert "Start n2 and n3 again" in text(browser, ".next")
+        assert browser.execute_script("return document.querySelectorAll('main, #summary').length") == 2
+
+
+def test_what_is_read_aloud_changes_only_when_it_says_something_else(browser):
+    """The summary is the only live region, and its nodes stay while its words do."""
+    with serving(told("calm")) as (address, _, server):
+        browser.get(address)
+        browser.execute_script(
+            "window.changes = 0; new MutationObserver(all => { window.changes += all.length; })"
+            ".observe(document.getElementById('summary'), {childList: true, characterData: true, subtree: true});"
+        )
+        refreshed(browser, server)
+        assert browser.execute_script("return window.changes") == 0
+        assert browser.execute_script(
+            "return Array.from(document.querySelectorAll('[aria-live], [role=alert], [role=status]'), e => e.id)"
+        ) == ["stale", "summary"]
+
+
+def test_selected_text_stays_selected(browser):
+    """Who copies an error is not disturbed."""
+    with serving(told("upgrade")) as (address, _, server):
+        browser.get(address)
+        browser.execute_script("getSelection().selectAllChildren(document.querySelector('.wrong li'))")
+        selected = browser.execute_script("return getSelection().toString()")
+        assert "no TAB in the line" in selected
+        refreshed(browser, server)
+        assert browser.execute_script("return getSelection().toString()") == selected
+
+
+def test_a_node_that_does_not_answer_is_told(browser):
+    """What was last known stays, with a line that says so, and goes on by itself when it is back."""
+    with serving(told("calm")) as (address, node, server):
+        browser.get(address)
+        node.failure = TimedOut("gone")
+        stale = until(lambda: text(browser, "#stale"))
+        assert "No answer since" in stale
+        assert "HTTP 504, TIMEOUT" in stale
+        assert "carts-by-day" in text(browser, "main")
+        node.failure = None
+        until(lambda: browser.execute_script("return document.getElementById('stale').hidden"))
+        node.failure = TimedOut("gone")
+        until(lambda: text(browser, "#stale"))
+        browser.get(address)
+        assert "The node does not answer" in text(browser, "main")
+        node.failure = None
+        until(lambda: "All is well" in text(browser, "#summary"))
+        assert "carts-by-day" in text(browser, "main")
+        assert "gossipkv" in text(browser, "nav")
+        assert {status for path, status in server.requests if path == "/"} == {200, 504}
+
+
+def test_a_server_that_is_gone_is_told(browser):
+    """The connection itself is refused."""
+    with serving(told("calm")) as (address, _, _):
+        browser.get(address)
+        assert "All is well" in text(browser, "#summary")
+    assert "cannot be reached" in until(lambda: text(browser, "#stale"))
+
+
+def test_nobody_is_asked_while_nobody_looks(browser):
+    """A hidden page stands still, and catches up when it is shown."""
+    with serving(told("calm")) as (address, _, server):
+        browser.get(address)
+        refreshed(browser, server)
+        hide = (
+            "Object.defineProperty(document, 'hidden', {configurable: true, get: () => arguments_});"
+            "document.dispatchEvent(new Event('visibilitychange'));"
+        )
+        browser.execute_script(hide.replace("arguments_", "true"))
+        time.sleep(0.5)  # What was under way comes to its end.
+        before = len(server.requests)
+        time.sleep(5)
+        assert len(server.requests) == before
+        browser.execute_script(hide.replace("arguments_", "false"))
+        until(lambda: len(server.requests) > before)
+
+
+def test_a_large_cluster_is_painted_and_refreshed(browser):
+    """A hundred nodes with 4,096 partitions: a row for each, and for all together."""
+    with serving(large(100, 4096)) as (address, _, server):
+        browser.get(address)
+        painted = until(
+            lambda: browser.execute_script(
+                "return performance.getEntriesByName('first-contentful-paint').map(each => each.startTime)"
+            )
+        )
+        assert painted
+        refreshed(browser, server)
+        assert browser.execute_script("return document.querySelectorAll('.map tbody tr').length") == 101

@@ -1,0 +1,123 @@
+"""The cells of a map, against one partition after the other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.http.page.placement_map import MOST_CELLS, bands_of, in_order, placement_map
+from gossipkv.placement.partition_set import PartitionSet
+from tests.oracle import placement_cells as oracle
+from tests.unit.http.page.nodes import as_told, told
+
+
+@st.composite
+def versions(draw):
+    """A version of up to some thousand partitions, and who has what of it."""
+    count = draw(st.one_of(st.integers(1, 40), st.sampled_from([255, 256, 257, 300, 512, 513, 1000, 4096])))
+    seed = draw(st.randoms(use_true_random=False))
+
+    def some(density):
+        return {partition for partition in range(count) if seed.random() < density}
+
+    densities = st.sampled_from([0.0, 0.003, 0.2, 0.9, 1.0])
+    owners = [
+        {
+            "node": f"n{number}",
+            "state": draw(st.sampled_from(["alive", "suspect", "dead"])),
+            "ready": some(draw(densities)),
+        }
+        for number in range(draw(st.integers(0, 5)))
+    ]
+    for owner in owners:
+        owner["building"] = some(draw(densities)) - owner["ready"]
+    live = [owner["ready"] for owner in owners if owner["state"] != "dead"]
+    few = {partition for partition in range(count) if sum(partition in ready for ready in live) < 2}
+    disputes = []
+    if len(live) > 1:
+        disputes = [("n0", "n1", some(draw(densities)))]
+    return count, owners, few, disputes
+
+
+@given(versions())
+def test_each_cell_shows_the_worst_of_its_partitions(drawn):
+    """Of every node and of all together, folded or not; a state that only some of the band have does not get lost."""
+    count, owners, few, disputes = drawn
+
+    def bitmap(some):
+        return as_told(PartitionSet.of(count, some))
+
+    live = [owner for owner in owners if owner["state"] != "dead"]
+    missing = {partition for partition in range(count) if not any(partition in owner["ready"] for owner in live)}
+    made = placement_map(
+        {
+            "partition_count": count,
+            "missing": bitmap(missing),
+            "under_replicated": bitmap(few),
+            "owners": [
+                {**owner, "ready": bitmap(owner["ready"]), "building": bitmap(owner["building"])} for owner in owners
+            ],
+            "disputes": [{"nodes": [one, two], "partitions": bitmap(some)} for one, two, some in disputes],
+        },
+        [("zz", "alive")],
+    )
+    assert made is not None
+    size = oracle.band(count, MOST_CELLS)
+    assert made.band == size
+    disputed = {partition for _, _, some in disputes for partition in some}
+    together = "".join(oracle.all_letter(partition, owners, few, disputed) for partition in range(count))
+    assert made.together.cells == oracle.cells(together, size)
+    assert [row.name for row in made.rows] == [*sorted(owner["node"] for owner in owners), "zz"]
+    for row, owner in zip(made.rows, sorted(owners, key=lambda owner: owner["node"]), strict=False):
+        mine = {partition for one, two, some in disputes if owner["node"] in {one, two} for partition in some}
+        letters = "".join(oracle.node_letter(partition, owner, few, mine) for partition in range(count))
+        assert row.cells == oracle.cells(letters, size)
+        assert row.counts == {letter: letters.count(letter) for letter in set(letters) - {"."}}
+    assert made.rows[-1].words == "nothing"
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 511, 4096, 65_536])
+def test_bands_cover_every_partition_once(count):
+    """They are at most so many, and all but the last have the same size."""
+    bands = bands_of(count)
+    assert [partition for first, end in bands for partition in range(first, end)] == list(range(count))
+    assert len(bands) <= MOST_CELLS
+    assert len({end - first for first, end in bands[:-1]}) <= 1
+
+
+def test_a_row_says_in_words_what_it_shows():
+    """With the first runs of each kind: who does not see the cells knows as much."""
+    version = told("killed")["status"]["geo"]["versions"]["2026-11-21"]
+    made = placement_map(version, [("n3", "dead")])
+    assert made is not None
+    words = {row.name: row.words for row in made.rows}
+    assert words == {
+        "n1": "4 ready (0, 2, 4, 6)",
+        "n2": "4 ready (0, 2, 4, 6)",
+        "n3": "nothing",
+        "n4": "4 under-replicated (1, 3, 5, 7)",
+    }
+    assert made.together.words == "4 under-replicated (1, 3, 5, 7); 4 ready (0, 2, 4, 6)"
+    assert made.letters == "ru"
+
+
+@pytest.mark.parametrize("count", [None, 0, -1, 65_537, 1 << 60, "8"])
+def test_a_version_that_tells_no_sensible_number_of_partitions_has_no_map(count):
+    """Nothing is made for partitions that no version has."""
+    assert placement_map({"partition_count": count}, []) is None
+
+
+def test_a_bitmap_of_other_partitions_is_not_believed():
+    """It counts as empty, and nothing else breaks."""
+    made = placement_map(
+        {"partition_count": 4, "owners": [{"node": "n1", "state": "alive", "ready": {"bitmap": b"\xff" * 9}}]}, []
+    )
+    assert made is not None
+    assert made.rows[0].cells == "...."
+
+
+def test_nodes_are_in_the_order_in_which_people_count():
+    """The second comes before the tenth, and letters do not meet numbers."""
+    names = ["n10", "n2", "N1", "b", "7", "n2a", ""]
+    assert sorted(names, key=in_order) == ["", "7", "b", "N1", "n2", "n2a", "n10"]

@@ -1,0 +1,64 @@
+"""Sentences are the same whether sets of partitions are told by runs or by bitmaps."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.status import sentences
+from gossipkv.status.versions import versions
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"runs": "0-2,7"}, "0-2,7"),
+        ({"bitmap": b"\x87"}, "0-2,7"),
+        ({"runs": ""}, ""),
+        ({"bitmap": b"\x00"}, ""),
+        ({}, ""),
+        ({"runs": ",".join(map(str, range(0, 40, 2)))}, "0,2,4,6,8,10,12,14,..."),
+        ({"bitmap": b"\x55" * 5}, "0,2,4,6,8,10,12,14,..."),
+    ],
+)
+def test_the_first_runs_are_named(told, words):
+    """And that there are more."""
+    assert sentences.runs_of(told, {"partition_count": 40}) == words
+
+
+def test_what_is_missing_is_told_from_bitmaps():
+    """As from runs: how many of how many, and which."""
+    version = {
+        "partition_count": 8,
+        "missing": {"count": 2, "bitmap": b"\x21"},
+        "disputes": [{"nodes": ["n1", "n2"], "partitions": {"count": 1, "bitmap": b"\x02"}}],
+    }
+    entry = {"active": "1", "nodes": [{"node": "n1"}, {"node": "n2"}], "versions": {"1": version}}
+    assert [line.text for line in sentences.of_owners({"db": entry})] == [
+        "db 1: 2 of 8 partitions without a live owner: 0,5",
+        "db 1: the files of n1 and n2 differ for 1 of 8 partitions: 1",
+    ]
+    assert sentences.unowned({"db": entry})
+
+
+def test_remarks_leave_out_what_stands_elsewhere():
+    """The functions that fit as well have a column of their own on the page."""
+    told = {"state": "BUILDING", "function": "a", "alike": ["a", "b"], "waited_s": 61, "progress": {"done": 0.5}}
+    (version,) = versions({"db": {"versions": {"1": told}}})
+    assert sentences.remarks(version) == "waiting 1 min 1 s; b would do as well"
+    assert sentences.remarks(version, "half", alike=False) == "half; waiting 1 min 1 s"
+    assert sentences.progress_text(version) == "50%"
+
+
+def test_what_is_wrong_with_the_node_itself():
+    """A sentence for each, and none where nothing is told."""
+    assert list(sentences.of_node({})) == []
+    wrong = {
+        "isolated": True,
+        "publish_error": "full",
+        "claimed_twice": ["n2"],
+        "silent": "EIO",
+        "source_error": "gone",
+    }
+    assert [line.split(":")[0] for line in sentences.of_node(wrong)] == [
+        "isolated", "tree", "claimed twice", "silent", "source",
+    ]  # fmt: skip
