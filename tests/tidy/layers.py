@@ -86,6 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "node",
         "client",
         "launcher",
+        "loadtest",
         "demo",
         "testing",
         "interrupt",
