@@ -1,6 +1,7 @@
 """Results read back from files, and what is refused."""
 
 import json
+import re
 
 import pytest
 
@@ -41,6 +42,15 @@ def damaged(path, value):
     return document
 
 
+def refusal(document):
+    """What is said of a document; nothing if it is taken."""
+    try:
+        documents.parse(document)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
@@ -64,8 +74,7 @@ def damaged(path, value):
 )
 def test_what_is_no_result_is_refused(path, value, said):
     """The place is named, and what was expected there."""
-    with pytest.raises(ValueError, match=said):
-        documents.parse(damaged(path, value))
+    assert re.search(said, refusal(damaged(path, value)))
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[1]", b"7", b"[" * 100_000, b'{"format": 1}'])

@@ -90,6 +90,7 @@ def test_many_seconds_are_folded():
         points = places(drawing.lines[0])
         assert len(points) <= drawing.width
         assert min(y for _, y in points) == pytest.approx(drawing.top)
+        assert drawing.rows[-1].label == "100"
     folded = drawings.over_time("rate", Clock(0.0, 3600), [numbered(values)], Axis(figures.short_count, drawings.mean))
     assert wide(folded).rows[-1].label != "100"
 

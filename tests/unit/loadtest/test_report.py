@@ -1,13 +1,15 @@
 """The report: well-formed, self-contained, everything escaped, the verdict first."""
 
 import re
+import tomllib
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from gossipkv.loadtest import limits, report
-from gossipkv.loadtest.result import Event, OfTarget, OfVersion, ServerCpu, Totals
+from gossipkv.loadtest.result import Event, OfTarget, OfVersion, Second, ServerCpu, Totals
 from tests.unit.loadtest import results
 from tests.unit.loadtest.results import HOSTILE
 
@@ -210,6 +212,17 @@ def test_long_lists_are_folded():
     assert "30 steps" in page(results.eventful(steps=steps)).said()
 
 
+def test_the_templates_are_packed():
+    """Wheel and source archive carry each of them."""
+    root = Path(report.__file__).parents[2]
+    data = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
+    assert "templates/*" in data["gossipkv.loadtest"]
+    packed = (root / "MANIFEST.in").read_text(encoding="utf-8").split()
+    names = {file.name for file in (root / "gossipkv" / "loadtest" / "templates").iterdir()}
+    assert names == {"report.html", "plots.html", "report.css"}
+    assert {f"*{Path(name).suffix}" for name in names} <= set(packed)
+
+
 def test_the_last_second_counts_for_what_there_was_of_it():
     """20 answers in the last half second are no drop."""
     found = page(results.plain())
@@ -222,3 +235,7 @@ def test_a_second_without_answers_is_shown():
     hints = [text for tag, text in page(results.eventful()).texts if tag == "title"]
     assert "43 s: answered 0, asked for 190" in hints
     assert "43 s: p50 -, p99 -, max -" in hints
+    refused = replace(results.plain(), seconds=[Second(0, 40, 0, 0, 100.0, 900.0, 4000.0), Second(1, errors=7)])
+    hints = [text for tag, text in page(refused).texts if tag == "title"]
+    assert "1 s: p50 -, p99 -, max -" in hints
+    assert "1 s: errors and lost 7, wrong values 0" in hints
