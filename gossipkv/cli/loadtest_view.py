@@ -138,14 +138,18 @@ def outcome(result: Result, judgement: Judgement) -> RenderableType:
 
 def compared(comparison: Comparison) -> RenderableType:
     """Two runs side by side: of each measure the median over the rounds, and between what they were."""
-    table = columns("", "A", "B", "B against A", "", kept=("A", "B"), right=("A", "B", "B against A"))
+    table = columns("", "A", "B", "change", "", kept=("A", "B", "change"), right=("A", "B", "change"))
     for each in comparison.measures:
+        if each.measure in COUNTS and not any(each.one + each.other):
+            continue  # What has not happened in either.
         change = "-" if each.change is None else f"{100 * each.change:+.1f} %"
         word = each.difference.value
         sides = (_spread(values, each.measure) for values in (each.one, each.other))
         add_row(table, each.name, *sides, change, Text(word, DIFFERENCES[word]))
     rounds = " and ".join(figures.count(number) for number in comparison.rounds)
     told: list[RenderableType] = [table, Text(f"\nRounds: {rounds}. {RULE}", "dim")]
+    if not comparison.can_tell:
+        told.append(Text("Too few rounds to tell anything: make both results with --rounds 4 or more.", "yellow"))
     for what, unlike in (("plan", comparison.plans), ("machine", comparison.machines)):
         told += [
             Text(printable(f"The runs are not alike, {what} {name}: {one} in A, {other} in B"), "yellow")
@@ -198,7 +202,8 @@ def _by_kind(result: Result) -> Table:
 
 
 def _by_target(result: Result) -> Table:
-    names = ("requests", "a second", "p50", "p99", *(name.replace("_", " ") for name in COUNTS))
+    met = [name for name in COUNTS if any(counted(name, target.totals) for target in result.targets)]
+    names = ("requests", "a second", "p50", "p99", *(name.replace("_", " ") for name in met))
     table = columns("target", *names, kept=names, right=names)
     for target in result.targets:
         add_row(
@@ -207,7 +212,7 @@ def _by_target(result: Result) -> Table:
             figures.count(target.totals.requests),
             figures.rate(target.totals.rate),
             *(figures.latency(latency_at(name, target.latency)) for name in ("p50", "p99")),
-            *(figures.count(counted(name, target.totals)) for name in COUNTS),
+            *(figures.count(counted(name, target.totals)) for name in met),
         )
     return table
 

@@ -34,7 +34,7 @@ MISSING: Final = "(not said)"
 
 RULE: Final = (
     "The runs differ where every round of one is above every round of the other, and that happens by chance in less "
-    f"than {CHANCE:.0%} of all cases (4 rounds of each are enough); where ranges overlap it is noise."
+    f"than {100 * CHANCE:.0f} % of all cases (4 rounds of each are enough); where ranges overlap it is noise."
 )
 
 

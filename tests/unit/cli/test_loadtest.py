@@ -279,6 +279,14 @@ def test_a_comparison(run, engine, tmp_path):
     assert found["unlike"]["plan"] == {"pipeline": ["4", "16"]}
 
 
+def test_a_comparison_of_few_rounds(run, tmp_path):
+    """It says what it takes to tell anything; with rounds enough it does not."""
+    few = write(tmp_path / "a.json", results.plain())
+    many = write(tmp_path / "b.json", results.repeated([40.0] * 4, [900.0] * 4))
+    assert "make both results with --rounds 4" in run("loadtest", "--compare", few, few).out
+    assert "Too few rounds" not in run("loadtest", "--compare", many, many).out
+
+
 def test_a_comparison_runs_nothing(run, engine, tmp_path):
     """Options of a run beside it are refused, and so is a file of something else."""
     file = write(tmp_path / "a.json", results.plain())
