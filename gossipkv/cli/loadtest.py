@@ -6,7 +6,6 @@ import contextlib
 import os
 import tempfile
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,7 +13,7 @@ import click
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.loadtest_view import LiveView, compared, outcome
-from gossipkv.cli.options import JSON, NODE, NODE_VARIABLE, connect, node_address, usual_nodes
+from gossipkv.cli.options import DEFAULT_NODE, JSON, NODE_VARIABLE, connect, node_address, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
 from gossipkv.errors import ConfigError
@@ -40,6 +39,7 @@ DRAWN_KEYS: Final = (
     100_000  # Of the database, where no file says which: enough that no cache of a processor holds them.
 )
 BATCH: Final = 16
+DRAWN: Final = f"the first {DRAWN_KEYS:,} of the database, by scan"
 ASKING_TIMEOUT_MS: Final = 10_000  # A node that is asked for keys may be busy.
 ARGUMENTS: Final = "gossipkv.loadtest.arguments"
 PERCENT: Final = 100.0
@@ -91,14 +91,21 @@ EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(cls=Remembered)
-@NODE
+@click.option(
+    "--node",
+    "nodes",
+    type=node_address,
+    multiple=True,
+    metavar="HOST:PORT",
+    help=f"Node to ask; of several, each.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
+)
 @click.option(
     "--target",
     "targets",
     type=parse_target,
     multiple=True,
     metavar="URL",
-    help="Server to ask: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0; may come more than once.",
+    help="Server to ask, too: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0.",
 )
 @click.option("--members", "all_members", is_flag=True, help="Ask every live member of the cluster, too.")
 @click.option("--db", "database", default="", metavar="DB", help="Database to read.")
@@ -178,34 +185,40 @@ def loadtest(
         _check_place(report_file)
     weights, batch = _mix(mix, batch)
     asked = _targets(nodes, targets)
-    with contextlib.ExitStack() as stack:
-        drawn = None
-        if keys is None and not truth and database and any(target.scheme == "gossipkv" for target in asked):
-            drawn = keys = stack.enter_context(_drawn_keys(asked, database))
-        plan = Plan(
-            targets=asked,
-            database=database,
-            all_members=all_members,
-            truth=truth,
-            keys=None if keys is None else str(keys),
-            distribution=parse_distribution(distribution),
-            misses=misses,
-            mix=weights,
-            batch=batch,
-            steps=parse_steps(rate, seconds_of(duration)),
-            warm_up_s=seconds_of(warm_up),
-            timeout_s=seconds_of(timeout),
-            connections=connections,
-            pipeline=pipeline,
-            processes=processes,
-            rounds=rounds,
-            seed=seed,
-        )
-        with LiveView() as view:
-            result = run_plan(plan, view)
-    if drawn is not None:
-        result = replace(result, plan={**result.plan, "keys": f"the first {DRAWN_KEYS:,} of the database, by scan"})
+    draws = keys is None and not truth and any(target.scheme == "gossipkv" for target in asked)
+    plan = Plan(
+        targets=asked,
+        database=database,
+        all_members=all_members,
+        truth=truth,
+        keys=DRAWN if draws else None if keys is None else str(keys),
+        distribution=parse_distribution(distribution),
+        misses=misses,
+        mix=weights,
+        batch=batch,
+        steps=parse_steps(rate, seconds_of(duration)),
+        warm_up_s=seconds_of(warm_up),
+        timeout_s=seconds_of(timeout),
+        connections=connections,
+        pipeline=pipeline,
+        processes=processes,
+        rounds=rounds,
+        seed=seed,
+    )
+    result = _run_with_drawn_keys(plan) if draws else _run(plan)
     return _conclude(replace(result, command=_command(ctx, nodes, targets)), Wanted(as_json, report_file, fail_if))
+
+
+def _run(plan: Plan) -> Result:
+    with LiveView() as view:
+        return run_plan(plan, view)
+
+
+def _run_with_drawn_keys(plan: Plan) -> Result:
+    """Ask for keys of the database; the result says so, and not in which file they stood meanwhile."""
+    with _drawn_keys(plan) as file:
+        result = _run(replace(plan, keys=str(file)))
+    return replace(result, plan={**result.plan, "keys": DRAWN})
 
 
 def _conclude(result: Result, wanted: Wanted) -> int:
@@ -246,14 +259,13 @@ def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
 
 
 @contextlib.contextmanager
-def _drawn_keys(targets: Sequence[Target], database: str) -> Iterator[Path]:
+def _drawn_keys(plan: Plan) -> Iterator[Path]:
     """The first keys of the database, as a file with one a line, while the block runs."""
-    nodes = [target.address for target in targets if target.scheme == "gossipkv"]
+    nodes = [target.address for target in plan.targets if target.scheme == "gossipkv"]
     with connect(nodes, ASKING_TIMEOUT_MS) as client:
-        records = client.dataset(database).scan(limit=DRAWN_KEYS)
-        keys = [key for key, _ in islice(records, DRAWN_KEYS) if b"\n" not in key]
+        keys = [key for key, _ in client.dataset(plan.database).scan(limit=DRAWN_KEYS) if b"\n" not in key]
     if not keys:
-        raise ConfigError(f"{database} has no key that could be asked for; give some with --keys or --truth")
+        raise ConfigError(f"{plan.database} has no key that could be asked for; give some with --keys or --truth")
     with tempfile.TemporaryDirectory(prefix="gossipkv-loadtest-") as directory:
         file = Path(directory, "keys")
         file.write_bytes(b"".join(key + b"\n" for key in keys))

@@ -31,7 +31,7 @@ NAMES: Final[dict[object, str]] = {
     list: "a list",
     dict: "a map",
 }
-LARGEST_BYTES: Final = 1 << 28  # An hour of 10,000 steps is a tenth of it.
+LARGEST_BYTES: Final = 1 << 28  # A wrong file, a truth say, does not fill the memory.
 
 
 def load(path: Path) -> Result:
