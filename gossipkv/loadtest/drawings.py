@@ -26,6 +26,7 @@ POINT_PX: Final = 2  # Narrower steps of a line than this show nobody anything.
 HINT_PX: Final = 6  # What a pointer can hit.
 FLAG_PX: Final = 18
 RARITY_PX: Final = 56  # "99.999 %" and a gap.
+SHORTEST_US: Final = 1.0  # What is shorter, as lateness is, has no decade of its own.
 ROWS: Final = 4  # Named values beside a linear axis, but for 0.
 
 
@@ -187,7 +188,7 @@ def _by_percentile(title: str, curves: Sequence[Curve], form: str, width: int) -
     height = 340 if form == "wide" else 300
     rarest = max((one_in for each in curves for one_in, _ in each.points), default=10.0)
     across = Logarithmic(1.0, max(10.0, rarest), LEFT_PX, width - RIGHT_PX)
-    up = _logarithmic([us for each in curves for _, us in each.points if us > 0], height)
+    up = _logarithmic([us for each in curves for _, us in each.points if us >= SHORTEST_US], height)
     return Drawing(
         form,
         title,

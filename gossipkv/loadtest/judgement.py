@@ -84,7 +84,7 @@ def _headline(result: Result, passed: int) -> tuple[State, str]:
     bad = _bad(result.totals, passed)
     if bad is not None:
         return State.BAD, bad
-    clean = _clean(result.totals)
+    clean = _clean(result)
     return (State.GOOD, clean) if result.is_clean else (State.DOUBT, _doubt(result, clean))
 
 
@@ -107,11 +107,17 @@ def _doubt(result: Result, clean: str) -> str:
     return f"{clean}, but connections broke" if result.ended == "done" else f"{clean}, until the run was cut short"
 
 
-def _clean(totals: Totals) -> str:
+def _clean(result: Result) -> str:
     """What may be said of the answers that were right."""
-    if totals.unchecked >= totals.keys:
+    if _is_unchecked(result):
         return "Every answer came as it should, values unchecked"
-    return "Every answer was right" if totals.unchecked == 0 else "Every answer that could be compared was right"
+    return "Every answer was right" if result.totals.unchecked == 0 else "Every answer that could be compared was right"
+
+
+def _is_unchecked(result: Result) -> bool:
+    """Whether no value was compared with anything: there was no truth, or none for the versions that answered."""
+    has_truth = bool(result.plan["truth"]) if "truth" in result.plan else True  # An older program may not say.
+    return not has_truth or result.totals.unchecked >= result.totals.keys
 
 
 def _faults(result: Result) -> list[str]:
@@ -144,13 +150,11 @@ def _faults(result: Result) -> list[str]:
 def _caveats(result: Result) -> list[str]:
     totals = result.totals
     told = []
-    if totals.keys and totals.unchecked:
-        whole = totals.unchecked >= totals.keys
+    if totals.keys and _is_unchecked(result):
+        told.append("No truth was given for what answered, so values were not compared with anything.")
+    elif totals.unchecked:
         told.append(
-            "No truth was given, so values were not compared with anything."
-            if whole
-            else f"{figures.share(totals.unchecked, totals.keys)} of the values could not be compared: the truth has "
-            "nothing for their version."
+            f"{figures.share(totals.unchecked, totals.keys)} of the values could not be compared with anything."
         )
     if result.lateness is not None:
         late, p99 = result.lateness.percentiles.get("99"), measured("p99", result)

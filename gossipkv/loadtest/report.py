@@ -113,7 +113,7 @@ def settings(plan: Mapping[str, Json], path: str = "") -> Iterator[tuple[str, st
         place = f"{path}.{name}" if path else name
         if isinstance(value, dict) and value:
             yield from settings(value, place)
-        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        elif isinstance(value, (list, tuple)) and value and all(isinstance(item, dict) for item in value):
             yield place, "; ".join(", ".join(f"{key} {said(part)}" for key, part in _parts(item)) for item in value)
         else:
             yield place, said(value)
@@ -145,7 +145,8 @@ def _pace(result: Result) -> str:
     rates = [step.rate for step in result.steps if step.rate is not None]
     connections, pipeline = result.plan.get("connections"), result.plan.get("pipeline")
     window = f" over {connections} connections" if connections else ""
-    window += f" with {pipeline} requests in flight on each" if connections and pipeline else ""
+    if connections and pipeline:
+        window += f" with {pipeline} request{'' if pipeline == 1 else 's'} in flight on each"
     if not rates:
         return f"in a closed loop{window}: the next request leaves when an answer has come"
     paced = figures.rate(rates[0]) if len(set(rates)) == 1 else f"{figures.rate(rates[0])} to {figures.rate(rates[-1])}"

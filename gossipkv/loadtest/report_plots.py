@@ -120,6 +120,9 @@ def _every_second(result: Result) -> tuple[list[Second | None], Clock]:
     """The seconds from the first to the last, None where nobody answered, and what they are drawn against."""
     by_time = {second.t: second for second in result.seconds}
     first, last = min(by_time), max(by_time)
+    end = by_time[last]
+    if last > first and _part_s(result, last) < LEAST_S and not (end.errors or end.wrong):
+        last -= 1  # The few answers that came after the time was over.
     marks = tuple(Moment(event.t, number) for number, event in moments(result) if number is not None)
     return [by_time.get(t) for t in range(first, last + 1)], Clock(float(first), last + 1 - first, marks)
 
@@ -127,10 +130,15 @@ def _every_second(result: Result) -> tuple[list[Second | None], Clock]:
 def _rates(result: Result, seconds: list[Second | None], first: int) -> list[float | None]:
     """Answers a second; the last one is told by the part of it that there was."""
     rates: list[float | None] = [float(second.requests) if second else 0.0 for second in seconds]
-    part_s = result.totals.duration_s - (first + len(seconds) - 1)
-    if len(result.rounds) <= 1 and len(rates) > 1 and part_s < 1:
+    part_s = _part_s(result, first + len(seconds) - 1)
+    if len(rates) > 1 and part_s < 1:
         rates[-1] = (rates[-1] or 0.0) / part_s if part_s >= LEAST_S else None
     return rates
+
+
+def _part_s(result: Result, t: int) -> float:
+    """How much of a second was part of the run; the whole where rounds and their warm-ups follow each other."""
+    return 1.0 if len(result.rounds) > 1 else result.totals.duration_s - t
 
 
 def _asked(steps: list[OfStep], seconds: list[Second | None], first: int) -> list[float | None]:

@@ -139,19 +139,19 @@ def test_an_empty_database(run, engine):
 
 
 @pytest.mark.usefixtures("engine")
-def test_the_table(run, keys):
+def test_the_table(run):
     """The verdict and the percentiles go to standard output; more targets are a table of their own."""
-    done = run(*LINE, *keys)
+    done = run(*LINE, "--truth", "geo.tsv")
     assert done.out.startswith("Every answer was right.\n100 requests answered in 2.5 s, 40 /s")
     (row,) = [" ".join(line.split()) for line in done.out.splitlines() if line.startswith("all requests")]
     assert row == "all requests 100 100 us 200 us 900 us 4 ms 4 ms 4 ms 251 us"
     assert "target" not in done.out
 
 
-def test_the_table_of_a_mix(run, engine, keys):
+def test_the_table_of_a_mix(run, engine):
     """Each kind has a row, each target too, and what went wrong is told above them."""
     engine.result = results.eventful()
-    out = run(*LINE, *keys).out
+    out = run(*LINE, "--truth", "geo.tsv").out
     assert out.startswith("Every answer was right, but 65 requests had none.\n")
     assert "  42 requests refused (0.417 %): UNAVAILABLE 40, TIMEOUT 2." in out
     for name in ("get_many", "scan", "sent late by", "gossipkv://10.0.0.2:7070 (n2)"):

@@ -94,7 +94,7 @@ def eventful(**changes):
                 "distribution": {"shape": "zipf", "theta": 0.99},
                 "mix": {"get": 90.0, "get_many": 8.0, "scan": 2.0},
                 "steps": [{"rate": 100.0 + 30 * n, "duration_s": 12.0} for n in range(5)],
-                "truth": [],
+                "truth": [{"path": "geo.tsv", "version": None}],
                 "watch": True,
             },
             "totals": totals,

@@ -60,6 +60,14 @@ def test_latency_by_percentile():
     assert places(line)[2] == (round(drawing.columns[1].at, 1), places(line)[0][1])
 
 
+def test_what_is_shorter_than_a_microsecond_has_no_decade():
+    """It lies at the lower edge, where it takes no room from the latencies."""
+    curve = drawings.curve("sent late by", "one", [(0.001, 500), (0.1, 900), (200.0, 1000)], 200.0)
+    drawing = wide(drawings.by_percentile("Latency", [curve]))
+    assert drawing.rows[0].label == "200 us"
+    assert places(drawing.lines[0])[0][1] == drawing.bottom
+
+
 def test_labels_of_percentiles_do_not_touch():
     """On a narrow page some are left out."""
     curve = drawings.curve("all", "one", [(100.0, 999_999), (900.0, 1_000_000)], 900.0)

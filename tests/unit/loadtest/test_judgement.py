@@ -20,6 +20,7 @@ def with_totals(**changes):
     [
         (results.plain(), State.GOOD, "Every answer was right"),
         (with_totals(unchecked=100), State.GOOD, "Every answer came as it should, values unchecked"),
+        (results.plain(plan={"truth": []}), State.GOOD, "Every answer came as it should, values unchecked"),
         (with_totals(unchecked=1), State.GOOD, "Every answer that could be compared was right"),
         (with_totals(errors={"X": 2}, lost=1), State.DOUBT, "Every answer was right, but 3 requests had none"),
         (with_totals(unsent=1), State.DOUBT, "Every answer was right, but 1 request had none"),
@@ -88,6 +89,7 @@ def test_the_summary():
         (results.plain(), "A closed loop asks less while the server is slow"),
         (results.plain(), "100 requests are few"),
         (with_totals(unchecked=100), "No truth was given"),
+        (results.plain(plan={"truth": []}), "No truth was given"),
         (with_totals(unchecked=1), "1 % of the values could not be compared"),
         (results.plain(lateness=results.latency([500.0] * 100)), "1 % of the requests left 500 us or more after"),
     ],

@@ -173,6 +173,8 @@ def test_numbers_stand_in_their_tables():
     for text in ("gossipkv://10.0.0.2:7070", "n2 0.1.0", "6,500", "UNAVAILABLE", "63 us", "kept", "passed", "zipf"):
         assert f"\n{text}\n" in said
     assert "rate 100, duration_s 12; rate 130, duration_s 12" in said
+    fresh = results.plain(plan={"steps": ({"rate": 1.0}, {"rate": 2.0}), "truth": ()})  # As a plan has them, unwritten.
+    assert "\nrate 1; rate 2\n" in page(fresh).said()
     assert "gossipkv loadtest --node 127.0.0.1:7070 --db geo --truth 'geo truth.tsv'" in page(results.plain()).said()
 
 
@@ -228,6 +230,16 @@ def test_the_last_second_counts_for_what_there_was_of_it():
     found = page(results.plain())
     hints = [text for tag, text in found.texts if tag == "title" and "answered" in text]
     assert hints == ["0 s: answered 40", "1 s: answered 40", "2 s: answered 40"]
+
+
+def test_what_came_after_the_end_is_no_second():
+    """A few answers behind the last whole second are not drawn, unless something was wrong with them."""
+    late = [Second(t, 40, 0, 0, 100.0, 900.0, 4000.0) for t in range(2)]
+    totals = replace(results.plain().totals, duration_s=2.001)
+    for second, shown in ((Second(2, 1, 0, 0, 9.0, 9.0, 9.0), False), (Second(2, errors=1), True)):
+        found = page(results.plain(seconds=[*late, second], totals=totals))
+        hints = [text for tag, text in found.texts if tag == "title" and "answered" in text]
+        assert hints == ["0 s: answered 40", "1 s: answered 40", *(["2 s: answered -"] if shown else [])]
 
 
 def test_a_second_without_answers_is_shown():
