@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Self, final
 from gossipkv.address import Address, parse_address
 from gossipkv.errors import Unavailable
 from gossipkv.loadtest._generator import Generator
+from gossipkv.loadtest._http import HttpDialect
+from gossipkv.loadtest._redis import RedisDialect
 from gossipkv.loadtest._rpc import RpcDialect
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.latency.histogram import LatencyHistogram
     from gossipkv.loadtest._dialect import Dialect
 
-__all__ = ["Load", "Outcome", "RpcDialect", "Traffic", "run"]
+__all__ = ["HttpDialect", "Load", "Outcome", "RedisDialect", "RpcDialect", "Traffic", "run"]
 
 SLICE_MS = 50  # Without the GIL; a Ctrl-C waits for so long.
 NANOSECONDS = 1_000_000_000
