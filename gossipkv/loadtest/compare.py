@@ -163,4 +163,4 @@ def _leaves(value: Json | Mapping[str, Json], path: str = "") -> Iterator[tuple[
         for name, item in value.items():
             yield from _leaves(item, f"{path}.{name}" if path else str(name))
     else:
-        yield path, str(value)
+        yield path, f"{value:g}" if isinstance(value, float) else str(value) or "(none)"

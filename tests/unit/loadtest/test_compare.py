@@ -92,11 +92,12 @@ def test_kinds_are_compared_where_there_was_a_mix():
 
 def test_what_was_not_alike_is_named():
     """Each value by its path; what only one says, too."""
-    one = {"connections": 8, "mix": {"get": 1.0}, "same": [1, 2]}
-    other = {"connections": 9, "mix": {"get": 1.0, "scan": 2.0}, "same": [1, 2], "rate": None}
+    one = {"database": "", "connections": 8, "mix": {"get": 1.0}, "same": [1, 2]}
+    other = {"database": "geo", "connections": 9, "mix": {"get": 1.0, "scan": 2.0}, "same": [1, 2], "rate": None}
     assert unlike(one, other) == [
+        ("database", "(none)", "geo"),
         ("connections", "8", "9"),
-        ("mix.scan", "(not said)", "2.0"),
+        ("mix.scan", "(not said)", "2"),
         ("rate", "(not said)", "None"),
     ]
     comparison = compare(results.plain(), results.plain(machine={"processor": "other", "cores": 2}))
