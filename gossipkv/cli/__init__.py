@@ -19,6 +19,7 @@ Read in this order:
     settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py   without a node
+    loadtest.py, loadtest_view.py   load, and what came of it
     cluster.py, demo.py   several processes, for trying things out
     simulate.py, simulate_whole.py   runs of the simulated world
 """
@@ -74,6 +75,7 @@ COMMANDS: Final = {
     "keys": ("keys", "Make and change the key ring that seals gossip."),
     "build": ("build", "Make sorted files from a source, without a node."),
     "inspect": ("files", "What is in a sorted file or a data directory."),
+    "loadtest": ("loadtest", "Put servers under load, check every answer, and tell how fast they came."),
     "simulate": ("simulate", "Replay a run of the simulated world."),
     "verify": ("files", "Check every byte of a sorted file or a data directory."),
 }

@@ -3,13 +3,29 @@ from socket import socket
 from typing import Self, final
 
 from gossipkv.loadtest._dialect import Dialect
+from gossipkv.loadtest._keys import KeyChooser
+from gossipkv.loadtest._ledger import Ledger
+from gossipkv.loadtest._schedule import Schedule
 from gossipkv.loadtest._tally import Tally
 
 @final
 class Generator:
     def __new__(
-        cls, dialect: Dialect, sockets: Sequence[socket], *, in_flight: int, batch: int, timeout_ms: int, seed: int
+        cls,
+        dialects: Dialect | Sequence[Dialect],
+        sockets: Sequence[socket],
+        *,
+        in_flight: int,
+        batch: int,
+        timeout_ms: int,
+        seed: int,
+        targets: Sequence[int] | None = None,
+        chooser: KeyChooser | None = None,
+        mix: Sequence[float] | None = None,
+        redial: bool = False,
     ) -> Self: ...
+    @property
+    def ledger(self) -> Ledger: ...
     @property
     def tally(self) -> Tally: ...
     @property
@@ -17,8 +33,11 @@ class Generator:
     @property
     def duration_ns(self) -> int: ...
     @property
+    def begun_at_ns(self) -> int: ...
+    @property
     def unsent(self) -> int: ...
     def begin(self, *, rate: float = 0.0, duration_ns: int = 0, requests: int = 0, now_ns: int = -1) -> None: ...
+    def begin_stages(self, schedule: Schedule, *, now_ns: int = -1, begun_ns: int = -1) -> None: ...
     def step(self, budget_ms: int) -> bool: ...
     def step_at(self, now_ns: int) -> bool: ...
     def close(self, *, reset: bool = False) -> None: ...

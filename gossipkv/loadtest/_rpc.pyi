@@ -2,7 +2,8 @@ from collections.abc import Iterable
 from typing import Self, final
 
 from gossipkv.loadtest._dialect import Dialect
+from gossipkv.loadtest._records import Records
 
 @final
 class RpcDialect(Dialect):
-    def __new__(cls, database: str, records: Iterable[tuple[bytes, bytes | None]]) -> Self: ...
+    def __new__(cls, database: str, records: Records | Iterable[tuple[bytes, bytes | None]]) -> Self: ...

@@ -10,14 +10,16 @@ wrong during it counts.
 from __future__ import annotations
 
 import contextlib
-import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, final
 
 from gossipkv.address import Address, parse_address
-from gossipkv.errors import Unavailable
 from gossipkv.loadtest._generator import Generator
+from gossipkv.loadtest._http import HttpDialect
+from gossipkv.loadtest._redis import RedisDialect
 from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest.dialling import dial
+from gossipkv.loadtest.wrong_values import wrong_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.latency.histogram import LatencyHistogram
     from gossipkv.loadtest._dialect import Dialect
 
-__all__ = ["Load", "Outcome", "RpcDialect", "Traffic", "run"]
+__all__ = ["HttpDialect", "Load", "Outcome", "RedisDialect", "RpcDialect", "Traffic", "run"]
 
 SLICE_MS = 50  # Without the GIL; a Ctrl-C waits for so long.
 NANOSECONDS = 1_000_000_000
@@ -127,7 +129,10 @@ class Traffic:
         self.load = load
         where = parse_address(address) if isinstance(address, str) else address
         with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(_dial(where, load, number)) for number in range(load.connections)]
+            sockets = [
+                stack.enter_context(dial(where, load.timeout_s, number, load.connections))
+                for number in range(load.connections)
+            ]
             self._generator = Generator(
                 dialect,
                 sockets,
@@ -180,7 +185,7 @@ class Traffic:
             broken=tally.broken(),
             duration_s=self._generator.duration_ns / NANOSECONDS,
             latency=tally.histogram,
-            first_wrong=_told(tally.first_wrong()),
+            first_wrong=wrong_in_words(tally.first_wrong()),
         )
 
 
@@ -214,33 +219,3 @@ def _with_faults(outcome: Outcome, before: Outcome) -> Outcome:
 
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
-
-
-def _dial(address: Address, load: Load, number: int) -> socket.socket:
-    """A connection that does not wait for more to send."""
-    try:
-        connection = socket.create_connection(address, load.timeout_s)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise Unavailable(
-            f"connection {number + 1} of {load.connections} to {address} cannot be had: {reason}",
-            {"address": str(address), "connection": number + 1},
-        ) from error
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.settimeout(0)
-    return connection
-
-
-def _told(wrong: tuple[bytes | None, bytes | None, bytes | None, int] | None) -> str | None:
-    """The first wrong value as a sentence."""
-    if wrong is None:
-        return None
-    key, expected, got, size = wrong
-    if key is None:
-        return "an answer has more values than there were keys"
-    shown = "no value" if got is None else f"{got!r} of {size} bytes"
-    return f"{key!r}: expected {'no value' if expected is None else _short(expected)}, got {shown}"
-
-
-def _short(value: bytes) -> str:
-    return f"{value[:64]!r} of {len(value)} bytes"

@@ -18,6 +18,7 @@ from tests.mutants.http import MUTANTS_OF_HTTP
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.metrics import MUTANTS_OF_METRICS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
+from tests.mutants.report import MUTANTS_OF_REPORTS
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.mutants.status import MUTANTS_OF_STATUS
@@ -444,6 +445,7 @@ MUTANTS = (
     *MUTANTS_OF_DATASETS,
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_HTTP,
+    *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_SCRUB,
     *MUTANTS_OF_FORWARDING,
     *MUTANTS_OF_SCANS,

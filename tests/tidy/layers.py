@@ -95,6 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "http.order",
         "launcher",
         "status",
+        "loadtest",
         "demo",
         "testing",
         "interrupt",

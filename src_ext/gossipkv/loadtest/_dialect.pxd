@@ -8,14 +8,20 @@ for ever (the id modulo the number of slots), so an answer finds its slot withou
 already is not in flight any more.  Where a protocol has no ids, answers come in order, and `oldest` is whose they are.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from gossipkv.loadtest._records cimport ABSENT, Record, Records, is_value, may_be_absent
 from gossipkv.wire._buffer cimport Buffer
 
 cdef enum:
     NO_SLOT = 0xFFFFFFFF
-    ABSENT = 0xFFFFFFFF  # The size of the value of a key that the server must not have.
+
+# What a request asks, in the order of `KIND_NAMES`.
+cdef enum Kind:
+    GET = 0
+    GET_MANY = 1
+    SCAN = 2
+    KINDS = 3
 
 cdef enum Taken:
     UNASKED = -2  # an answer to nothing that is in flight: made up, or given twice
@@ -23,16 +29,15 @@ cdef enum Taken:
     PARTIAL = 0
     COMPLETE = 1
 
-cdef struct Record:
-    const uint8_t* key  # the value stands behind it
-    uint32_t key_size
-    uint32_t value_size
-
 cdef struct Slot:
     int64_t due_ns  # when the request should have been sent; what it took counts from here
     int64_t sent_ns
     uint32_t id
     uint32_t next  # of the free ones, or of those in flight in the order of sending
+    uint32_t count  # keys of a read, records of a scan
+    uint32_t stage  # of the run
+    int32_t floor  # the newest version that this server had answered with when it was sent; -1: none
+    uint8_t kind
     bint busy
 
 cdef struct Window:
@@ -49,8 +54,14 @@ cdef struct Reply:
     Py_ssize_t size  # bytes of the answer
     uint32_t slot
     bint is_error
+    bint is_last  # the server says that it ends this connection behind the answer
     const uint8_t* code  # of an error
     Py_ssize_t code_size
+    const uint8_t* version  # that answered; of no bytes: none was told
+    Py_ssize_t version_size
+    uint32_t keys  # that the answer is about
+    uint32_t misses  # keys without a value
+    uint32_t unchecked  # values of a version of which nothing is known
     uint32_t wrong  # values that are not what they should be, or too few, or too many
     uint32_t wrong_key  # the first of them, if it is known which
     const uint8_t* got  # what came in its place; NULL: nothing
@@ -96,10 +107,40 @@ cdef inline void window_free(Window* window, uint32_t at, bint in_order) noexcep
     window.in_flight -= 1
 
 
+cdef inline void window_clear(Window* window) noexcept nogil:
+    """No slot is in flight any more: the connection ended."""
+    cdef uint32_t at
+    for at in range(window.capacity):
+        window.slots[at].busy = False
+        window.slots[at].next = at + 1
+    window.free = 0
+    window.in_flight = 0
+
+
+cdef inline void window_begin(
+    Window* window, Slot* slots, uint32_t capacity, uint32_t* keys, uint32_t batch
+) noexcept nogil:
+    """Take these slots, none in flight, with room for so many keys each."""
+    cdef uint32_t at
+    window.slots = slots
+    window.keys = keys
+    window.capacity = capacity
+    window.batch = batch
+    for at in range(capacity):
+        slots[at].id = at
+    window_clear(window)
+
+
 cdef inline void reply_begin(Reply* reply, uint32_t slot) noexcept nogil:
     """An answer without a fault so far."""
     reply.slot = slot
     reply.is_error = False
+    reply.is_last = False
+    reply.version_size = 0
+    reply.code_size = 0
+    reply.keys = 1
+    reply.misses = 0
+    reply.unchecked = 0
     reply.wrong = 0
     reply.wrong_key = ABSENT
 
@@ -113,25 +154,40 @@ cdef inline void reply_wrong(Reply* reply, uint32_t key, const uint8_t* got, Py_
     reply.wrong += 1
 
 
-cdef inline bint is_value(const Record* record, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """Whether this is the value of the record."""
-    return size == <Py_ssize_t>record.value_size and memcmp(data, record.key + record.key_size, size) == 0
+cdef inline void reply_value(
+    Reply* reply, const Record* table, uint32_t key, const uint8_t* data, Py_ssize_t size
+) noexcept nogil:
+    """Judge the value of a key, or that there is none (NULL), by the table of its version, if that is known."""
+    if data == NULL:
+        reply.misses += 1
+    if table == NULL:
+        reply.unchecked += 1
+    elif not (may_be_absent(table + key) if data == NULL else is_value(table + key, data, size)):
+        reply_wrong(reply, key, data, size)
 
 
 cdef class Dialect:
-    cdef Record* records
-    cdef uint8_t* content
+    cdef readonly Records truth
+    cdef const Record* records  # a table of it: of the version that answered last
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t longest_key
     cdef bint in_order  # answers have no ids
+    cdef bytes greeting  # the owner of `greeting_at`
+    cdef const uint8_t* greeting_at  # what a connection says first; its answer counts for nothing
+    cdef Py_ssize_t greeting_size
+
+    cdef int greet(self, bytes greeting) except -1
 
     cdef int keep(self, records) except -1
 
     # The most bytes that a request for so many keys takes.
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil
 
-    # Writes a request for these records.  Requires: there is room.
-    cdef void write(self, Buffer* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil
+    # Writes a request for these records.  Requires: there is room.  A scan has the one that it starts at, and a limit.
+    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil
 
     # The answer at `data`, of which `size` bytes are here: a `Taken`; `reply` is filled when it is COMPLETE.
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil
+
+    # The answer to the greeting: a `Taken`; `size` of `reply` is filled when it is COMPLETE.
+    cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil

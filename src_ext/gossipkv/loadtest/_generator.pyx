@@ -1,16 +1,21 @@
-"""The loop that puts a server under load: send, receive, check, count.
+"""The loop that puts servers under load: send, receive, check, count.
 
-A connection is a window of `in_flight` slots.  A run is closed or open:
+A connection is a window of `in_flight` slots, and belongs to one of the targets.  A run is stages, one after the other,
+each closed or open:
 
     closed  a slot whose answer came asks for the next at once: the server sets the pace
     open    requests fall due at a given rate, whatever the server does; a free slot takes the oldest that is due, and
             what it took counts from when it was due, so that time in which the server kept all slots busy is counted
             and not left out ("coordinated omission")
 
+Several processes that share a rate take turns: of `share` processes, number `turn` sends each `share`-th request.
+
 What it insists on is that nothing goes by uncounted.  Each request that was sent ends in one of three ways: answered
 (right or wrong), refused with an error, or lost with its connection.  A connection breaks when the server ends it,
-sends what is no answer, answers what was not asked or was answered already, or is silent for `timeout_ms`; it stays
-broken, and the run goes on with the others until there is none.
+sends what is no answer, answers what was not asked or was answered already, or is silent for `timeout_ms`.  Then it
+stays broken, and the run goes on with the others until there is none; or, with `redial`, it is made again, at once and
+then ever less often while that fails.  A server that said that it would end a connection behind an answer, and did, has
+broken nothing.
 
 It must not be what is measured: nothing is allocated for a request; all free slots of a connection are filled with one
 send; keys are drawn ahead, so that records come from memory while others are written.  `step` runs without the
@@ -19,24 +24,64 @@ caller tells: for tests, which then need no clock.
 """
 
 cimport cython
+from cpython.ref cimport PyObject
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.math cimport ceil
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close
+
+from gossipkv.loadtest._keys import KeyChooser
 
 from gossipkv.loadtest._dialect cimport (
     COMPLETE,
+    GET,
     PARTIAL,
+    SCAN,
     UNASKED,
     Dialect,
     Reply,
     Slot,
     Window,
+    window_begin,
     window_free,
     window_take,
 )
+from gossipkv.loadtest._epoll cimport (
+    EPOLL_CLOEXEC,
+    EPOLL_CTL_ADD,
+    EPOLL_CTL_MOD,
+    EPOLLERR,
+    EPOLLHUP,
+    EPOLLIN,
+    EPOLLOUT,
+    MSG_DONTWAIT,
+    epoll_create1,
+    epoll_event,
+    epoll_wait,
+    recv,
+)
+from gossipkv.loadtest._keys cimport KeysAhead, KindChooser
+from gossipkv.loadtest._ledger cimport Ledger
+from gossipkv.loadtest._link cimport (
+    DIALLING,
+    DOWN,
+    SEND_FAILED,
+    SENT,
+    UP,
+    Link,
+    drop,
+    link_close,
+    link_dial,
+    link_down,
+    link_flush,
+    link_is_made,
+    link_remember,
+    link_reset,
+    link_send,
+    link_up,
+    link_watch,
+)
+from gossipkv.loadtest._schedule cimport Schedule, real_now
 from gossipkv.loadtest._tally cimport (
     BAD_ANSWER,
     CLOSED_BY_PEER,
@@ -44,89 +89,34 @@ from gossipkv.loadtest._tally cimport (
     RESET,
     SILENT,
     UNASKED_ANSWER,
-    Tally,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
-
-cdef extern from * nogil:
-    """
-    #define gkv_fetch(at) __builtin_prefetch(at)
-    """
-    void gkv_fetch(const void* at)
-
-cdef extern from "<sys/epoll.h>" nogil:
-    enum: EPOLL_CLOEXEC
-    enum: EPOLL_CTL_ADD
-    enum: EPOLL_CTL_MOD
-    enum: EPOLLIN
-    enum: EPOLLOUT
-    enum: EPOLLERR
-    enum: EPOLLHUP
-
-    ctypedef union epoll_data_t:
-        uint64_t u64
-
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
-    int epoll_wait(int epoll, epoll_event* events, int capacity, int timeout_ms)
-
-cdef extern from "<sys/socket.h>" nogil:
-    enum: MSG_NOSIGNAL
-    enum: MSG_DONTWAIT
-    ssize_t recv(int fd, void* data, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
-    enum: SOL_SOCKET
-    enum: SO_LINGER
-
-    struct linger_time "linger":
-        int l_onoff
-        int l_linger
-
-    int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
 
 cdef enum:
     INBOX_BYTES = 262144  # A window of sixteen answers to `get_many` of a hundred short values.
     LEAST_ROOM = 65536  # For one receive behind half an answer.
-    KEPT_BYTES = 1048576  # Beyond, a connection's buffer that is empty is given back.
     EVENTS = 256
-    AHEAD = 32  # Keys drawn before they are written: twice what memory takes to bring one.
     SLICE_MS = 20  # The longest sleep within a step.
     SWEEPS = 16  # Looks for what is overdue, in the time that a request has.
-
-cdef struct Link:
-    int fd  # -1: broken
-    bint blocked  # waits until the server takes more
-    Window window
-    Buffer input  # half an answer
-    Buffer output  # what the server has not taken
-
-
-cdef inline int64_t real_now() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
-
-
-cdef void drop(Buffer* buffer, Py_ssize_t size) noexcept nogil:
-    """Forget the first `size` bytes; what is empty keeps its memory, so that nothing is allocated for an answer."""
-    buffer.start += size
-    if buffer_size(buffer) == 0:
-        buffer.start = 0
-        buffer.end = 0
-        if buffer.capacity > KEPT_BYTES:
-            buffer_release(buffer)
 
 
 @cython.final
 cdef class Generator:
-    """Load on connected sockets, which it takes over (`detach`) and closes."""
+    """Load on connected sockets, which it takes over (`detach`) and closes.
 
-    cdef Dialect dialect
-    cdef readonly Tally tally  # of this run, or the last one
+    `targets` has for each socket the number of its dialect; all dialects ask for the same records.  `mix` has the
+    weights of get, get_many and scan.
+    """
+
+    cdef list dialects
+    cdef PyObject** dialect_of  # each target
+    cdef uint32_t target_count
+    cdef KeysAhead ahead
+    cdef KindChooser kinds
+    cdef Schedule schedule
+    cdef readonly Ledger ledger  # of this run, or the last one
+    cdef bint redials
+    cdef int64_t redial_ns  # when the next connection is due to be made again
     cdef Link* links
     cdef Slot* slots
     cdef uint32_t* keys
@@ -141,52 +131,62 @@ cdef class Generator:
     cdef uint8_t* inbox
     cdef Buffer outbox  # of one connection in one turn
     cdef int64_t timeout_ns
-    cdef uint64_t random
-    cdef uint32_t ahead[AHEAD]
-    cdef uint32_t ahead_at
     # Of one run.
     cdef int64_t told_ns  # -1: the clock's
     cdef int64_t begun_ns
     cdef int64_t end_ns
     cdef int64_t last_ns
     cdef int64_t sweep_ns
+    cdef uint64_t sent
     cdef uint64_t waiting  # sent and neither answered nor lost
-    cdef uint64_t limit  # requests
-    cdef double period_ns  # between two that fall due; 0: closed
+    cdef bint is_open
     cdef epoll_event events[EVENTS]
 
-    def __cinit__(self, Dialect dialect not None, sockets, *, uint32_t in_flight, uint32_t batch, int64_t timeout_ms,
-                  uint64_t seed):
+    def __cinit__(self, dialects not None, sockets, *, uint32_t in_flight, uint32_t batch, int64_t timeout_ms,
+                  uint64_t seed, targets=None, chooser=None, mix=None, bint redial=False):
         cdef Py_ssize_t slot_count = len(sockets) * <Py_ssize_t>in_flight
+        cdef Py_ssize_t room = 0
+        cdef Dialect dialect
+        cdef Py_ssize_t i
         self.epoll = -1
         self.told_ns = -1
-        if not len(sockets) or in_flight < 1 or batch < 1 or timeout_ms < 1 or dialect.count < 1:
+        self.dialects = [dialects] if isinstance(dialects, Dialect) else list(dialects)
+        if not len(sockets) or in_flight < 1 or batch < 1 or timeout_ms < 1 or not self.dialects:
             raise ValueError("at least one connection, one request, one key and a millisecond are needed")
-        self.dialect = dialect
+        for dialect in self.dialects:
+            room = max(room, dialect.room(batch))
+        self.target_count = <uint32_t>len(self.dialects)
         self.in_flight = in_flight
         self.batch = batch
         self.timeout_ns = timeout_ms * 1000000
-        self.random = seed
-        self.tally = Tally(dialect)
+        self.redials = redial
+        if chooser is None:
+            chooser = KeyChooser("uniform", dialect.count, seed=seed)
+        self.ahead = KeysAhead(chooser, dialect)
+        self.kinds = KindChooser((batch == 1, batch > 1, 0) if mix is None else mix, seed=seed)
+        self.ledger = Ledger(1, self.dialects)
+        self.schedule = Schedule([(0, 1)])
+        self.dialect_of = <PyObject**>calloc(self.target_count, sizeof(PyObject*))
         self.links = <Link*>calloc(len(sockets), sizeof(Link))
         self.slots = <Slot*>calloc(slot_count, sizeof(Slot))
         self.keys = <uint32_t*>calloc(slot_count * batch, sizeof(uint32_t))
         self.idle = <uint32_t*>calloc(slot_count, sizeof(uint32_t))
         self.inbox = <uint8_t*>malloc(INBOX_BYTES)
-        if not (self.links and self.slots and self.keys and self.idle and self.inbox):
+        if not (self.dialect_of and self.links and self.slots and self.keys and self.idle and self.inbox):
             raise MemoryError
-        if buffer_reserve(&self.outbox, in_flight * dialect.room(batch)) < 0:
+        if buffer_reserve(&self.outbox, in_flight * room) < 0:
             raise MemoryError
+        for i in range(self.target_count):
+            self.dialect_of[i] = <PyObject*>self.dialects[i]
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "epoll_create1 failed")
-        for each in sockets:
-            self.adopt(each)
-        for _ in range(AHEAD):
-            self.draw()
+        for i, each in enumerate(sockets):
+            self.adopt(each, 0 if targets is None else targets[i])
 
     def __dealloc__(self):
         self.close_all()
+        free(self.dialect_of)
         free(self.links)
         free(self.slots)
         free(self.keys)
@@ -194,33 +194,26 @@ cdef class Generator:
         free(self.inbox)
         buffer_release(&self.outbox)
 
-    cdef int adopt(self, socket) except -1:
+    cdef int adopt(self, socket, uint32_t target) except -1:
         cdef Link* link = self.links + self.link_count
-        cdef Window* window = &link.window
         cdef Py_ssize_t first = <Py_ssize_t>self.link_count * self.in_flight
-        cdef uint32_t i
-        window.slots = self.slots + first
-        window.keys = self.keys + first * self.batch
-        window.capacity = self.in_flight
-        window.batch = self.batch
-        for i in range(self.in_flight):
-            window.slots[i].id = i
-            window.slots[i].next = i + 1
+        if target >= self.target_count:
+            raise ValueError(f"target {target} of {self.target_count}")
+        window_begin(&link.window, self.slots + first, self.in_flight, self.keys + first * self.batch, self.batch)
+        link.target = target
         link.fd = socket.detach()
         self.link_count += 1
-        self.alive += 1
-        if self.watch(link, EPOLL_CTL_ADD, EPOLLIN) < 0:
+        if self.redials and link_remember(link) < 0:
+            raise OSError(errno, "the other end of a connection is not known")
+        self.come_up(link)
+        if link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_ADD) < 0:
             raise OSError(errno, "a connection cannot be watched")
         return 0
 
     cdef void close_all(self) noexcept:
         cdef uint32_t i
         for i in range(self.link_count):
-            if self.links[i].fd >= 0:
-                close(self.links[i].fd)
-                self.links[i].fd = -1
-            buffer_release(&self.links[i].input)
-            buffer_release(&self.links[i].output)
+            link_close(self.links + i)
         self.alive = 0
         if self.epoll >= 0:
             close(self.epoll)
@@ -233,25 +226,30 @@ cdef class Generator:
 
         Requires: no run is under way; a duration, a number or both.
         """
-        if rate < 0 or duration_ns < 0 or (duration_ns == 0 and requests == 0):
-            raise ValueError("a run needs a duration or a number of requests")
+        self.begin_stages(Schedule([(rate, duration_ns)], requests=requests), now_ns=now_ns)
+
+    def begin_stages(self, Schedule schedule not None, *, int64_t now_ns=-1, int64_t begun_ns=-1):
+        """Start a run of several stages, which began, or begins, at `begun_ns` of the system's monotonic clock.
+
+        Requires: no run is under way.
+        """
         if self.waiting > 0:
             raise RuntimeError("a run is under way")
+        self.schedule = schedule
+        self.ledger = Ledger(schedule.count, self.dialects)
         self.told_ns = now_ns
-        self.tally = Tally(self.dialect)
-        self.begun_ns = self.now()
+        self.begun_ns = begun_ns if begun_ns >= 0 else self.now()
         self.last_ns = self.begun_ns
-        self.end_ns = self.begun_ns + duration_ns if duration_ns > 0 else INT64_MAX
-        self.limit = requests if requests > 0 else <uint64_t>INT64_MAX
         self.sweep_ns = self.begun_ns + self.timeout_ns // SWEEPS
-        self.period_ns = 0
-        if rate > 0:
-            self.period_ns = 1e9 / rate
-            if duration_ns > 0:
-                self.limit = min(self.limit, <uint64_t>max(1.0, ceil(<double>duration_ns / self.period_ns)))
-            self.end_ns = self.due(self.limit - 1) + self.timeout_ns
+        self.sent = 0
+        self.is_open = schedule.is_open
+        if self.is_open:
+            self.end_ns = self.begun_ns + schedule.last_due() + self.timeout_ns
             self.line_up()
         else:
+            self.end_ns = INT64_MAX
+            if schedule.duration_ns < INT64_MAX:
+                self.end_ns = self.begun_ns + schedule.duration_ns
             self.fill_all()
 
     def step(self, int64_t budget_ms):
@@ -272,12 +270,9 @@ cdef class Generator:
 
     def close(self, *, bint reset=False):
         """End all connections; `reset`: without a farewell, so that they do not hold their ports for a minute."""
-        cdef linger_time at_once = linger_time(1, 0)
         cdef uint32_t i
-        if reset:
-            for i in range(self.link_count):
-                if self.links[i].fd >= 0:
-                    setsockopt(self.links[i].fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once))
+        for i in range(self.link_count if reset else 0):
+            link_reset(self.links + i)
         self.close_all()
         self.waiting = 0
 
@@ -292,9 +287,19 @@ cdef class Generator:
         return self.last_ns - self.begun_ns
 
     @property
+    def begun_at_ns(self):
+        """When the run began, by the clock that it goes by."""
+        return self.begun_ns
+
+    @property
     def unsent(self):
         """Requests of an open run that have not been sent."""
-        return self.limit - self.tally.sent if self.period_ns > 0 else 0
+        return self.schedule.limit - self.sent if self.is_open else 0
+
+    @property
+    def tally(self):
+        """What was counted, where there is one target and one stage."""
+        return self.ledger.tally_at(0, 0)
 
     # A turn -----------------------------------------------------------------------------------------------------
 
@@ -310,7 +315,9 @@ cdef class Generator:
         return False
 
     cdef bint is_done(self) noexcept nogil:
-        return self.alive == 0 or (self.waiting == 0 and not self.may_send(self.now()))
+        if self.alive == 0 and not self.redials:
+            return True
+        return self.waiting == 0 and not self.may_send(self.now())
 
     cdef bint is_accounted(self) noexcept:
         """Whether nothing goes by uncounted.  For an assertion alone."""
@@ -318,13 +325,10 @@ cdef class Generator:
         cdef uint32_t i
         for i in range(self.link_count):
             in_flight += self.links[i].window.in_flight
-        return (
-            in_flight == <uint64_t>self.waiting
-            and self.tally.sent == self.tally.answered + self.tally.refused + self.tally.lost + in_flight
-        )
+        return in_flight == self.waiting and self.sent == self.ledger.ended() + in_flight
 
     cdef inline bint may_send(self, int64_t now) noexcept nogil:
-        return self.tally.sent < self.limit and now < self.end_ns
+        return self.sent < self.schedule.limit and now < self.end_ns
 
     cdef void turn(self, int longest_ms) noexcept nogil:
         cdef int64_t now = self.now()
@@ -333,17 +337,22 @@ cdef class Generator:
         cdef int i
         if now >= self.sweep_ns:
             self.sweep(now)
-        if self.period_ns > 0:
+        if self.redials and now >= self.redial_ns:
+            self.redial(now)
+        if self.is_open:
             self.send_due(now)
             if self.may_send(now) and self.idle_begin != self.idle_end:
                 # epoll's clock has milliseconds: what is nearer is waited for by looking again and again.
-                wait_ns = max(<int64_t>0, self.due(self.tally.sent) - now)
+                wait_ns = max(<int64_t>0, self.due() - now)
                 longest_ms = <int>min(<int64_t>longest_ms, wait_ns // 1000000)
         found = epoll_wait(self.epoll, self.events, EVENTS, longest_ms)
         for i in range(found):
             self.serve(self.links + self.events[i].data.u64, self.events[i].events)
 
     cdef void serve(self, Link* link, uint32_t events) noexcept nogil:
+        if link.state == DIALLING:
+            self.meet(link, events)
+            return
         if link.fd >= 0 and events & EPOLLOUT:
             self.flush(link)
         if link.fd >= 0 and events & (EPOLLIN | EPOLLHUP | EPOLLERR):
@@ -357,42 +366,48 @@ cdef class Generator:
         self.sweep_ns = now + self.timeout_ns // SWEEPS
         for i in range(self.link_count):
             window = &self.links[i].window
+            if self.links[i].state == DIALLING and now - self.links[i].since_ns > self.timeout_ns:
+                self.go_down(self.links + i, now)
             if self.links[i].fd < 0 or window.in_flight == 0:
                 continue
             for j in range(window.capacity):
                 if window.slots[j].busy and now - window.slots[j].sent_ns > self.timeout_ns:
-                    self.end(self.links + i, SILENT)
+                    self.end(self.links + i, SILENT, self.now())
                     break
 
     # Sending ----------------------------------------------------------------------------------------------------
 
-    cdef inline int64_t due(self, uint64_t number) noexcept nogil:
-        """When a request of an open run should be sent."""
-        return self.begun_ns + <int64_t>(<double>number * self.period_ns)
+    cdef inline int64_t due(self) noexcept nogil:
+        """When the next request of an open run should be sent."""
+        return self.begun_ns + self.schedule.due(self.sent)
 
     cdef void line_up(self) noexcept nogil:
         """Every slot is free: first one of each connection, then the second ones."""
         cdef uint32_t i
         self.idle_begin = 0
         self.idle_end = 0
+        for i in range(self.link_count):
+            self.links[i].lined_up = 0
         for _ in range(self.in_flight):
             for i in range(self.link_count):
-                if self.links[i].fd >= 0:
+                if self.links[i].state == UP:
                     self.put_idle(i)
 
     cdef inline void put_idle(self, uint32_t link) noexcept nogil:
         self.idle[self.idle_end % (<uint64_t>self.link_count * self.in_flight)] = link
         self.idle_end += 1
+        self.links[link].lined_up += 1
 
     cdef void fill_all(self) noexcept nogil:
         cdef uint32_t i
         for i in range(self.link_count):
-            if self.links[i].fd >= 0:
+            if self.links[i].state == UP:
                 self.fill(self.links + i, self.begun_ns)
 
     cdef void fill(self, Link* link, int64_t now) noexcept nogil:
         """Ask with every free slot; one send."""
         while link.window.in_flight < self.in_flight and self.may_send(now):
+            self.schedule.stage_at(now - self.begun_ns)
             self.ask(link, now, now)
         if buffer_size(&self.outbox) > 0:
             self.give(link)
@@ -403,86 +418,55 @@ cdef class Generator:
         cdef Link* link
         cdef int64_t due_ns
         while self.idle_begin != self.idle_end and self.may_send(now):
-            due_ns = self.due(self.tally.sent)
+            due_ns = self.due()
             if due_ns > now:
                 return
             link = self.links + self.idle[self.idle_begin % all_slots]
             self.idle_begin += 1
-            if link.fd >= 0:
+            link.lined_up -= 1
+            if link.state == UP:
                 self.ask(link, due_ns, now)
                 self.give(link)
 
     cdef void ask(self, Link* link, int64_t due_ns, int64_t now) noexcept nogil:
         """Write a request with a free slot."""
-        cdef uint32_t at = window_take(&link.window, self.dialect.in_order)
+        cdef uint32_t at = window_take(&link.window, (<Dialect>self.dialect_of[link.target]).in_order)
         cdef Slot* slot = link.window.slots + at
         cdef uint32_t* keys = link.window.keys + <Py_ssize_t>at * self.batch
         cdef uint32_t i
         slot.due_ns = due_ns
         slot.sent_ns = now
+        slot.stage = self.schedule.at
+        slot.floor = self.ledger.newest_version(link.target)
+        slot.kind = <uint8_t>self.kinds.draw()
+        slot.count = 1 if slot.kind == GET else self.batch
         self.waiting += 1
-        self.tally.sent += 1
-        for i in range(self.batch):
-            keys[i] = self.draw()
-        self.dialect.write(&self.outbox, slot.id, keys, self.batch)
-
-    cdef inline uint32_t draw(self) noexcept nogil:
-        """The next random key (splitmix64); its record is fetched while those drawn before are written."""
-        cdef uint32_t at = self.ahead_at
-        cdef uint32_t drawn = self.ahead[at]
-        cdef uint32_t halfway = self.ahead[(at + AHEAD // 2) % AHEAD]
-        cdef uint64_t mixed
-        self.random += 0x9E3779B97F4A7C15ULL
-        mixed = self.random
-        mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ULL
-        mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL
-        mixed ^= mixed >> 31
-        self.ahead[at] = <uint32_t>(((mixed >> 32) * <uint64_t>self.dialect.count) >> 32)
-        self.ahead_at = (at + 1) % AHEAD
-        gkv_fetch(self.dialect.records + self.ahead[at])
-        gkv_fetch(self.dialect.records[halfway].key)
-        gkv_fetch(self.dialect.records[halfway].key + 64)
-        return drawn
+        self.sent += 1
+        self.ledger.count_sent(slot.stage, link.target, now - due_ns if self.is_open else -1)
+        for i in range(1 if slot.kind == SCAN else slot.count):
+            keys[i] = self.ahead.draw()
+        (<Dialect>self.dialect_of[link.target]).write(&self.outbox, slot.id, slot.kind, keys, slot.count)
 
     cdef void give(self, Link* link) noexcept nogil:
         """Send what was written, or put it behind what waits."""
-        cdef const uint8_t* data = self.outbox.data
         cdef Py_ssize_t size = self.outbox.end
-        cdef ssize_t taken = 0
+        cdef bint was_blocked = link.blocked
         self.outbox.end = 0
-        if buffer_size(&link.output) == 0:
-            taken = send(link.fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT)
-            if taken == size:
-                return
-            if taken < 0:
-                if errno != EAGAIN and errno != EINTR:
-                    self.end(link, RESET)
-                    return
-                taken = 0
-        if buffer_append(&link.output, data + taken, size - taken) < 0:
-            self.end(link, NO_MEMORY)
-        elif not link.blocked:
-            link.blocked = self.watch(link, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT) == 0
+        self.ledger.count_bytes(self.schedule.at, link.target, size, 0)
+        self.sent_some(link, link_send(link, self.outbox.data, size), was_blocked)
 
     cdef void flush(self, Link* link) noexcept nogil:
-        cdef Buffer* output = &link.output
-        cdef ssize_t taken = send(
-            link.fd, output.data + output.start, buffer_size(output), MSG_NOSIGNAL | MSG_DONTWAIT
-        )
-        if taken < 0:
-            if errno != EAGAIN and errno != EINTR:
-                self.end(link, RESET)
-            return
-        drop(output, taken)
-        if buffer_size(output) == 0:
-            self.watch(link, EPOLL_CTL_MOD, EPOLLIN)
-            link.blocked = False
+        self.sent_some(link, link_flush(link), link.blocked)
 
-    cdef int watch(self, Link* link, int operation, uint32_t interest) noexcept nogil:
-        cdef epoll_event event
-        event.events = interest
-        event.data.u64 = <uint64_t>(link - self.links)
-        return epoll_ctl(self.epoll, operation, link.fd, &event)
+    cdef void sent_some(self, Link* link, int result, bint was_blocked) noexcept nogil:
+        """Wait for room, or no longer; or the connection is broken."""
+        if result != SENT:
+            self.end(link, RESET if result == SEND_FAILED else NO_MEMORY, self.now())
+        elif link.blocked != was_blocked:
+            link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_MOD)
+
+    cdef inline uint64_t number_of(self, const Link* link) noexcept nogil:
+        return <uint64_t>(link - self.links)
 
     # Receiving --------------------------------------------------------------------------------------------------
 
@@ -496,18 +480,19 @@ cdef class Generator:
         cdef int64_t now
         if is_half:
             if buffer_reserve(input, LEAST_ROOM) < 0:
-                self.end(link, NO_MEMORY)
+                self.end(link, NO_MEMORY, self.now())
                 return
             into = input.data + input.end
             room = input.capacity - input.end
         size = recv(link.fd, into, room, MSG_DONTWAIT)
         if size <= 0:
             if size == 0:
-                self.end(link, CLOSED_BY_PEER)
+                self.end(link, CLOSED_BY_PEER, self.now())
             elif errno != EAGAIN and errno != EINTR:
-                self.end(link, RESET)
+                self.end(link, RESET, self.now())
             return
         now = self.now()
+        self.ledger.count_bytes(self.schedule.at, link.target, 0, size)
         if is_half:
             input.end += size
             size = self.take(link, input.data + input.start, buffer_size(input), now)
@@ -516,8 +501,10 @@ cdef class Generator:
         else:
             room = self.take(link, self.inbox, size, now)
             if link.fd >= 0 and room < size and buffer_append(input, self.inbox + room, size - room) < 0:
-                self.end(link, NO_MEMORY)
-        if link.fd >= 0 and self.period_ns == 0:
+                self.end(link, NO_MEMORY, self.now())
+        if link.fd >= 0 and link.is_ending:
+            self.leave(link, now)
+        elif link.fd >= 0 and not self.is_open:
             self.fill(link, now)
 
     cdef Py_ssize_t take(self, Link* link, const uint8_t* data, Py_ssize_t size, int64_t now) noexcept nogil:
@@ -525,33 +512,83 @@ cdef class Generator:
         cdef Py_ssize_t at = 0
         cdef Reply reply
         cdef int result
-        while at < size:
-            result = self.dialect.take(&link.window, data + at, size - at, &reply)
+        while at < size and not link.is_ending:
+            if link.greets:
+                result = (<Dialect>self.dialect_of[link.target]).take_greeting(data + at, size - at, &reply)
+            else:
+                result = (<Dialect>self.dialect_of[link.target]).take(&link.window, data + at, size - at, &reply)
             if result == PARTIAL:
                 break
             if result != COMPLETE:
-                self.end(link, UNASKED_ANSWER if result == UNASKED else BAD_ANSWER)
+                self.end(link, UNASKED_ANSWER if result == UNASKED else BAD_ANSWER, now)
                 break
             at += reply.size
-            self.count(link, &reply, now)
+            if link.greets:
+                link.greets = False
+            else:
+                self.count(link, &reply, now)
         return at
 
     cdef void count(self, Link* link, const Reply* reply, int64_t now) noexcept nogil:
-        cdef int64_t took_ns = max(<int64_t>0, now - link.window.slots[reply.slot].due_ns)
-        self.tally.count(reply, self.batch, <uint64_t>took_ns)
+        self.ledger.count(link.target, link.window.slots + reply.slot, reply, now)
         self.last_ns = now
-        window_free(&link.window, reply.slot, self.dialect.in_order)
+        link.pause_ns = 0
+        link.is_ending = reply.is_last
+        window_free(&link.window, reply.slot, (<Dialect>self.dialect_of[link.target]).in_order)
         self.waiting -= 1
-        if self.period_ns > 0:
-            self.put_idle(<uint32_t>(link - self.links))
+        if self.is_open and not link.is_ending:
+            self.put_idle(<uint32_t>self.number_of(link))
 
-    cdef void end(self, Link* link, int reason) noexcept nogil:
+    # Connections that end, and come again ----------------------------------------------------------------------
+
+    cdef void end(self, Link* link, int reason, int64_t now) noexcept nogil:
         """A connection is broken, and what it had in flight is lost."""
-        close(link.fd)
-        link.fd = -1
-        self.alive -= 1
-        self.tally.count_broken(reason, link.window.in_flight)
+        self.ledger.count_broken(self.schedule.at, link.target, reason, &link.window)
         self.waiting -= link.window.in_flight
-        link.window.in_flight = 0
-        buffer_release(&link.input)
-        buffer_release(&link.output)
+        self.go_down(link, now)
+
+    cdef void leave(self, Link* link, int64_t now) noexcept nogil:
+        """The server ends a connection, and has said so: it is broken if something was in flight."""
+        if link.window.in_flight > 0:
+            self.end(link, CLOSED_BY_PEER, now)
+        else:
+            self.go_down(link, now)
+
+    cdef void go_down(self, Link* link, int64_t now) noexcept nogil:
+        """Forget a connection; it may be made again after its pause."""
+        if link.state == UP:
+            self.alive -= 1
+        link_down(link, now)
+        self.redial_ns = min(self.redial_ns, link.retry_ns)
+
+    cdef void redial(self, int64_t now) noexcept nogil:
+        """Make the connections again that are due."""
+        cdef Link* link
+        cdef uint32_t i
+        self.redial_ns = INT64_MAX
+        for i in range(self.link_count):
+            link = self.links + i
+            if link.state == DOWN and link.retry_ns <= now and not link_dial(link, self.epoll, i, now):
+                self.go_down(link, now)
+            if link.state == DOWN:
+                self.redial_ns = min(self.redial_ns, link.retry_ns)
+
+    cdef void meet(self, Link* link, uint32_t events) noexcept nogil:
+        """A connection is made again, or refused."""
+        cdef int64_t now = self.now()
+        if not link_is_made(link, events):
+            self.go_down(link, now)
+            return
+        self.come_up(link)
+        link_watch(link, self.epoll, self.number_of(link), EPOLL_CTL_MOD)
+        self.ledger.count_reconnect(self.schedule.at, link.target)
+        if not self.is_open:
+            self.fill(link, now)
+            return
+        while link.lined_up < self.in_flight:
+            self.put_idle(<uint32_t>self.number_of(link))
+
+    cdef void come_up(self, Link* link) noexcept nogil:
+        cdef Py_ssize_t size = (<Dialect>self.dialect_of[link.target]).greeting_size
+        self.alive += 1
+        link_up(link, (<Dialect>self.dialect_of[link.target]).greeting_at, size)

@@ -1,4 +1,4 @@
-"""MessagePack-RPC as the generator speaks it: `get` for one key, `get_many` for several (`docs/users/wire.md`).
+"""MessagePack-RPC as the generator speaks it: `get`, `get_many` and `scan` (`docs/users/wire.md`).
 
 An answer that is as it should be is read straight through, head by head, and its values compared where they lie.
 Whatever else comes (an error, another type, another length, a part of an answer) is first bounded by the scanner, and
@@ -9,6 +9,10 @@ then, if it is whole, read with care:
     error is not nil                                                    an error, by the code that it begins with
     result is not [value, version] or [[values], version]               every key is wrong
     a value that is not the record's, a value too few or too many       so many are wrong
+    a scan without a record that it passed, or that ends too early      so many are wrong
+
+A version is compared with its own values.  Mostly it is the one that answered last, so the values are compared with
+those of that one, and only an answer of another version is read again.
 
 `tests/oracle/load_answers.py` says the same in plain Python.
 """
@@ -16,23 +20,26 @@ then, if it is whole, read with care:
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from gossipkv.loadtest._dialect cimport (
-    ABSENT,
     COMPLETE,
     GARBAGE,
+    GET,
     NO_SLOT,
     PARTIAL,
+    SCAN,
     UNASKED,
     Dialect,
-    Record,
     Reply,
+    Slot,
     Window,
-    is_value,
     reply_begin,
+    reply_value,
     reply_wrong,
     window_find,
 )
+from gossipkv.loadtest._records cimport ABSENT, Record, is_value, may_be_absent
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport (
     FRAME_BYTES,
@@ -53,6 +60,7 @@ from gossipkv.wire._message cimport (
     put_bin,
     put_bytes,
     put_request,
+    put_unsigned,
     take_array,
     take_bin,
     take_blob,
@@ -61,37 +69,50 @@ from gossipkv.wire._message cimport (
 )
 
 
-cdef inline bint take_right_value(Cursor* cursor, const Record* record) noexcept nogil:
-    """The value that the record has."""
+cdef inline bint take_right_value(Cursor* cursor, const Record* record, Reply* reply) noexcept nogil:
+    """The value that the record has, or that it has none."""
     cdef Cursor ahead = cursor[0]
     cdef Blob value
-    if record.value_size == ABSENT:
-        return take_nil(cursor)
+    if may_be_absent(record) and take_nil(cursor):
+        reply.misses += 1
+        return True
     if not take_bin(&ahead, &value) or not is_value(record, value.data, value.size):
         return False
     cursor[0] = ahead
     return True
 
 
-cdef Py_ssize_t skip(const Cursor* cursor) noexcept nogil:
-    """The length of the value at the cursor, which the scanner has passed as part of the whole."""
+cdef void skip(Cursor* cursor) noexcept nogil:
+    """Pass the value at the cursor, which the scanner has passed as part of the whole."""
     cdef FrameLimits limits = FrameLimits(FRAME_BYTES, FRAME_ELEMENTS, FRAME_DEPTH)
     cdef FrameState state
     frame_begin(&state)
     frame_scan(&state, cursor.at, cursor.end - cursor.at, &limits)
-    return state.position
+    cursor.at += state.position
+
+
+cdef int order(const Record* record, const Blob* key) noexcept nogil:
+    """Below zero if the record's key comes first, zero if it is the same."""
+    cdef Py_ssize_t shorter = min(<Py_ssize_t>record.key_size, key.size)
+    cdef int found = memcmp(record.key, key.data, shorter)
+    if found != 0:
+        return found
+    return (<Py_ssize_t>record.key_size > key.size) - (<Py_ssize_t>record.key_size < key.size)
 
 
 @cython.final
 cdef class RpcDialect(Dialect):
-    """`get` and `get_many` of one database."""
+    """`get`, `get_many` and `scan` of one database."""
 
     cdef bytes get_middle  # From behind the id to before the key.
     cdef bytes get_many_middle
+    cdef bytes scan_middle
     cdef const uint8_t* get_bytes
     cdef const uint8_t* get_many_bytes
+    cdef const uint8_t* scan_bytes
     cdef Py_ssize_t get_size
     cdef Py_ssize_t get_many_size
+    cdef Py_ssize_t scan_size
 
     def __cinit__(self, database, records):
         cdef bytes name = database.encode()
@@ -100,28 +121,38 @@ cdef class RpcDialect(Dialect):
         cdef bytes head = bytes([0xD9, len(name)]) + name
         self.get_middle = b"\xa3get\x92" + head
         self.get_many_middle = b"\xa8get_many\x92" + head
+        self.scan_middle = b"\xa4scan\x92" + head + b"\x82\xa5start"
         self.get_bytes = <const uint8_t*>PyBytes_AS_STRING(self.get_middle)
         self.get_many_bytes = <const uint8_t*>PyBytes_AS_STRING(self.get_many_middle)
+        self.scan_bytes = <const uint8_t*>PyBytes_AS_STRING(self.scan_middle)
         self.get_size = PyBytes_GET_SIZE(self.get_middle)
         self.get_many_size = PyBytes_GET_SIZE(self.get_many_middle)
+        self.scan_size = PyBytes_GET_SIZE(self.scan_middle)
         self.in_order = False
         self.keep(records)
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
-        return 3 * HEAD_BYTES + self.get_many_size + <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
+        # The middle of a scan, with its limit behind the key, is the longest.
+        return 6 * HEAD_BYTES + self.scan_size + <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
 
-    cdef void write(self, Buffer* out, uint32_t id, const uint32_t* keys, uint32_t batch) noexcept nogil:
-        cdef const Record* record
+    cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
+        cdef const Record* record = self.records + keys[0]
         cdef uint32_t i
         put_request(out, id)
-        if batch == 1:
+        if kind == GET:
             put_bytes(out, self.get_bytes, self.get_size)
+            put_bin(out, record.key, record.key_size)
+        elif kind == SCAN:
+            put_bytes(out, self.scan_bytes, self.scan_size)
+            put_bin(out, record.key, record.key_size)
+            put_bytes(out, <const uint8_t*>b"\xa5limit", 6)
+            put_unsigned(out, count)
         else:
             put_bytes(out, self.get_many_bytes, self.get_many_size)
-            put_array(out, batch)
-        for i in range(batch):
-            record = self.records + keys[i]
-            put_bin(out, record.key, record.key_size)
+            put_array(out, count)
+            for i in range(count):
+                record = self.records + keys[i]
+                put_bin(out, record.key, record.key_size)
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         cdef Cursor cursor = Cursor(data, data + size)
@@ -131,25 +162,32 @@ cdef class RpcDialect(Dialect):
         return COMPLETE
 
     cdef bint take_right(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
-        """An answer that is whole, and what it should be, in the form in which a node writes it."""
+        """An answer to a read that is whole, and what it should be, in the form in which a node writes it."""
         cdef const uint32_t* keys
+        cdef const Slot* slot
         cdef Blob version
         cdef uint32_t id
-        cdef uint32_t slot
+        cdef uint32_t at
         cdef uint32_t i
         if not take_response(cursor, &id):
             return False
-        slot = window_find(window, id)
-        if slot == NO_SLOT or not take_nil(cursor) or take_array(cursor) != 2:
+        at = window_find(window, id)
+        if at == NO_SLOT or not take_nil(cursor) or take_array(cursor) != 2:
             return False
-        if window.batch > 1 and take_array(cursor) != window.batch:
+        slot = window.slots + at
+        if slot.kind == SCAN or (slot.kind != GET and take_array(cursor) != slot.count):
             return False
-        reply_begin(reply, slot)
-        keys = window.keys + <Py_ssize_t>slot * window.batch
-        for i in range(window.batch):
-            if not take_right_value(cursor, self.records + keys[i]):
+        reply_begin(reply, at)
+        reply.keys = slot.count
+        keys = window.keys + <Py_ssize_t>at * window.batch
+        for i in range(slot.count):
+            if not take_right_value(cursor, self.records + keys[i], reply):
                 return False
-        return take_blob(cursor, &version)
+        if not take_blob(cursor, &version) or self.truth.table_of(version.data, version.size) != self.records:
+            return False
+        reply.version = version.data
+        reply.version_size = version.size
+        return True
 
     cdef int take_unusual(
         self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply
@@ -171,10 +209,12 @@ cdef class RpcDialect(Dialect):
         reply_begin(reply, window_find(window, id))
         if reply.slot == NO_SLOT:
             return UNASKED
-        if take_nil(&cursor):
-            self.compare(window, &cursor, reply)
-        else:
+        if not take_nil(&cursor):
             self.read_error(&cursor, reply)
+        elif window.slots[reply.slot].kind == SCAN:
+            self.compare_scan(window, &cursor, reply)
+        else:
+            self.compare(window, &cursor, reply)
         return COMPLETE
 
     cdef void read_error(self, Cursor* cursor, Reply* reply) noexcept nogil:
@@ -186,28 +226,117 @@ cdef class RpcDialect(Dialect):
             reply.code = code.data
             reply.code_size = code.size
 
+    cdef const Record* read_version(self, Cursor cursor, int behind, Reply* reply) noexcept nogil:
+        """Table of the version that stands so many values behind the cursor; what is no text is no version."""
+        cdef const Record* table
+        cdef Blob version
+        for _ in range(behind):
+            skip(&cursor)
+        if take_blob(&cursor, &version):
+            reply.version = version.data
+            reply.version_size = version.size
+        table = self.truth.table_of(reply.version, reply.version_size)
+        if table != NULL:
+            self.records = table
+        return table
+
     cdef void compare(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
         """Count what is wrong in a result."""
+        cdef const Slot* slot = window.slots + reply.slot
         cdef const uint32_t* keys = window.keys + <Py_ssize_t>reply.slot * window.batch
+        cdef const Record* table = NULL
         cdef Py_ssize_t count = 0
         cdef uint32_t i
+        reply.keys = slot.count
         if take_array(cursor) == 2:
-            count = 1 if window.batch == 1 else max(<Py_ssize_t>0, take_array(cursor))
-        for i in range(window.batch):
+            table = self.read_version(cursor[0], 1, reply)
+            count = 1 if slot.kind == GET else max(<Py_ssize_t>0, take_array(cursor))
+        for i in range(slot.count):
             if i < count:
-                self.compare_one(cursor, keys[i], reply)
+                self.compare_one(cursor, table, keys[i], reply)
             else:
                 reply_wrong(reply, keys[i], NULL, 0)
-        while count > window.batch:
+        while count > slot.count:
             count -= 1
             reply_wrong(reply, ABSENT, NULL, 0)
 
-    cdef void compare_one(self, Cursor* cursor, uint32_t key, Reply* reply) noexcept nogil:
+    cdef void compare_one(self, Cursor* cursor, const Record* table, uint32_t key, Reply* reply) noexcept nogil:
         cdef Blob value
-        if take_right_value(cursor, self.records + key):
-            return
         if take_bin(cursor, &value):
-            reply_wrong(reply, key, value.data, value.size)
+            reply_value(reply, table, key, value.data, value.size)
+        elif take_nil(cursor):
+            reply_value(reply, table, key, NULL, 0)
         else:
             reply_wrong(reply, key, NULL, 0)
-            cursor.at += skip(cursor)
+            skip(cursor)
+
+    cdef void compare_scan(self, const Window* window, Cursor* cursor, Reply* reply) noexcept nogil:
+        """`[[[key, value], ...], cursor or nil, version]`: the records from the start on, none left out."""
+        cdef const Slot* slot = window.slots + reply.slot
+        cdef uint32_t start = window.keys[<Py_ssize_t>reply.slot * window.batch]
+        cdef const Record* table = NULL
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t count
+        reply.keys = 0
+        if take_array(cursor) == 3:
+            table = self.read_version(cursor[0], 2, reply)
+            count = take_array(cursor)
+        else:
+            count = -1
+        if count < 0:
+            reply_wrong(reply, start, NULL, 0)
+            return
+        reply.keys = <uint32_t>count
+        if self.truth.ordered != NULL:
+            place = self.truth.places[start]
+        for _ in range(count):
+            place = self.compare_record(cursor, table, place, reply)
+        while count > slot.count:
+            count -= 1
+            reply_wrong(reply, ABSENT, NULL, 0)
+        if not take_nil(cursor):
+            if reply.keys == 0:
+                reply_wrong(reply, start, NULL, 0)
+        elif table != NULL and self.truth.ordered != NULL:
+            place = self.next_place(table, place)
+            if place < self.truth.present:
+                reply_wrong(reply, self.truth.ordered[place], NULL, 0)
+
+    cdef Py_ssize_t next_place(self, const Record* table, Py_ssize_t place) noexcept nogil:
+        """Place of the next record that this version has, from here on."""
+        while place < self.truth.present and table[self.truth.ordered[place]].value_size == <uint32_t>ABSENT:
+            place += 1
+        return place
+
+    cdef Py_ssize_t compare_record(
+        self, Cursor* cursor, const Record* table, Py_ssize_t place, Reply* reply
+    ) noexcept nogil:
+        """One record of a scan that has come to this place; the place behind it."""
+        cdef Cursor whole = cursor[0]
+        cdef Blob key
+        cdef Blob value
+        cdef int before
+        cdef uint32_t number
+        if take_array(cursor) != 2 or not take_bin(cursor, &key) or not take_bin(cursor, &value):
+            cursor[0] = whole
+            skip(cursor)
+            reply_wrong(reply, ABSENT, NULL, 0)
+            return place
+        if table == NULL or self.truth.ordered == NULL:
+            reply.unchecked += 1
+            return place
+        while True:
+            place = self.next_place(table, place)
+            if place >= self.truth.present:
+                reply_wrong(reply, ABSENT, key.data, key.size)
+                return place
+            number = self.truth.ordered[place]
+            before = order(table + number, &key)
+            if before > 0:  # A record that the version does not have.
+                reply_wrong(reply, ABSENT, key.data, key.size)
+                return place
+            place += 1
+            if before == 0:
+                reply_value(reply, table, number, value.data, value.size)
+                return place
+            reply_wrong(reply, number, NULL, 0)  # It was left out.

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
-from gossipkv.loadtest.load import RpcDialect
+from gossipkv.loadtest.load import RedisDialect, RpcDialect
 from tests.bench import machine
 from tests.bench.cluster import nodes
 from tests.bench.network import compiled
@@ -152,7 +152,7 @@ def redis(records: list[Record], cores: Cores) -> Iterator[Server | None]:
     command += ["--maxclients", str(MOST_CONNECTIONS), "--tcp-backlog", "4096"]
     with process(command, ready=lambda line: "eady to accept connections" in line) as (running, _):
         _fill(port, records)
-        server = Server(REDIS, running, Address("127.0.0.1", port), compiled.protocols().RedisDialect(records))
+        server = Server(REDIS, running, Address("127.0.0.1", port), RedisDialect(records))
         server.pin(cores.server)
         yield server
 

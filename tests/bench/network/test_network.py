@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gossipkv.address import Address
 from gossipkv.loadtest._generator import Generator
@@ -33,64 +31,6 @@ def asked(dialect: Dialect, *, in_flight: int = 1, batch: int = 1) -> Iterator[t
         generator.begin(requests=in_flight, now_ns=0)
         yield generator, theirs, theirs.recv(1 << 16)
         generator.close()
-
-
-def redis_keys(request: bytes) -> list[bytes]:
-    """The keys of the only request."""
-    return request.split(b"\r\n")[4::2]
-
-
-def bulk(value: bytes | None) -> bytes:
-    """A value as redis sends it."""
-    return b"$-1\r\n" if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
-
-
-def test_redis_is_asked_in_its_own_protocol() -> None:
-    """One key is a GET, several are an MGET."""
-    dialect = compiled.protocols().RedisDialect(RECORDS[:1])
-    with asked(dialect) as (_, _, sent):
-        assert sent == b"*2\r\n$3\r\nGET\r\n$5\r\nkey-1\r\n"
-    with asked(dialect, batch=2) as (_, _, sent):
-        assert sent == b"*3\r\n$4\r\nMGET\r\n$5\r\nkey-1\r\n$5\r\nkey-1\r\n"
-
-
-@given(
-    st.lists(st.sampled_from(["right", "right", "right", None, b"", b"other"]), min_size=1, max_size=12),
-    st.lists(st.integers(0, 2**10), max_size=4),
-)
-def test_values_of_redis_are_compared(given_values: list[bytes | str | None], places: list[int]) -> None:
-    """A value that is not the record's is counted, however the answer is cut."""
-    batch = len(given_values)
-    with asked(compiled.protocols().RedisDialect(RECORDS), batch=batch) as (generator, server, sent):
-        expected = [dict(RECORDS)[key] for key in redis_keys(sent)]
-        given_values = [
-            record if value == "right" else value for value, record in zip(given_values, expected, strict=True)
-        ]
-        answer = (b"*%d\r\n" % batch if batch > 1 else b"") + b"".join(map(bulk, given_values))
-        cuts = sorted(place % (len(answer) + 1) for place in places)
-        for begin, end in zip([0, *cuts], [*cuts, len(answer)], strict=True):
-            server.send(answer[begin:end])
-            generator.step_at(0)
-        wrong = sum(one != other for one, other in zip(given_values, expected, strict=True))
-        assert (generator.tally.answered, generator.tally.wrong, generator.connections) == (1, wrong, 1)
-
-
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        (b"-ERR no\r\n", ({"ERR": 1}, {})),
-        (b"-LOADING\r\n", ({"other": 1}, {})),
-        (b":1\r\n", ({}, {"garbage": 1})),
-        (b"$x\r\n", ({}, {"garbage": 1})),
-        (b"$5\r\nvalue\r\n$5\r\nvalue\r\n", ({}, {"unasked": 1})),
-    ],
-)
-def test_what_redis_may_say_instead(answer: bytes, told: tuple[dict[str, int], dict[str, int]]) -> None:
-    """An error is counted by its code; what is no answer, or one too many, breaks the connection."""
-    with asked(compiled.protocols().RedisDialect(RECORDS[:1])) as (generator, server, _):
-        server.send(answer)
-        generator.step_at(0)
-        assert (generator.tally.errors(), generator.tally.broken()) == told
 
 
 def test_a_call_is_compared_as_it_is_encoded() -> None:

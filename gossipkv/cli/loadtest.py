@@ -1,0 +1,342 @@
+"""`loadtest`: puts servers under load, checks every answer, and tells what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from gossipkv.cli import FAILED
+from gossipkv.cli.loadtest_view import LiveView, compared, outcome
+from gossipkv.cli.options import DEFAULT_NODE, JSON, NODE_VARIABLE, connect, node_address, usual_nodes
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.screen import draw
+from gossipkv.errors import ConfigError
+from gossipkv.interrupt import INTERRUPTED
+from gossipkv.loadtest import documents, limits, report
+from gossipkv.loadtest.compare import compare
+from gossipkv.loadtest.judgement import is_failure, judge
+from gossipkv.loadtest.plan import Plan, Target, TruthFile
+from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
+from gossipkv.loadtest.run import run_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.loadtest.compare import Comparison
+    from gossipkv.loadtest.limits import Limit, Verdict
+    from gossipkv.loadtest.plan import Kind
+    from gossipkv.loadtest.result import Json, Result
+    from gossipkv.wire.rpc import Value
+
+DRAWN_KEYS: Final = (
+    100_000  # Of the database, where no file says which: enough that no cache of a processor holds them.
+)
+BATCH: Final = 16
+DRAWN: Final = f"the first {DRAWN_KEYS:,} of the database, by scan"
+ASKING_TIMEOUT_MS: Final = 10_000  # A node that is asked for keys may be busy.
+ARGUMENTS: Final = "gossipkv.loadtest.arguments"
+PERCENT: Final = 100.0
+
+
+class Remembered(click.Command):
+    """A command that knows the line it was called with: whoever reads a result wants to repeat it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments as they were written."""
+        ctx.meta[ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+class Wanted(NamedTuple):
+    """What is done with a result."""
+
+    as_json: bool
+    report: Path | None
+    limits: tuple[Limit, ...]
+
+
+def _share(text: str) -> float:
+    """A share as `5%` or `0.05`."""
+    number = text.strip()
+    try:
+        found = float(number.removesuffix("%")) / PERCENT if number.endswith("%") else float(number)
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: expected a share, such as 5% or 0.05") from None
+    return found
+
+
+def _limit(text: str) -> Limit:
+    try:
+        return limits.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}") from None
+
+
+def _truth(text: str) -> TruthFile:
+    """A path, or VERSION=PATH."""
+    version, separator, path = text.partition("=")
+    if os.path.lexists(text) or not separator:
+        return TruthFile(text)
+    return TruthFile(path, version)
+
+
+EXISTING: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(cls=Remembered)
+@click.option(
+    "--node",
+    "nodes",
+    type=node_address,
+    multiple=True,
+    metavar="HOST:PORT",
+    help=f"Node to ask; of several, each.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
+)
+@click.option(
+    "--target",
+    "targets",
+    type=parse_target,
+    multiple=True,
+    metavar="URL",
+    help="Server to ask, too: gossipkv://HOST:PORT, http://HOST:PORT or redis://HOST:PORT/0.",
+)
+@click.option("--members", "all_members", is_flag=True, help="Ask every live member of the cluster, too.")
+@click.option("--db", "database", default="", metavar="DB", help="Database to read.")
+@click.option(
+    "--truth", type=_truth, multiple=True, metavar="[VERSION=]PATH", help="Right values: a TSV file, a source."
+)
+@click.option("--keys", type=EXISTING, metavar="FILE", help="Keys to ask for, one a line.  [default: the truth's]")
+@click.option("--distribution", default="uniform", show_default=True, help="uniform, zipf:0.99, hot:0.9/0.1, ordered.")
+@click.option("--misses", type=_share, default="0", metavar="SHARE", help="Keys that are not there, such as 5%.")
+@click.option(
+    "--mix", help="What is asked, by weight: get=90,get_many=8,scan=2.  [default: get; with --batch get_many]"
+)
+@click.option("--connections", type=int, default=1, show_default=True, help="Connections to each target.")
+@click.option("--pipeline", type=int, default=1, show_default=True, help="Requests in flight on each connection.")
+@click.option("--batch", type=int, help=f"Keys of a get_many, records of a scan.  [default: {BATCH}]")
+@click.option("--processes", type=int, default=1, show_default=True, help="Processes that make the load.")
+@click.option(
+    "--rate", metavar="R", help="Requests a second (open loop): 1000; steps 1000,2000; a ramp 1000..5000/30s."
+)
+@click.option("--duration", default="10s", show_default=True, help="Length of a round, or of each step.")
+@click.option("--warm-up", default="1s", show_default=True, help="Load before that, which does not count.")
+@click.option("--rounds", type=int, default=1, show_default=True, help="How often all of it is done.")
+@click.option("--timeout", default="5s", show_default=True, help="Silence after which a connection is given up.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Number that all that is drawn comes from.")
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.html",
+    help="Write a report.",
+)
+@click.option(
+    "--fail-if", type=_limit, multiple=True, metavar="LIMIT", help="Status 3 if so: 'p99>2ms', 'errors>0.1%'."
+)
+@click.option("--compare", "pair", type=EXISTING, nargs=2, metavar="A.json B.json", help="Compare two results.")
+@JSON
+@click.pass_context
+def loadtest(
+    ctx: click.Context,
+    /,
+    *,
+    nodes: tuple[Address, ...],
+    targets: tuple[Target, ...],
+    database: str,
+    truth: tuple[TruthFile, ...],
+    keys: Path | None,
+    distribution: str,
+    mix: str | None,
+    batch: int | None,
+    rate: str | None,
+    duration: str,
+    warm_up: str,
+    timeout: str,
+    report_file: Path | None,
+    fail_if: tuple[Limit, ...],
+    pair: tuple[Path, Path] | None,
+    as_json: bool,
+    misses: float,
+    all_members: bool,
+    connections: int,
+    pipeline: int,
+    processes: int,
+    rounds: int,
+    seed: int,
+) -> int:
+    """Put servers under load, check every answer, and tell how fast they came.
+
+    Without --rate the next request leaves when an answer has come (a closed loop).  With it requests leave when they
+    are due, whatever the servers do, and latencies count from then.  Without --truth and --keys the keys are the first
+    of the database, and values are not compared.
+
+    Exit status 3: a value was wrong, a limit of --fail-if was passed, or nothing was answered.
+    """
+    if pair is not None:
+        return _compare(ctx, pair, as_json=as_json)
+    if report_file is not None:
+        _check_place(report_file)
+    weights, batch = _mix(mix, batch)
+    asked = _targets(nodes, targets)
+    draws = keys is None and not truth and any(target.scheme == "gossipkv" for target in asked)
+    plan = Plan(
+        targets=asked,
+        database=database,
+        all_members=all_members,
+        truth=truth,
+        keys=DRAWN if draws else None if keys is None else str(keys),
+        distribution=parse_distribution(distribution),
+        misses=misses,
+        mix=weights,
+        batch=batch,
+        steps=parse_steps(rate, seconds_of(duration)),
+        warm_up_s=seconds_of(warm_up),
+        timeout_s=seconds_of(timeout),
+        connections=connections,
+        pipeline=pipeline,
+        processes=processes,
+        rounds=rounds,
+        seed=seed,
+    )
+    result = _run_with_drawn_keys(plan) if draws else _run(plan)
+    return _conclude(replace(result, command=_command(ctx, nodes, targets)), Wanted(as_json, report_file, fail_if))
+
+
+def _run(plan: Plan) -> Result:
+    with LiveView() as view:
+        return run_plan(plan, view)
+
+
+def _run_with_drawn_keys(plan: Plan) -> Result:
+    """Ask for keys of the database; the result says so, and not in which file they stood meanwhile."""
+    with _drawn_keys(plan) as file:
+        result = _run(replace(plan, keys=str(file)))
+    return replace(result, plan={**result.plan, "keys": DRAWN})
+
+
+def _conclude(result: Result, wanted: Wanted) -> int:
+    """Write what was asked for, and say by the status whether it may go on."""
+    verdicts = [limit.judge(result) for limit in wanted.limits]
+    judgement = judge(result, verdicts)
+    if wanted.as_json:
+        print_json({**_document(result), "limits": [_limit_fields(verdict) for verdict in verdicts]})
+    else:
+        draw(outcome(result, judgement))
+    if wanted.report is not None:
+        wanted.report.write_text(report.render(result, verdicts), encoding="utf-8")
+        note(f"report: {wanted.report}")
+    if is_failure(result, verdicts):
+        note(f"gossipkv: {'; '.join([judgement.headline, *judgement.reasons])}")
+        return FAILED
+    return INTERRUPTED if result.ended == "interrupted" else 0
+
+
+def _targets(nodes: Sequence[Address], targets: Sequence[Target]) -> tuple[Target, ...]:
+    """Whom to ask: those that were named, else the nodes that every command asks."""
+    if targets or nodes:
+        return (*(Target("gossipkv", node) for node in nodes), *targets)
+    try:
+        return tuple(Target("gossipkv", node_address(text)) for text in usual_nodes())
+    except click.BadParameter as error:
+        raise click.UsageError(f"{NODE_VARIABLE}: {error}") from None
+
+
+def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
+    """What is asked and by how many: a batch alone says that requests have several keys."""
+    mix = parse_mix(text or ("get" if batch in {None, 1} else "get_many"))
+    if set(mix) == {"get"}:
+        if batch not in {None, 1}:
+            raise click.UsageError("--batch is for get_many and scan, and --mix has neither: add one, or leave it out")
+        return mix, 1
+    return mix, BATCH if batch is None else batch
+
+
+@contextlib.contextmanager
+def _drawn_keys(plan: Plan) -> Iterator[Path]:
+    """The first keys of the database, as a file with one a line, while the block runs."""
+    nodes = [target.address for target in plan.targets if target.scheme == "gossipkv"]
+    with connect(nodes, ASKING_TIMEOUT_MS) as client:
+        keys = [key for key, _ in client.dataset(plan.database).scan(limit=DRAWN_KEYS) if b"\n" not in key]
+    if not keys:
+        raise ConfigError(f"{plan.database} has no key that could be asked for; give some with --keys or --truth")
+    with tempfile.TemporaryDirectory(prefix="gossipkv-loadtest-") as directory:
+        file = Path(directory, "keys")
+        file.write_bytes(b"".join(key + b"\n" for key in keys))
+        yield file
+
+
+def _command(ctx: click.Context, nodes: Sequence[Address], targets: Sequence[Target]) -> list[str]:
+    """The line that does it again, with the nodes that were asked if it was the environment that named them."""
+    arguments: tuple[str, ...] = ctx.meta[ARGUMENTS]
+    named = [] if nodes or targets else [part for node in usual_nodes() for part in ("--node", node)]
+    return ["gossipkv", "loadtest", *named, *arguments]
+
+
+def _check_place(file: Path) -> None:
+    """Refuse, before anything is asked, a file that cannot be written when all is done."""
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(f"--report {file}: there is no directory {folder}")
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        raise ConfigError(f"--report {file}: not writable")
+
+
+def _refuse_others(ctx: click.Context) -> None:
+    """Refuse what a comparison has no use for, rather than not to do it."""
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        if name not in {"pair", "as_json"} and ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--compare reads two results and runs nothing: leave {parameter.opts[0]} out")
+
+
+def _compare(ctx: click.Context, pair: tuple[Path, Path], *, as_json: bool) -> int:
+    _refuse_others(ctx)
+    comparison = compare(*(documents.load(path) for path in pair))
+    if as_json:
+        print_json(_comparison_fields(comparison))
+    else:
+        draw(compared(comparison))
+    return 0
+
+
+def _comparison_fields(comparison: Comparison) -> dict[str, Value]:
+    return {
+        "rounds": list(comparison.rounds),
+        "measures": {
+            each.name: {
+                "a": list(each.one),
+                "b": list(each.other),
+                "change": each.change,
+                "difference": each.difference.value,
+            }
+            for each in comparison.measures
+        },
+        "unlike": {
+            what: {name: [one, other] for name, one, other in unlike}
+            for what, unlike in (("plan", comparison.plans), ("machine", comparison.machines))
+        },
+    }
+
+
+def _limit_fields(verdict: Verdict) -> Value:
+    return {"limit": verdict.limit, "passed": verdict.passed, "measured": verdict.measured}
+
+
+def _document(result: Result) -> dict[str, Value]:
+    """The result as values that can be written down."""
+    return {name: _plain(value) for name, value in result.to_json().items()}
+
+
+def _plain(value: Json) -> Value:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,207 @@
+"""A process that makes load: it is told what to ask on standard input, and says what came of it on standard output.
+
+Lines of JSON.  The parent says a task first (`task.py`), and then one run after the other:
+
+    {"stages": [[rate or 0, nanoseconds], ...], "begun_ns": ...}      of the machine's monotonic clock, which all share
+
+This process says `ready` when its connections are there, `news` four times a second, `done` at the end of each run, or
+`failed` with the error that it met.  SIGINT ends a run; the end of its input, or of the parent, the process.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+from time import monotonic_ns, process_time, sleep
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import GossipKVError
+from gossipkv.loadtest._generator import Generator
+from gossipkv.loadtest._http import HttpDialect
+from gossipkv.loadtest._keys import KeyChooser, shuffled
+from gossipkv.loadtest._redis import RedisDialect
+from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._schedule import Schedule
+from gossipkv.loadtest.dialling import dial
+from gossipkv.loadtest.plan import KINDS
+from gossipkv.loadtest.task import SEEDS_APART, targets_of, task_of
+from gossipkv.loadtest.truth import read_truth
+from gossipkv.loadtest.wrong_values import first_wrong
+from gossipkv.processes import leash
+
+if TYPE_CHECKING:
+    from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.loadtest._records import Records
+    from gossipkv.loadtest._tally import Tally
+    from gossipkv.loadtest.plan import Plan, Target
+    from gossipkv.loadtest.result import Json
+    from gossipkv.loadtest.task import Task
+    from gossipkv.loadtest.truth import Truth
+
+NEWS_NS: Final = 250_000_000
+SLICE_NS: Final = 50_000_000  # Without the GIL; a signal waits for so long.
+MS_NS: Final = 1_000_000
+SECOND_NS: Final = 1_000_000_000
+
+
+def dialect(target: Target, plan: Plan, records: Records) -> Dialect:
+    """What a target is spoken to in."""
+    if target.scheme == "redis":
+        return RedisDialect(records, database=target.redis_database)
+    if target.scheme == "http":
+        return HttpDialect(plan.database, str(target.address), records)
+    return RpcDialect(plan.database, records)
+
+
+def chooser(plan: Plan, truth: Truth, turn: int) -> KeyChooser:
+    """Which keys a process asks for."""
+    population = truth.population
+    shape = plan.distribution.shape
+    if plan.distribution.scattered and shape in {"zipf", "hot"}:
+        population = shuffled(range(truth.present) if population is None else population, plan.seed)
+    return KeyChooser(
+        shape,
+        truth.present if population is None else len(population),
+        seed=(plan.seed + turn * SEEDS_APART) % (1 << 64),
+        population=population,
+        theta=plan.distribution.theta,
+        hot_requests=plan.distribution.hot_requests,
+        hot_keys=plan.distribution.hot_keys,
+        first=turn,
+        stride=plan.processes,
+        absent_first=truth.present,
+        absent_count=len(truth.keys) - truth.present,
+        misses=plan.misses,
+    )
+
+
+@final
+class Child:
+    """The generator of one process, and what it says."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._is_stopped = False
+        plan = task.plan
+        truth = read_truth(plan)
+        records = truth.records(ordered=plan.mix.get("scan", 0) > 0)
+        targets = targets_of(plan, task.turn)
+        self._generator = Generator(
+            [dialect(target, plan, records) for target in plan.targets],
+            [
+                dial(plan.targets[target].address, plan.timeout_s, number, len(targets))
+                for number, target in enumerate(targets)
+            ],
+            in_flight=plan.pipeline,
+            batch=plan.batch,
+            timeout_ms=round(plan.timeout_s * 1000),
+            seed=(plan.seed + task.turn * SEEDS_APART) % (1 << 64),
+            targets=targets,
+            chooser=chooser(plan, truth, task.turn),
+            mix=[plan.mix.get(kind, 0.0) for kind in KINDS],
+            redial=True,
+        )
+
+    def stop(self) -> None:
+        """End the run at the end of this slice."""
+        self._is_stopped = True
+
+    def run(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
+        """One run, from the beginning to its end, or until it is stopped."""
+        plan = self._task.plan
+        schedule = Schedule(stages, turn=self._task.turn, share=plan.processes)
+        sleep(max(0, begun_ns - monotonic_ns()) / SECOND_NS)
+        cpu_s = process_time()
+        self._generator.begin_stages(schedule, begun_ns=begun_ns)
+        next_ns = begun_ns + NEWS_NS
+        while not self._is_stopped:
+            slice_ms = max(1, min(SLICE_NS, next_ns - monotonic_ns()) // MS_NS)
+            if not self._generator.step(slice_ms):
+                break
+            if monotonic_ns() >= next_ns:
+                self._say_news()
+                next_ns = max(next_ns + NEWS_NS, monotonic_ns())
+        self._say_news()
+        say(
+            "done",
+            {
+                "unsent": self._generator.unsent,
+                "duration_ns": self._generator.duration_ns,
+                "cpu_s": process_time() - cpu_s,
+                "is_stopped": self._is_stopped,
+            },
+        )
+
+    def _say_news(self) -> None:
+        ledger = self._generator.ledger
+        tallies: list[Json] = []
+        for stage, target in ledger.touched():
+            tally = ledger.tally_at(stage, target)
+            news = tally.news()
+            if news is not None:
+                timings: Json = {str(kind): _listed(timing) for kind, timing in news[0].items()}
+                late: Json = None if news[1] is None else _listed(news[1])
+                tallies.append([stage, target, timings, late, counters(tally)])
+        versions: list[Json] = [
+            {name: list(counted) for name, counted in ledger.versions_at(target).items()}
+            for target in range(len(self._task.plan.targets))
+        ]
+        say("news", {"at_ns": monotonic_ns(), "tallies": tallies, "versions": versions})
+
+
+def _listed(timing: tuple[int, float, int, list[int]]) -> Json:
+    count, total_ns, maximum_ns, pairs = timing
+    return [count, total_ns, maximum_ns, list(pairs)]
+
+
+def counters(tally: Tally) -> dict[str, Json]:
+    """What was counted since the run began."""
+    return {
+        "sent": tally.sent,
+        "requests": tally.answered,
+        "keys": tally.keys,
+        "misses": tally.misses,
+        "wrong": tally.wrong,
+        "unchecked": tally.unchecked,
+        "steps_back": tally.steps_back,
+        "lost": tally.lost,
+        "reconnects": tally.reconnects,
+        "bytes_received": tally.bytes_received,
+        "bytes_sent": tally.bytes_sent,
+        "errors": {**tally.errors()},
+        "broken": {**tally.broken()},
+        "first_wrong": first_wrong(tally),
+    }
+
+
+def say(what: str, value: Json) -> None:
+    """One line for the parent."""
+    sys.stdout.write(json.dumps([what, value], separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Do what standard input says."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    task = task_of(sys.stdin.buffer.readline())
+    leash.wear(task.worn)
+    try:
+        child = Child(task)
+    except GossipKVError as error:
+        say("failed", [type(error).__name__, str(error)])
+        return
+    signal.signal(signal.SIGINT, lambda *_: child.stop())
+    # A collection of the records, as objects that are no more, would be a pause in which nothing is sent.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    say("ready", None)
+    for line in sys.stdin.buffer:
+        order = json.loads(line)
+        child.run([(rate, duration_ns) for rate, duration_ns in order["stages"]], order["begun_ns"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Results from files: what `gossipkv loadtest --json` wrote, read back and judged field by field.
+
+A file may be anything, so each value is checked against the type that the result declares for it.  What the document
+does not say has its default, so that one of an older program can still be read; what nobody knows is left alone, so
+that one of a newer program can be, too, as long as it is of this format.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from typing import TYPE_CHECKING, Final, ForwardRef, get_args, get_origin, get_type_hints
+
+from gossipkv.errors import ConfigError
+from gossipkv.loadtest.result import FORMAT, Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gossipkv.loadtest.result import Json
+
+SHOWN: Final = 40  # Characters of a value in a message.
+SCALARS: Final = (str, int, bool)
+NAMES: Final[dict[object, str]] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a map",
+}
+LARGEST_BYTES: Final = 1 << 28  # A wrong file, a truth say, does not fill the memory.
+
+
+def load(path: Path) -> Result:
+    """The result in a file.
+
+    Raises:
+        ConfigError: there is no file, or it holds something else.
+    """
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise ConfigError(f"{path}: larger than any result of a load test; is it another file?")
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        found = parse(json.loads(text))
+    except (ValueError, RecursionError) as error:  # What is no UTF-8 and what is no JSON are ValueErrors.
+        raise ConfigError(
+            f"{path} is no result of a load test: {error}; `gossipkv loadtest ... --json > FILE` writes one"
+        ) from None
+    return found
+
+
+def parse(document: Json) -> Result:
+    """The result that a document describes.
+
+    Raises:
+        ValueError: it describes none; says where.
+    """
+    if not isinstance(document, dict) or "format" not in document:
+        raise ValueError("expected a map with `format`")
+    if document["format"] != FORMAT:
+        raise ValueError(f"its format is {document['format']!r}, and {FORMAT} is read here")
+    found = _value(Result, document, "")
+    assert isinstance(found, Result)
+    return found
+
+
+def _value(kind: object, value: Json, path: str) -> object:
+    """A value as its declared type has it."""
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, dict):
+        return _object(kind, value, path)
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is types.UnionType:
+        return _alternative(parts, value, path)
+    if origin is list and isinstance(value, list):
+        return [_value(parts[0], item, f"{path}[{at}]") for at, item in enumerate(value)]
+    if origin is dict and isinstance(value, dict):
+        return {name: _value(parts[1], item, f"{path}.{name}") for name, item in value.items()}
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ValueError(f"`{path}` is {value}, expected a number")
+        return float(value)
+    if kind in SCALARS and type(value) is kind:
+        return value
+    expected = NAMES.get(origin or kind, NAMES[dict])  # The rest are maps of our own.
+    raise ValueError(f"`{path}` is {_short(value)}, expected {expected}")
+
+
+def _object(kind: type, value: dict[str, Json], path: str) -> object:
+    """A map as the dataclass that declares its fields; those that it lacks have their defaults."""
+    declared = get_type_hints(kind)
+    given = {}
+    for field in fields(kind):
+        place = f"{path}.{field.name}".lstrip(".")
+        if field.name in value:
+            given[field.name] = _value(declared[field.name], value[field.name], place)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"`{place}` is missing")
+    return kind(**given)
+
+
+def _alternative(kinds: tuple[object, ...], value: Json, path: str) -> object:
+    """A value of a union: nothing, or of the one other type; a union that names itself (JSON) takes anything."""
+    if any(isinstance(part, ForwardRef) for kind in kinds for part in get_args(kind)):
+        return value
+    if value is None and types.NoneType in kinds:
+        return None
+    return _value(next(kind for kind in kinds if kind is not types.NoneType), value, path)
+
+
+def _short(value: Json) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}..."

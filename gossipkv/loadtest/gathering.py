@@ -1,0 +1,253 @@
+"""What all processes said, put together: totals, by step, by target, by second, by version.
+
+A gathering is of one run, or of several one after the other: then each process of each run has a number of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.loadtest.histograms import NS_IN_US, Counts
+from gossipkv.loadtest.plan import KINDS
+from gossipkv.loadtest.result import Json, Latency, OfStep, OfTarget, OfVersion, Second, Totals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.loadtest.plan import Plan
+
+SECOND_NS: Final = 1_000_000_000
+HALF_NEWS_NS: Final = 125_000_000  # What is told at the end of a quarter of a second came in the middle of it.
+NUMBERS: Final = (
+    *("requests", "keys", "misses", "wrong", "unchecked", "steps_back"),
+    *("lost", "reconnects", "bytes_received", "bytes_sent"),
+)
+BY_NAME: Final = ("errors", "broken")
+
+
+@final
+class Sums:
+    """Counters that add up."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = defaultdict(int)
+        self.by_name: dict[str, dict[str, int]] = {name: defaultdict(int) for name in BY_NAME}
+
+    def add(self, told: dict[str, Json]) -> None:
+        """Add what one process counted of one target in one stage."""
+        for name in NUMBERS:
+            self.numbers[name] += _number(told.get(name))
+        for name in BY_NAME:
+            counted = told.get(name)
+            for key, count in counted.items() if isinstance(counted, dict) else ():
+                self.by_name[name][key] += _number(count)
+
+    def totals(self, duration_s: float, unsent: int = 0) -> Totals:
+        """The sums as a result has them."""
+        return Totals(
+            **{name: self.numbers[name] for name in NUMBERS},
+            errors=dict(self.by_name["errors"]),
+            broken=dict(self.by_name["broken"]),
+            unsent=unsent,
+            duration_s=duration_s,
+            rate=self.numbers["requests"] / duration_s if duration_s > 0 else 0.0,
+        )
+
+
+@final
+class _SecondCounts:
+    """What came in one second."""
+
+    def __init__(self) -> None:
+        self.latency = Counts()
+        self.errors = 0
+        self.wrong = 0
+
+
+@final
+class Gathering:
+    """What was said since `begun_ns`, from where the seconds are counted."""
+
+    def __init__(self, plan: Plan, begun_ns: int) -> None:
+        self._plan = plan
+        self._begun_ns = begun_ns
+        self._latency: dict[tuple[int, int, int], Counts] = defaultdict(Counts)  # By stage, target, kind.
+        self._late: dict[int, Counts] = defaultdict(Counts)  # By stage.
+        self._told: dict[tuple[int, int, int], dict[str, Json]] = {}  # By process, stage, target: the last word.
+        self._versions: dict[tuple[int, int], dict[str, Json]] = {}  # By process and target.
+        self._seconds: dict[int, _SecondCounts] = defaultdict(_SecondCounts)
+        self._ended: dict[int, float] = {}  # By run: seconds to its last answer.
+        self.all = Counts()
+        self.unsent = 0
+        self.cpu_s = 0.0
+
+    def hear_news(self, process: int, said: dict[str, Json]) -> None:
+        """Take what a process counted since the last time."""
+        at_ns = _number(said["at_ns"])
+        second = self._seconds[max(0, at_ns - self._begun_ns - HALF_NEWS_NS) // SECOND_NS]
+        tallies = said["tallies"]
+        for tally in tallies if isinstance(tallies, list) else ():
+            assert isinstance(tally, list)
+            stage, target, timings, late, told = tally
+            assert isinstance(stage, int)
+            assert isinstance(target, int)
+            assert isinstance(told, dict)
+            for kind, timing in timings.items() if isinstance(timings, dict) else ():
+                for counts in (self._latency[stage, target, int(kind)], second.latency, self.all):
+                    _take(counts, timing)
+            if late is not None:
+                _take(self._late[stage], late)
+            before = self._told.get((process, stage, target), {})
+            second.errors += _failed(told) - _failed(before)
+            second.wrong += _number(told["wrong"]) - _number(before.get("wrong"))
+            self._told[process, stage, target] = told
+        versions = said["versions"]
+        for target, counted in enumerate(versions if isinstance(versions, list) else ()):
+            assert isinstance(counted, dict)
+            self._versions[process, target] = counted
+
+    def hear_done(self, run: int, said: dict[str, Json]) -> None:
+        """Take what a process says at the end of a run."""
+        self.unsent += _number(said["unsent"])
+        self.end(run, _number(said["duration_ns"]) / SECOND_NS)
+        cpu_s = said["cpu_s"]
+        assert isinstance(cpu_s, int | float)
+        self.cpu_s += cpu_s
+
+    def end(self, run: int, duration_s: float) -> None:
+        """A run took so long, or longer if another process says so."""
+        self._ended[run] = max(duration_s, self._ended.get(run, 0.0))
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds to the last answers, of all runs."""
+        return sum(self._ended.values())
+
+    @property
+    def first_wrong(self) -> str | None:
+        """The first wrong value, in words, of the first process that met one."""
+        found = (told.get("first_wrong") for _, told in sorted(self._told.items()))
+        return next((told for told in found if isinstance(told, str)), None)
+
+    def totals(self, duration_s: float | None = None) -> Totals:
+        """All of it; while it runs, of so many seconds."""
+        return self._sums(self._told.values()).totals(
+            self.duration_s if duration_s is None else duration_s, self.unsent
+        )
+
+    def latency(self) -> dict[str, Latency]:
+        """All together, and each kind that was asked."""
+        found = {"all": self.all.latency()}
+        for number, kind in enumerate(KINDS):
+            if self._plan.mix.get(kind, 0):
+                found[kind] = self._merged(key for key in self._latency if key[2] == number).latency()
+        return found
+
+    def lateness(self) -> Latency | None:
+        """How late requests were sent; None in a closed loop."""
+        found = Counts()
+        for late in self._late.values():
+            found.add(late)
+        return found.latency() if self._plan.is_open else None
+
+    def targets(self) -> list[OfTarget]:
+        """Each target alone."""
+        return [
+            OfTarget(
+                str(name),
+                self._sums(told for key, told in self._told.items() if key[2] == target).totals(self.duration_s),
+                self._merged(key for key in self._latency if key[1] == target).latency(),
+                self.versions(target),
+            )
+            for target, name in enumerate(self._plan.targets)
+        ]
+
+    def steps(self) -> list[OfStep]:
+        """Each step alone."""
+        found = []
+        begins_s = 0.0
+        for stage, step in enumerate(self._plan.steps):
+            sums = self._sums(told for key, told in self._told.items() if key[1] == stage)
+            latency = self._merged(key for key in self._latency if key[0] == stage).latency()
+            late = self._late[stage].latency() if self._plan.is_open else None
+            # Of a run that was cut short, the last step was, too.
+            lasted_s = min(step.duration_s, max(0.0, self.duration_s / max(1, len(self._ended)) - begins_s))
+            totals = sums.totals(lasted_s * max(1, len(self._ended)))
+            found.append(OfStep(begins_s, step.duration_s, step.rate, totals, latency, late))
+            begins_s += step.duration_s
+        return found
+
+    def versions(self, target: int | None = None) -> dict[str, OfVersion]:
+        """What each version answered, of one target or all."""
+        found: dict[str, OfVersion] = {}
+        for (_, of), counted in self._versions.items():
+            for name, pair in counted.items() if target in {None, of} else ():
+                assert isinstance(pair, list)
+                before = found.get(name, OfVersion())
+                found[name] = OfVersion(before.requests + _number(pair[0]), before.wrong + _number(pair[1]))
+        return dict(sorted(found.items()))
+
+    def seconds(self) -> list[Second]:
+        """Every second so far; those without an answer are there, too."""
+        last = max(self._seconds, default=-1)
+        return [self.second(at) for at in range(last + 1)]
+
+    def second(self, at: int) -> Second:
+        """One second."""
+        found = self._seconds.get(at, _SecondCounts())
+        p50, p99, longest = found.latency.quantiles_ns([0.5, 0.99, 1.0])
+        return Second(
+            at, found.latency.count, found.errors, found.wrong, p50 / NS_IN_US, p99 / NS_IN_US, longest / NS_IN_US
+        )
+
+    def _merged(self, keys: Iterable[tuple[int, int, int]]) -> Counts:
+        found = Counts()
+        for key in list(keys):
+            found.add(self._latency[key])
+        return found
+
+    @staticmethod
+    def _sums(told: Iterable[dict[str, Json]]) -> Sums:
+        found = Sums()
+        for each in told:
+            found.add(each)
+        return found
+
+
+def with_faults(totals: Totals, before: Totals) -> Totals:
+    """What went wrong before counts, too."""
+    return replace(
+        totals,
+        wrong=totals.wrong + before.wrong,
+        steps_back=totals.steps_back + before.steps_back,
+        lost=totals.lost + before.lost,
+        unsent=totals.unsent + before.unsent,
+        reconnects=totals.reconnects + before.reconnects,
+        errors=_sum(totals.errors, before.errors),
+        broken=_sum(totals.broken, before.broken),
+    )
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
+
+
+def _take(counts: Counts, timing: Json) -> None:
+    assert isinstance(timing, list)
+    count, total_ns, maximum_ns, pairs = timing
+    assert isinstance(total_ns, int | float)
+    assert isinstance(pairs, list)
+    counts.take(_number(count), total_ns, _number(maximum_ns), [_number(number) for number in pairs])
+
+
+def _failed(told: dict[str, Json]) -> int:
+    errors = told.get("errors")
+    return _number(told.get("lost")) + sum(
+        _number(count) for count in (errors.values() if isinstance(errors, dict) else ())
+    )
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,183 @@
+"""What a run came to, in words: the verdict first, then what it rests on, then what makes the numbers doubtful.
+
+bad     a value was wrong, a limit was passed, or nothing was answered; the command ends with status 3
+doubt   values were right, but requests failed, went unsent or stepped back, or the run was cut short
+good    every request was answered, and every answer that could be compared was right
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.loadtest import figures
+from gossipkv.loadtest.measures import ALL, asked, counted, measured
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.loadtest.limits import Verdict
+    from gossipkv.loadtest.result import Result, Totals
+
+FEW: Final = 10  # Requests beyond a percentile: with fewer it is an anecdote.
+LATE_SHARE: Final = 0.1  # Of the latency at the 99th percentile: a generator that late is part of what it measured.
+
+
+class State(enum.Enum):
+    """The verdict in one word."""
+
+    GOOD = "good"
+    DOUBT = "doubt"
+    BAD = "bad"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict on a run."""
+
+    state: State
+    headline: str
+    summary: str
+    reasons: tuple[str, ...]  # What is wrong, each as a sentence.
+    caveats: tuple[str, ...]  # What the numbers do not say, or say with less weight.
+
+
+def judge(result: Result, verdicts: Sequence[Verdict] = ()) -> Judgement:
+    """Judge a run, and by the limits that it was given."""
+    passed = [f"{verdict.limit} (it was {verdict.measured})" for verdict in verdicts if verdict.passed]
+    state, headline = _headline(result, len(passed))
+    return Judgement(
+        state,
+        headline,
+        summary(result),
+        (*(f"Limit passed: {each}." for each in passed), *_faults(result)),
+        tuple(_caveats(result)),
+    )
+
+
+def summary(result: Result) -> str:
+    """How much was asked, how fast the answers came, in one sentence."""
+    totals = result.totals
+    begin = f"{_number(totals.requests, 'request')} answered in {figures.seconds(totals.duration_s)}"
+    p50, p99, most = (measured(name, result) for name in ("p50", "p99", "max"))
+    if p50 is None:
+        return f"{begin}."
+    return (
+        f"{begin}, {figures.rate(totals.rate)}: half took at most {figures.latency(p50)}, 99 % at most "
+        f"{figures.latency(p99)}, the slowest {figures.latency(most)}."
+    )
+
+
+def is_failure(result: Result, verdicts: Sequence[Verdict]) -> bool:
+    """Whether whoever waits for the run has to be stopped by it."""
+    return _headline(result, sum(verdict.passed for verdict in verdicts))[0] is State.BAD
+
+
+def is_anecdote(share_percent: float, count: int) -> bool:
+    """Whether so few requests lie beyond a percentile that another run would show another one; the maximum always."""
+    return round(count * (100 - share_percent), 6) < 100 * FEW
+
+
+def _headline(result: Result, passed: int) -> tuple[State, str]:
+    bad = _bad(result.totals, passed)
+    if bad is not None:
+        return State.BAD, bad
+    clean = _clean(result)
+    return (State.GOOD, clean) if result.is_clean else (State.DOUBT, _doubt(result, clean))
+
+
+def _bad(totals: Totals, passed: int) -> str | None:
+    limits = f"{_number(passed, 'limit')} passed"
+    if totals.wrong:
+        wrong = f"{_number(totals.wrong, 'value')} of {figures.count(totals.keys)} wrong"
+        return f"{wrong}, {limits}" if passed else wrong
+    if totals.requests == 0:
+        return "No request was answered"
+    return limits if passed else None
+
+
+def _doubt(result: Result, clean: str) -> str:
+    failed = asked(result.totals) - result.totals.requests
+    if failed:
+        return f"{clean}, but {_number(failed, 'request')} had none"
+    if result.totals.steps_back:
+        return f"{_number(result.totals.steps_back, 'answer')} came from an older version than the one before"
+    return f"{clean}, but connections broke" if result.ended == "done" else f"{clean}, until the run was cut short"
+
+
+def _clean(result: Result) -> str:
+    """What may be said of the answers that were right."""
+    if _is_unchecked(result):
+        return "Every answer came as it should, values unchecked"
+    return "Every answer was right" if result.totals.unchecked == 0 else "Every answer that could be compared was right"
+
+
+def _is_unchecked(result: Result) -> bool:
+    """Whether no value was compared with anything: there was no truth, or none for the versions that answered."""
+    has_truth = bool(result.plan["truth"]) if "truth" in result.plan else True  # An older program may not say.
+    return not has_truth or result.totals.unchecked >= result.totals.keys
+
+
+def _faults(result: Result) -> list[str]:
+    totals = result.totals
+    told = []
+    if totals.wrong:
+        first = f"; the first: {result.first_wrong}" if result.first_wrong else ""
+        told.append(f"{_number(totals.wrong, 'value')} not what the truth says{first}.")
+    if totals.steps_back:
+        told.append(
+            f"{_number(totals.steps_back, 'answer')} from an older version than the same server had shown before."
+        )
+    if totals.errors:
+        by_code = ", ".join(f"{code} {figures.count(number)}" for code, number in _largest(totals.errors))
+        share = figures.share(counted("errors", totals), asked(totals))
+        told.append(f"{_number(counted('errors', totals), 'request')} refused ({share}): {by_code}.")
+    if totals.lost:
+        told.append(f"{_number(totals.lost, 'request')} lost with the connection.")
+    if totals.unsent:
+        unsent = f"{_number(totals.unsent, 'request')} ({figures.share(totals.unsent, asked(totals))})"
+        told.append(f"{unsent} fell due and were never sent: every connection was busy, or gone.")
+    if totals.broken:
+        by_reason = ", ".join(f"{reason} {figures.count(number)}" for reason, number in _largest(totals.broken))
+        told.append(f"Connections broke: {by_reason}; {figures.count(totals.reconnects)} made again.")
+    if result.ended != "done":
+        told.append(f"The run did not come to its end: {result.ended}.")
+    return told
+
+
+def _caveats(result: Result) -> list[str]:
+    totals = result.totals
+    told = []
+    if totals.keys and _is_unchecked(result):
+        told.append("No truth was given for what answered, so values were not compared with anything.")
+    elif totals.unchecked:
+        told.append(
+            f"{figures.share(totals.unchecked, totals.keys)} of the values could not be compared with anything."
+        )
+    if result.lateness is not None:
+        late, p99 = result.lateness.percentiles.get("99"), measured("p99", result)
+        if late is not None and p99 is not None and late > LATE_SHARE * p99:
+            told.append(
+                f"1 % of the requests left {figures.latency(late)} or more after they were due; latencies count from "
+                "then. Either connections were all busy (more of them help), or the generator had no processor "
+                "(more processes help, or another machine)."
+            )
+    elif totals.requests:
+        told.append(
+            "A closed loop asks less while the server is slow, so waiting is counted too little; with --rate it is "
+            "counted in full."
+        )
+    slowest = result.latency.get(ALL)
+    if slowest is not None and 0 < slowest.count < 100 * FEW:
+        told.append(f"{_number(slowest.count, 'request')} are few: percentiles of so many change from run to run.")
+    return told
+
+
+def _largest(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{figures.count(number)} {noun}{'' if number == 1 else 's'}"

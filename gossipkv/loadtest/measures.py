@@ -1,0 +1,118 @@
+"""What a result is judged by: each number has one name, in limits, comparisons and reports.
+
+p50 p90 p99 p99.9 p99.99 max mean    latencies, in microseconds; `get.p99` is that of one kind of request
+rate                                 answers a second
+errors wrong lost unsent steps_back  counts
+cpu                                  microseconds of the servers' processors for each request
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.loadtest import figures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gossipkv.loadtest.result import Latency, OfRound, Result, ServerCpu, Totals
+
+ALL: Final = "all"  # Every kind of request together.
+KINDS: Final = ("get", "get_many", "scan")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of a result.
+
+    Args:
+        words: What it is, for people.
+        shown: Writes it, with its unit.
+        more_is_better: Or worse.
+    """
+
+    words: str
+    shown: Callable[[float | None], str]
+    more_is_better: bool = False
+
+
+# A latency's name, and how the document calls it; `mean` stands beside its percentiles.
+LATENCIES: Final = {
+    "p50": "50",
+    "p90": "90",
+    "p99": "99",
+    "p99.9": "99.9",
+    "p99.99": "99.99",
+    "max": "100",
+    "mean": None,
+}
+COUNTS: Final = {
+    "errors": "requests refused with an error",
+    "wrong": "wrong values",
+    "lost": "requests lost with their connection",
+    "unsent": "requests that were never sent",
+    "steps_back": "answers from an older version than before",
+}
+MEASURES: Final = {
+    "rate": Measure("answers a second", figures.rate, more_is_better=True),
+    **{name: Measure(f"latency, {name}", figures.latency) for name in LATENCIES},
+    "cpu": Measure("processor of the servers, a request", figures.latency),
+    **{name: Measure(words, figures.count) for name, words in COUNTS.items()},
+}
+
+
+def measured(name: str, of: Result | OfRound, kind: str = ALL) -> float | None:
+    """A number of a result or of one of its rounds; None where nobody knows it.
+
+    Raises:
+        KeyError: there is no measure of that name.
+    """
+    if name in LATENCIES:
+        return latency_at(name, of.latency.get(kind))
+    if name == "rate":
+        return of.totals.rate
+    if name == "cpu":
+        return _cpu(of.server_cpu, of.totals)
+    return float(counted(name, of.totals))
+
+
+def latency_at(name: str, latency: Latency | None) -> float | None:
+    """One of `LATENCIES`, in microseconds; None where nothing was answered.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    percentile = LATENCIES[name]
+    if latency is None or latency.count == 0:
+        return None
+    return latency.mean_us if percentile is None else latency.percentiles.get(percentile)
+
+
+def counted(name: str, totals: Totals) -> int:
+    """One of `COUNTS`.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    counts = {
+        "errors": sum(totals.errors.values()),
+        "wrong": totals.wrong,
+        "lost": totals.lost,
+        "unsent": totals.unsent,
+        "steps_back": totals.steps_back,
+    }
+    return counts[name]
+
+
+def asked(totals: Totals) -> int:
+    """How many requests there were, whatever became of them."""
+    return totals.requests + counted("errors", totals) + totals.lost + totals.unsent
+
+
+def _cpu(servers: Mapping[str, ServerCpu], totals: Totals) -> float | None:
+    """What all servers took, a request; None where that of none is known."""
+    if not servers or totals.requests == 0:
+        return None
+    return 1_000_000 * sum(server.cpu_s for server in servers.values()) / totals.requests

@@ -1,0 +1,230 @@
+"""What a load test does, checked before anything is sent.  Two runs of one plan ask for the same keys.
+
+A rate is a list of steps, one after the other.  A step without a rate is a closed loop: the next request goes out when
+an answer has come.  A ramp is steps of a second.  Each target has its own `connections`; all share the rate.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+
+from gossipkv.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.address import Address
+    from gossipkv.loadtest.result import Json
+
+Scheme: TypeAlias = Literal["gossipkv", "http", "redis"]
+Shape: TypeAlias = Literal["uniform", "zipf", "hot", "ordered"]
+Kind: TypeAlias = Literal["get", "get_many", "scan"]
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+SCHEMES: Final[tuple[Scheme, ...]] = get_args(Scheme)
+DEFAULT_PORTS: Final[dict[Scheme, int]] = {"gossipkv": 7070, "http": 80, "redis": 6379}
+MOST_SLOTS: Final = 1 << 24  # 16 million keys in flight take half a gibibyte here, and more of the server.
+MOST_STEPS: Final = 1000  # Each has its own histograms: 40 KB for each target, in each process.
+MOST_PROCESSES: Final = 1024
+STEEPEST: Final = 10.0  # Of zipf: beyond, one key gets all.
+MOST_RATE: Final = 1e9
+SHORTEST_TIMEOUT_S: Final = 0.001
+LONGEST_S: Final = 30 * 24 * 3600.0  # A month: what is longer is a soak, and a mistyped unit.
+DATABASE_NAME: Final = re.compile(r"[-_a-zA-Z0-9]{1,255}\Z")
+
+
+class PlanError(ConfigError):
+    """A plan that makes no sense: what is wrong with it, and what to write instead."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and what is spoken with it; `redis_database` is of Redis alone."""
+
+    scheme: Scheme
+    address: Address
+    redis_database: int = 0
+
+    def __str__(self) -> str:
+        behind = f"/{self.redis_database}" if self.redis_database else ""
+        return f"{self.scheme}://{self.address}{behind}"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Which keys are asked for.
+
+    Args:
+        shape: `uniform`; `zipf`: key number k of the truth is asked for in proportion to `1 / k ** theta`; `hot`:
+            `hot_requests` of all requests go to the first `hot_keys` of all keys; `ordered`: one after the other, as
+            they stand in the file, and from the beginning again.
+        scattered: Whether the popular keys of `zipf` and `hot` stand anywhere in the truth, drawn by the seed, and not
+            at its beginning.
+    """
+
+    shape: Shape = "uniform"
+    theta: float = 0.99
+    hot_requests: float = 0.9
+    hot_keys: float = 0.1
+    scattered: bool = True
+
+    def __post_init__(self) -> None:
+        if self.shape not in get_args(Shape):
+            raise PlanError(f"distribution {self.shape!r} is not known: say one of {', '.join(get_args(Shape))}")
+        if not 0 < self.theta <= STEEPEST:
+            raise PlanError(f"zipf's theta is more than 0 and at most 10, got {self.theta:g}; 0.99 is usual")
+        for name in ("hot_requests", "hot_keys"):
+            if not 0 < getattr(self, name) < 1:
+                raise PlanError(f"{name} is a share between 0 and 1, got {getattr(self, name):g}: say hot:0.9/0.1")
+
+
+@dataclass(frozen=True)
+class Step:
+    """So many requests a second for so long; without a rate, a closed loop."""
+
+    rate: float | None
+    duration_s: float
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and not 0 < self.rate <= MOST_RATE:
+            raise PlanError(
+                f"a rate is more than 0 requests a second, got {self.rate:g}; leave it out for a closed loop"
+            )
+        if not 0 < self.duration_s <= LONGEST_S:
+            raise PlanError(f"a duration is more than 0 and at most 30 days, got {self.duration_s:g} s")
+
+
+@dataclass(frozen=True)
+class TruthFile:
+    """Where the right values stand: a file of key TAB value, or a directory that a node would take as a source.
+
+    A directory is the source root, `<root>/<database>/<version>/<files>`, and each version is compared with its own
+    files; or the directory of a database; or of one version.  `version` says of which version a file or a directory of
+    files is; without it, every version must have these values.
+    """
+
+    path: str
+    version: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A load test.
+
+    Args:
+        targets: Each is asked by its own connections.
+        all_members: Whether all live members of the targets' cluster are asked, and not the targets alone.
+        database: Its name; Redis is asked for the keys as they are.
+        truth: Keys and values to compare with.
+        keys: A file with one key a line, asked for in place of the truth's keys; without a truth, values go unchecked.
+        distribution: Which keys are asked for.
+        misses: The share of keys that are certain to be absent.
+        mix: What is asked, by weight.
+        connections: To each target.
+        pipeline: Requests in flight on each connection.
+        batch: Keys of a `get_many`, records of a `scan`.
+        processes: That make the load.
+        steps: One after the other; all of them closed loops, or all with a rate.
+        warm_up_s: Load before that, of the first step's rate, which does not count.
+        rounds: How often all steps are done.
+        timeout_s: A server that leaves a request unanswered for so long loses the connection.
+        seed: Of everything that is drawn.
+        watch: Whether the cluster is watched while it runs.
+
+    Raises:
+        PlanError: it makes no sense.
+    """
+
+    targets: tuple[Target, ...]
+    database: str = ""
+    all_members: bool = False
+    truth: tuple[TruthFile, ...] = ()
+    keys: str | None = None
+    distribution: Distribution = field(default_factory=Distribution)
+    misses: float = 0.0
+    mix: Mapping[Kind, float] = field(default_factory=lambda: {"get": 1.0})
+    connections: int = 1
+    pipeline: int = 1
+    batch: int = 1
+    processes: int = 1
+    steps: tuple[Step, ...] = (Step(None, 10.0),)
+    warm_up_s: float = 0.0
+    rounds: int = 1
+    timeout_s: float = 5.0
+    seed: int = 1
+    watch: bool = True
+
+    def __post_init__(self) -> None:
+        self._check_targets()
+        self._check_numbers()
+        self._check_mix()
+        self._check_steps()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests fall due at a rate."""
+        return self.steps[0].rate is not None
+
+    @property
+    def duration_s(self) -> float:
+        """How long one round is meant to take, without its warm-up."""
+        return sum(step.duration_s for step in self.steps)
+
+    def to_json(self) -> dict[str, Json]:
+        """What the result says of it."""
+        found: dict[str, Json] = asdict(self)
+        found["targets"] = [str(target) for target in self.targets]
+        return found
+
+    def _check_targets(self) -> None:
+        if not self.targets:
+            raise PlanError("nobody to ask: name a target, as gossipkv://127.0.0.1:7070")
+        if len(set(self.targets)) < len(self.targets):
+            raise PlanError("a target is named twice: for more load on it, give it more connections")
+        speaks = {target.scheme for target in self.targets}
+        if speaks != {"redis"} and not DATABASE_NAME.match(self.database):
+            raise PlanError(f"{self.database!r} is no name of a database: letters, digits, - and _, as --db geo")
+        if self.all_members and "gossipkv" not in speaks:
+            raise PlanError("members are asked of a gossipkv:// target, and there is none: name one")
+        if not self.truth and self.keys is None:
+            raise PlanError("no keys: give a truth (a file of key TAB value, or a source directory) or a file of keys")
+        if len({truth.version for truth in self.truth}) < len(self.truth):
+            raise PlanError("two truths of one version: give one, or say of which version each is, as VERSION=PATH")
+
+    def _check_numbers(self) -> None:
+        for name in ("connections", "pipeline", "batch", "processes", "rounds"):
+            if getattr(self, name) < 1:
+                raise PlanError(f"{name} is at least 1, got {getattr(self, name)}")
+        if self.processes > min(MOST_PROCESSES, len(self.targets) * self.connections):
+            raise PlanError(
+                f"{self.processes} processes for {len(self.targets) * self.connections} connections: each process "
+                "needs one, so give more connections or fewer processes"
+            )
+        if self.connections * self.pipeline * self.batch * len(self.targets) > MOST_SLOTS:
+            raise PlanError(f"more than {MOST_SLOTS:,} keys would be in flight: lower connections, pipeline or batch")
+        if not 0 <= self.misses <= 1:
+            raise PlanError(f"misses is a share from 0 to 1, got {self.misses:g}: say 0.05 for 5 %")
+        if not 0 <= self.warm_up_s <= LONGEST_S:
+            raise PlanError(f"a warm-up is from 0 s to 30 days, got {self.warm_up_s:g} s")
+        if not SHORTEST_TIMEOUT_S <= self.timeout_s <= LONGEST_S:
+            raise PlanError(f"a timeout is at least 1 ms, got {self.timeout_s:g} s")
+        if not 0 <= self.seed < 1 << 64:
+            raise PlanError(f"a seed is from 0 to 2^64 - 1, got {self.seed}")
+
+    def _check_mix(self) -> None:
+        unknown = [kind for kind in self.mix if kind not in KINDS]
+        if unknown:
+            raise PlanError(f"{unknown[0]!r} cannot be asked: a mix has {', '.join(KINDS)}, as get=90,get_many=10")
+        if not all(math.isfinite(weight) and weight >= 0 for weight in self.mix.values()) or not sum(self.mix.values()):
+            raise PlanError("the weights of a mix are not negative, and one is more than 0: say get=90,get_many=10")
+        if self.mix.get("scan", 0) and any(target.scheme == "redis" for target in self.targets):
+            raise PlanError("Redis has no scan in key order: leave scan out of the mix")
+
+    def _check_steps(self) -> None:
+        if not 0 < len(self.steps) <= MOST_STEPS:
+            raise PlanError(f"from 1 to {MOST_STEPS:,} steps, got {len(self.steps):,}: lengthen the ramp's steps")
+        if len({step.rate is None for step in self.steps}) > 1:
+            raise PlanError("steps with a rate and without one cannot be mixed: make two runs")

@@ -1,0 +1,106 @@
+"""A plan as people write it: targets, rates, mixes, distributions, durations."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from gossipkv.address import parse_address
+from gossipkv.loadtest.plan import (
+    DEFAULT_PORTS,
+    KINDS,
+    MOST_STEPS,
+    SCHEMES,
+    Distribution,
+    Kind,
+    PlanError,
+    Step,
+    Target,
+)
+
+UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+LAST_DATABASE: Final = 65_535  # Of Redis; it has 16 unless it is told otherwise.
+
+
+def parse_target(text: str) -> Target:
+    """A target from `scheme://host:port`; without a scheme, a node's address."""
+    parts = urlsplit(text if "://" in text else f"gossipkv://{text}")
+    if parts.scheme not in SCHEMES:
+        raise PlanError(f"{text!r}: a target begins with {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+    scheme = next(scheme for scheme in SCHEMES if scheme == parts.scheme)
+    behind = parts.path.strip("/")
+    if parts.query or parts.fragment or parts.username or (behind and scheme != "redis"):
+        raise PlanError(f"{text!r}: a target is {scheme}://HOST:PORT and nothing more; the database is named apart")
+    if behind and not (behind.isdecimal() and behind.isascii() and int(behind) <= LAST_DATABASE):
+        raise PlanError(
+            f"{text!r}: behind Redis' address stands the number of its database, as redis://127.0.0.1:6379/0"
+        )
+    try:
+        where = parts.netloc if parts.port is not None else f"{parts.netloc}:{DEFAULT_PORTS[scheme]}"
+        return Target(scheme, parse_address(where), int(behind or 0))
+    except ValueError as error:
+        raise PlanError(
+            f"{text!r}: not an address: {error}; say {scheme}://127.0.0.1:{DEFAULT_PORTS[scheme]}"
+        ) from None
+
+
+def parse_distribution(text: str) -> Distribution:
+    """`uniform`, `zipf`, `zipf:0.99`, `hot:0.9/0.1` (requests to keys), `ordered` or `file` (as `ordered`)."""
+    shape, _, numbers = text.partition(":")
+    try:
+        if shape in {"uniform", "ordered", "file"} and not numbers:
+            return Distribution("uniform" if shape == "uniform" else "ordered")
+        if shape == "zipf":
+            return Distribution("zipf", theta=float(numbers or 0.99))
+        if shape == "hot":
+            requests, _, keys = (numbers or "0.9/0.1").partition("/")
+            return Distribution("hot", hot_requests=float(requests), hot_keys=float(keys))
+    except PlanError:
+        raise
+    except ValueError:
+        pass
+    raise PlanError(f"distribution {text!r}: say uniform, zipf:0.99, hot:0.9/0.1, ordered or file")
+
+
+def parse_mix(text: str) -> dict[Kind, float]:
+    """A mix from `get=90,get_many=8,scan=2`."""
+    found: dict[Kind, float] = {}
+    for part in text.split(","):
+        name, _, weight = part.strip().partition("=")
+        kind = next((kind for kind in KINDS if kind == name.replace("-", "_")), None)
+        if kind is None or kind in found or not re.fullmatch(r"[0-9]*\.?[0-9]*", weight):
+            raise PlanError(f"mix {text!r}: {part!r} is not understood; say get=90,get_many=8,scan=2")
+        found[kind] = float(weight or 1)
+    return found
+
+
+def parse_steps(text: str | None, duration_s: float) -> tuple[Step, ...]:
+    """Steps of `1000`, `1000,2000,4000` (each for the duration) or `1000..5000/30s` (a ramp); None: a closed loop."""
+    if text is None:
+        return (Step(None, duration_s),)
+    try:
+        return tuple(step for part in text.split(",") for step in _steps(part.strip(), duration_s))
+    except PlanError:
+        raise
+    except ValueError:
+        raise PlanError(f"rate {text!r}: say 1000, 1000,2000,4000 or 1000..5000/30s") from None
+
+
+def _steps(part: str, duration_s: float) -> tuple[Step, ...]:
+    rates, _, during = part.partition("/")
+    first, ramp, last = rates.partition("..")
+    seconds = seconds_of(during) if during else duration_s
+    if not ramp:
+        return (Step(float(first), seconds),)
+    begin, end = float(first), float(last)
+    count = max(2, min(round(seconds), MOST_STEPS + 1))
+    return tuple(Step(begin + (end - begin) * at / (count - 1), seconds / count) for at in range(count))
+
+
+def seconds_of(text: str) -> float:
+    """Seconds from `500ms`, `30s`, `2m`, `1h`, or a number of seconds."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(ms|s|m|h)?", text.strip())
+    if found is None:
+        raise PlanError(f"{text!r} is no duration: say 500ms, 30s, 2m or 1h")
+    return float(found[1]) * UNITS_S[found[2] or "s"]

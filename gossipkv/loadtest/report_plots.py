@@ -1,0 +1,158 @@
+"""Which plots a result is drawn as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.loadtest import figures
+from gossipkv.loadtest.drawings import (
+    Axis,
+    Clock,
+    Curve,
+    Drawing,
+    Moment,
+    Series,
+    by_percentile,
+    by_rate,
+    curve,
+    mean,
+    over_time,
+)
+from gossipkv.loadtest.measures import ALL
+from gossipkv.loadtest.plot import highest
+
+if TYPE_CHECKING:
+    from gossipkv.loadtest.result import Event, Latency, OfStep, Result, Second
+
+STYLES: Final = {ALL: "one", "get": "two", "get_many": "three", "scan": "four"}
+OTHER_STYLE: Final = "faint thin"
+MARKED: Final = frozenset({"member", "version", "silent", "answers", "generator"})
+STEPS: Final = 3  # From here on a line through them says something.
+LEAST_S: Final = 0.1  # Of the last second: in less, a rate is a matter of chance.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One plot: what it is called, its lines by name and style, and it drawn for each width."""
+
+    title: str
+    legend: list[tuple[str, str]]
+    drawings: list[Drawing]
+
+
+def percentile_plots(result: Result) -> list[Plot]:
+    """How long the rare ones took: all requests, each kind of a mix, and how late they were sent."""
+    kinds = {kind: latency for kind, latency in result.latency.items() if kind != ALL}
+    drawn = {ALL: result.latency[ALL]} if ALL in result.latency else {}
+    drawn |= kinds if len(kinds) > 1 or not drawn else {}
+    curves = [
+        _curve("all requests" if name == ALL else name, STYLES.get(name, OTHER_STYLE), latency)
+        for name, latency in drawn.items()
+    ]
+    if result.lateness is not None:
+        curves.append(_curve("sent late by", OTHER_STYLE, result.lateness))
+    curves = [each for each in curves if each.points]
+    if not curves:
+        return []
+    title = "Latency by percentile"
+    return [Plot(title, [(each.name, each.style) for each in curves], by_percentile(title, curves))]
+
+
+def rate_plots(result: Result) -> list[Plot]:
+    """Latency by rate, where several rates were asked for."""
+    steps = [step for step in result.steps if step.rate is not None and step.latency.count]
+    if len({step.rate for step in steps}) < STEPS:
+        return []
+    points = [
+        ("p50", "one", [(step.rate or 0.0, step.latency.percentiles.get("50")) for step in steps]),
+        ("p99", "two", [(step.rate or 0.0, step.latency.percentiles.get("99")) for step in steps]),
+    ]
+    title = "Latency by the rate that was asked for"
+    return [Plot(title, [(name, style) for name, style, _ in points], by_rate(title, points))]
+
+
+def time_plots(result: Result) -> list[Plot]:
+    """Throughput, latency and failures by second, each with the marks of what happened."""
+    if not result.seconds:
+        return []
+    seconds, clock = _every_second(result)
+    rates = Series("answered", "one", tuple(_rates(result, seconds, int(clock.begin_s))))
+    asked = Series("asked for", "faint thin", tuple(_asked(result.steps, seconds, int(clock.begin_s))))
+    throughput = [rates, asked] if any(asked.values) else [rates]
+    latencies = [
+        Series(name, style, tuple(_micros(second, field) for second in seconds))
+        for name, style, field in (("p50", "one", "p50_us"), ("p99", "two", "p99_us"), ("max", OTHER_STYLE, "max_us"))
+    ]
+    failures = [
+        Series("errors and lost", "two", tuple(float(second.errors) if second else 0.0 for second in seconds)),
+        Series("wrong values", "wrongs", tuple(float(second.wrong) if second else 0.0 for second in seconds)),
+    ]
+    plots = [
+        _plot("Answers a second", clock, throughput, Axis(figures.short_count, mean)),
+        _plot("Latency", clock, latencies, Axis(figures.latency, is_logarithmic=True)),
+    ]
+    if any(value for series in failures for value in series.values):
+        plots.append(_plot("Failures a second", clock, failures, Axis(figures.short_count, highest)))
+    return plots
+
+
+def moments(result: Result) -> list[tuple[int | None, Event]]:
+    """What happened, in order, numbered where the plots have a mark for it."""
+    numbered: list[tuple[int | None, Event]] = []
+    number = 0
+    for event in sorted(result.events, key=lambda event: event.t):
+        number += event.what in MARKED
+        numbered.append((number if event.what in MARKED else None, event))
+    return numbered
+
+
+def _plot(title: str, clock: Clock, series: list[Series], axis: Axis) -> Plot:
+    return Plot(title, [(each.name, each.style) for each in series], over_time(title, clock, series, axis))
+
+
+def _curve(name: str, style: str, latency: Latency) -> Curve:
+    return curve(name, style, [(upper, int(seen)) for upper, seen in latency.buckets], latency.percentiles.get("100"))
+
+
+def _every_second(result: Result) -> tuple[list[Second | None], Clock]:
+    """The seconds from the first to the last, None where nobody answered, and what they are drawn against."""
+    by_time = {second.t: second for second in result.seconds}
+    first, last = min(by_time), max(by_time)
+    end = by_time[last]
+    if last > first and _part_s(result, last) < LEAST_S and not (end.errors or end.wrong):
+        last -= 1  # The few answers that came after the time was over.
+    marks = tuple(Moment(event.t, number) for number, event in moments(result) if number is not None)
+    return [by_time.get(t) for t in range(first, last + 1)], Clock(float(first), last + 1 - first, marks)
+
+
+def _rates(result: Result, seconds: list[Second | None], first: int) -> list[float | None]:
+    """Answers a second; the last one is told by the part of it that there was."""
+    rates: list[float | None] = [float(second.requests) if second else 0.0 for second in seconds]
+    part_s = _part_s(result, first + len(seconds) - 1)
+    if len(rates) > 1 and part_s < 1:
+        rates[-1] = (rates[-1] or 0.0) / part_s if part_s >= LEAST_S else None
+    return rates
+
+
+def _part_s(result: Result, t: int) -> float:
+    """How much of a second was part of the run; the whole where rounds and their warm-ups follow each other."""
+    return 1.0 if len(result.rounds) > 1 else result.totals.duration_s - t
+
+
+def _asked(steps: list[OfStep], seconds: list[Second | None], first: int) -> list[float | None]:
+    """Rate that was asked for in the middle of each second."""
+    asked: list[float | None] = []
+    for middle_s in (first + at + 0.5 for at in range(len(seconds))):
+        within = [step for step in steps if step.begins_s <= middle_s < step.begins_s + step.duration_s]
+        asked.append(within[0].rate if within else None)
+    return asked
+
+
+def _micros(second: Second | None, field: str) -> float | None:
+    """A latency of a second; none where nothing was answered."""
+    if second is None or second.requests == 0:
+        return None
+    found = {"p50_us": second.p50_us, "p99_us": second.p99_us, "max_us": second.max_us}
+    return found[field]

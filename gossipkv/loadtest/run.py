@@ -1,0 +1,315 @@
+"""A plan is carried out, and what came of it.
+
+    result = run_plan(plan, on_progress)
+
+Processes make the load (`fleet.py`), this one starts and hears them, watches the cluster beside, and puts together what
+they say.  A Ctrl-C ends the run, and the result says what was until then; a second one ends everything.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv import __version__
+from gossipkv.loadtest.fleet import Fleet, error_of
+from gossipkv.loadtest.gathering import SECOND_NS, Gathering, with_faults
+from gossipkv.loadtest.plan import PlanError
+from gossipkv.loadtest.plan_text import parse_target
+from gossipkv.loadtest.result import Event, OfRound, OfVersion, Progress, Result, ServerCpu
+from gossipkv.loadtest.server_cpu import cpu_of_targets
+from gossipkv.loadtest.watch import Watch, live_members, told_by
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.loadtest.fleet import Said
+    from gossipkv.loadtest.plan import Plan, Target
+    from gossipkv.loadtest.result import Json, OfTarget
+
+DONE: Final = "done"
+INTERRUPTED: Final = "interrupted"
+MS_IN_S: Final = 1000
+US_IN_S: Final = 1e6
+HEAR_S: Final = 0.1
+TELL_NS: Final = 200_000_000  # After the end of a second, so that all have said what came in it.
+LEAD_NS: Final = 50_000_000  # Between the order and the beginning, so that all processes begin together.
+GRACE_NS: Final = 30 * SECOND_NS  # After a run should have ended, processes that do not say so are given up.
+STOPPED_NS: Final = 5 * SECOND_NS  # The same after a Ctrl-C.
+
+
+def run_plan(plan: Plan, on_progress: Callable[[Progress], None] | None = None) -> Result:
+    """Put the targets of a plan under load.
+
+    Raises:
+        PlanError: there is nothing to ask for, or nobody to ask.
+        SourceError, StorageError: the truth cannot be read.
+        Unavailable: a target cannot be reached at the beginning.
+    """
+    plan = _with_members(plan)
+    with ExitStack() as stack:
+        conductor = Conductor(plan, stack.enter_context(Fleet(plan)), on_progress)
+        conductor.await_ready()
+        if plan.watch:
+            addresses = [target.address for target in plan.targets if target.scheme == "gossipkv"]
+            stack.enter_context(Watch(addresses, plan.database, conductor.note))
+        for number in range(plan.rounds):
+            conductor.play_round(number)
+            if conductor.ended != DONE:
+                break
+        return conductor.result()
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Stages that all processes play together, at once."""
+
+    phase: str
+    number: int  # Of the round.
+    stages: list[tuple[float, int]]
+    begun_ns: int
+
+    @property
+    def planned_ns(self) -> int:
+        """How long it is meant to take."""
+        return sum(duration_ns for _, duration_ns in self.stages)
+
+    def rate_at(self, passed_ns: int) -> float | None:
+        """What is asked a second, so long after it began."""
+        end_ns = 0
+        for stage_rate, duration_ns in self.stages:
+            end_ns += duration_ns
+            if passed_ns < end_ns:
+                return stage_rate or None
+        return self.stages[-1][0] or None
+
+
+@final
+class Conductor:
+    """All rounds of a plan, with the processes that play them."""
+
+    def __init__(self, plan: Plan, fleet: Fleet, on_progress: Callable[[Progress], None] | None) -> None:
+        self.ended = DONE
+        self._plan = plan
+        self._fleet = fleet
+        self._on_progress = on_progress
+        self._began = datetime.now(UTC).isoformat(timespec="seconds")
+        self._zero_ns = monotonic_ns()  # Of the seconds and events of the result.
+        self._events: list[tuple[int, str, str, str]] = []
+        self._told_events = 0
+        self._whole = Gathering(plan, self._zero_ns)
+        self._warm_ups = Gathering(plan, self._zero_ns)
+        self._rounds: list[OfRound] = []
+
+    def note(self, what: str, who: str, detail: str) -> None:
+        """Something happened, now; any thread may say so."""
+        self._events.append((monotonic_ns(), what, who, detail))
+
+    def await_ready(self) -> None:
+        """Wait until every process has its connections.
+
+        Raises:
+            GossipKVError: one of them cannot begin.
+        """
+        waiting = self._fleet.alive
+        while waiting:
+            for said in self._fleet.hear(HEAR_S):
+                if said.what == "failed":
+                    raise error_of(said.value)
+                if said.what == "died":
+                    raise PlanError(f"a generator process {said.value}")
+                waiting.discard(said.process)
+
+    def play_round(self, number: int) -> None:
+        """One round: the warm-up, and what counts."""
+        plan = self._plan
+        if plan.warm_up_s > 0:
+            stages = [(plan.steps[0].rate or 0.0, round(plan.warm_up_s * SECOND_NS))]
+            self._play(_Run("warm-up", number, stages, monotonic_ns() + LEAD_NS), self._warm_ups)
+            if self.ended != DONE:
+                return
+        before = cpu_of_targets(plan.targets)
+        begun_ns = monotonic_ns() + LEAD_NS
+        if not self._rounds:
+            self._zero_ns = begun_ns
+            self._whole = Gathering(plan, begun_ns)
+        stages = [(step.rate or 0.0, round(step.duration_s * SECOND_NS)) for step in plan.steps]
+        found = self._play(_Run("load", number, stages, begun_ns), self._whole)
+        cpu = _server_cpu(found, before, cpu_of_targets(plan.targets))
+        self._rounds.append(OfRound(found.totals(), found.latency(), cpu))
+
+    def _play(self, run: _Run, whole: Gathering) -> Gathering:
+        """One run of all processes, heard to its end."""
+        gathering = Gathering(self._plan, run.begun_ns)
+        waiting = self._fleet.alive
+        give_up_ns = run.begun_ns + run.planned_ns + round(self._plan.timeout_s * SECOND_NS) + GRACE_NS
+        told_s = 0
+        self._fleet.begin(run.stages, run.begun_ns)
+        while waiting and monotonic_ns() < give_up_ns:
+            try:
+                for said in self._fleet.hear(HEAR_S):
+                    self._hear(said, run, (gathering, whole), waiting)
+                passed_s = (monotonic_ns() - run.begun_ns - TELL_NS) // SECOND_NS
+                if passed_s > told_s:
+                    told_s = passed_s
+                    self._tell(run, gathering)
+            except KeyboardInterrupt:
+                if self.ended == INTERRUPTED:
+                    raise
+                self.ended = INTERRUPTED
+                self._fleet.interrupt()
+                give_up_ns = monotonic_ns() + STOPPED_NS
+        if waiting:
+            self._end(f"{len(waiting)} of {self._plan.processes} generator processes did not end in time")
+        if not gathering.duration_s:  # Nobody was left to say when.
+            for each in (gathering, whole):
+                each.end(run.number, min(monotonic_ns() - run.begun_ns, run.planned_ns) / SECOND_NS)
+        return gathering
+
+    def _end(self, why: str) -> None:
+        """Go no further; the first reason is told."""
+        self.ended = why if self.ended == DONE else self.ended
+
+    def _hear(self, said: Said, run: _Run, gatherings: tuple[Gathering, ...], waiting: set[int]) -> None:
+        if said.what == "died":
+            waiting.discard(said.process)
+            self.note("generator", f"process {said.process + 1}", str(said.value))
+            self._end(f"generator process {said.process + 1} {said.value}")
+            return
+        assert isinstance(said.value, dict)
+        for gathering in gatherings:
+            if said.what == "news":
+                gathering.hear_news(run.number * self._plan.processes + said.process, said.value)
+            elif said.what == "done":
+                gathering.hear_done(run.number, said.value)
+        if said.what == "done":
+            waiting.discard(said.process)
+
+    def _tell(self, run: _Run, gathering: Gathering) -> None:
+        """Say how far it is."""
+        if self._on_progress is None:
+            return
+        elapsed_ns = monotonic_ns() - run.begun_ns
+        last = (elapsed_ns - TELL_NS) // SECOND_NS - 1
+        events = self._events[self._told_events :]
+        self._told_events += len(events)
+        self._on_progress(
+            Progress(
+                run.phase,
+                run.number + 1,
+                self._plan.rounds,
+                elapsed_ns / SECOND_NS,
+                run.planned_ns / SECOND_NS,
+                run.rate_at(elapsed_ns),
+                gathering.second(last) if last >= 0 else None,
+                gathering.totals(elapsed_ns / SECOND_NS),
+                gathering.all.latency(),
+                [self._event(*event) for event in events],
+            )
+        )
+
+    def _event(self, at_ns: int, what: str, who: str, detail: str) -> Event:
+        return Event(round((at_ns - self._zero_ns) / SECOND_NS, 3), what, who, detail)
+
+    def result(self) -> Result:
+        """All that was."""
+        whole, plan = self._whole, self._plan
+        return Result(
+            began=self._began,
+            command=list(sys.orig_argv),
+            plan=plan.to_json(),
+            machine=machine(),
+            totals=with_faults(whole.totals(), self._warm_ups.totals()),
+            latency=whole.latency(),
+            targets=[_named(target, plan.targets[at]) for at, target in enumerate(whole.targets())],
+            lateness=whole.lateness(),
+            steps=whole.steps(),
+            seconds=whole.seconds(),
+            events=[self._event(*event) for event in sorted(self._events)],
+            by_version=_added(whole.versions(), self._warm_ups.versions()),
+            server_cpu=_cpu_of_rounds(self._rounds, whole),
+            generator_cpu_s=whole.cpu_s,
+            rounds=self._rounds,
+            first_wrong=whole.first_wrong or self._warm_ups.first_wrong,
+            ended=self.ended,
+        )
+
+
+def machine() -> dict[str, Json]:
+    """What the load was made on."""
+    model = None
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return {
+        "system": platform.platform(),
+        "processor": model or platform.processor(),
+        "cpus": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "gossipkv": __version__,
+    }
+
+
+def _with_members(plan: Plan) -> Plan:
+    """The plan with all live members among its targets, if it wants them."""
+    if not plan.all_members:
+        return plan
+    asked = next(target for target in plan.targets if target.scheme == "gossipkv")
+    found = [parse_target(address) for address in live_members(asked.address, round(plan.timeout_s * MS_IN_S))]
+    return replace(plan, targets=tuple(dict.fromkeys((*plan.targets, *found))), all_members=False)
+
+
+def _server_cpu(gathering: Gathering, before: dict[str, float], after: dict[str, float]) -> dict[str, ServerCpu]:
+    """What the servers took between two looks, and of a request that they answered."""
+    requests = {target.name: target.totals.requests for target in gathering.targets()}
+    return {
+        name: _cpu(after[name] - before[name], requests[name])
+        for name in before
+        if name in after and after[name] >= before[name]  # Else it began anew meanwhile.
+    }
+
+
+def _cpu(cpu_s: float, requests: int) -> ServerCpu:
+    return ServerCpu(cpu_s, cpu_s / requests * US_IN_S if requests else None)
+
+
+def _cpu_of_rounds(rounds: Sequence[OfRound], whole: Gathering) -> dict[str, ServerCpu]:
+    """Sums of those targets of which each round knows."""
+    requests = {target.name: target.totals.requests for target in whole.targets()}
+    return {
+        name: _cpu(sum(each.server_cpu[name].cpu_s for each in rounds), asked)
+        for name, asked in requests.items()
+        if rounds and all(name in each.server_cpu for each in rounds)
+    }
+
+
+def _named(found: OfTarget, target: Target) -> OfTarget:
+    """A target with what it says of itself."""
+    if target.scheme != "gossipkv":
+        return found
+    told = told_by(target.address)
+    node, version = told.get("node"), told.get("version")
+    return replace(
+        found, node=node if isinstance(node, str) else None, version=version if isinstance(version, str) else None
+    )
+
+
+def _added(one: dict[str, OfVersion], other: dict[str, OfVersion]) -> dict[str, OfVersion]:
+    nothing = OfVersion()
+    return {
+        name: OfVersion(
+            one.get(name, nothing).requests + other.get(name, nothing).requests,
+            one.get(name, nothing).wrong + other.get(name, nothing).wrong,
+        )
+        for name in sorted(one | other)
+    }

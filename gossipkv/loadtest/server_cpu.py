@@ -1,0 +1,99 @@
+"""Processor time of the servers: as a node says it, else, on this machine, of the processes that listen on the port.
+
+A port may have several: a node and its child for HTTP hold the same socket, and both work for it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.loadtest.watch import told_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gossipkv.address import Address
+    from gossipkv.loadtest.plan import Target
+
+LISTENS: Final = "0A"
+USER_TICKS, SYSTEM_TICKS = 11, 12  # Of `stat`, behind the name.
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of_targets(targets: Sequence[Target]) -> dict[str, float]:
+    """Seconds so far, by URL of the target; a target of which nothing can be known is left out."""
+    found = {}
+    for target in targets:
+        seconds = _told(target.address) if target.scheme == "gossipkv" else None
+        if seconds is None:
+            seconds = _of_listeners(target.address)
+        if seconds is not None:
+            found[str(target)] = seconds
+    return found
+
+
+def _told(address: Address) -> float | None:
+    """What a node says of its own process."""
+    process = told_by(address).get("process")
+    seconds = process.get("cpu_s") if isinstance(process, dict) else None
+    return float(seconds) if isinstance(seconds, int | float) else None
+
+
+def _of_listeners(address: Address) -> float | None:
+    if not _is_here(address):
+        return None
+    inodes = set(_listening(address.port))
+    times = [seconds for process in _holders(inodes) if (seconds := _processor_s(process)) is not None]
+    return sum(times) if times else None
+
+
+def _is_here(address: Address) -> bool:
+    """Whether an address is one of this machine's."""
+    try:
+        found = socket.getaddrinfo(address.host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    for family, kind, protocol, _, where in found:
+        with suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.bind(where)
+            return True
+    return False
+
+
+def _listening(port: int) -> Iterator[str]:
+    """Inodes of the sockets that listen on a port (proc(5), net/tcp)."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                    yield fields[9]
+
+
+def _holders(inodes: set[str]) -> list[int]:
+    """Processes that have one of these sockets open."""
+    names = {f"socket:[{inode}]" for inode in inodes}
+    found = []
+    for entry in Path("/proc").iterdir() if names else ():
+        if entry.name.isdecimal():
+            with suppress(OSError):  # It has ended, or is somebody else's.
+                if any(_link(descriptor) in names for descriptor in (entry / "fd").iterdir()):
+                    found.append(int(entry.name))
+    return found
+
+
+def _link(descriptor: Path) -> str:
+    with suppress(OSError):
+        return str(descriptor.readlink())
+    return ""
+
+
+def _processor_s(process: int) -> float | None:
+    with suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])) / TICKS_PER_S
+    return None

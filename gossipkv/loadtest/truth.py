@@ -1,0 +1,172 @@
+"""What is right: keys and values from files, read as a node reads its source.
+
+A directory is a source root, a database in one, or one version; each version is compared with its own files.  A file
+may be of any format that a node reads, tab-separated text first of all.  The last record of a key counts, as in a node.
+A file of keys has one key a line, and says which are asked for, in which order; keys that no truth knows have a value
+that nobody knows, so whatever comes for them is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gossipkv.dataset.formats.detect import batches, detect_file
+from gossipkv.dataset.formats.reading import Reading
+from gossipkv.dataset.source.files import SourceFile
+from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.reader import SourceReader
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import SourceError
+from gossipkv.loadtest._keys import shuffled
+from gossipkv.loadtest._records import Records
+from gossipkv.loadtest.plan import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import EllipsisType
+
+    from gossipkv.loadtest.plan import Plan, TruthFile
+
+Expected: TypeAlias = "bytes | EllipsisType | None"
+
+NEWEST_VERSIONS: Final = 60  # The extension holds the values of 64.
+ABSENT_KEYS: Final = 65_536  # Enough that a cache of pages does not hold all of them for long.
+ABSENT_MARK: Final = b"~absent~"
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Keys, what each version has for them, and which are asked for.
+
+    `is_whole`: the values are all that a version has, so scans can be compared.  The keys from `present` on are certain
+    to be absent.  `population` has the numbers of the keys that are asked for, in order; None: all that are present.
+    """
+
+    keys: list[bytes]
+    values: dict[str | None, list[Expected]]
+    present: int
+    population: list[int] | None
+    is_whole: bool
+
+    def records(self, *, ordered: bool) -> Records:
+        """What the extension asks for and compares with; `ordered`: scans are compared, too."""
+        return Records(self.keys, self.values, present=self.present, ordered=ordered and self.is_whole)
+
+
+def read_truth(plan: Plan) -> Truth:
+    """All that a plan compares with.
+
+    Raises:
+        PlanError: there is nothing in it, or it cannot be understood.
+        SourceError: a file is not of its format.
+        StorageError: a file cannot be read.
+    """
+    tables: dict[str | None, dict[bytes, Expected]] = {}
+    is_whole = bool(plan.truth)
+    for given in plan.truth:
+        place = Path(given.path)
+        if not place.exists():
+            raise PlanError(
+                f"{given.path}: the truth is not there: name a file of key TAB value, or a source directory"
+            )
+        is_whole = is_whole and place.is_dir()
+        tables.update(_tables(given, place, plan.database))
+    numbers: dict[bytes, int] = {}
+    for table in tables.values():
+        for key in table:
+            numbers.setdefault(key, len(numbers))
+    if plan.truth and not numbers:
+        raise PlanError(f"{plan.truth[0].path}: no record in it, so there is nothing to ask for")
+    told = len(numbers)
+    population = None if plan.keys is None else _population(plan.keys, numbers)
+    keys = list(numbers)
+    # What the keys' file has beside the truth is absent if the truth is all there is, and else unknown.
+    beside: list[Expected] = [None if is_whole else ...] * (len(keys) - told)
+    values = {version: [table.get(key) for key in keys[:told]] + beside for version, table in tables.items()}
+    if not values:
+        values = {None: [...] * len(keys)}
+    present = len(keys)
+    if plan.misses > 0:
+        keys += _absent_keys(keys, plan.seed)
+        for column in values.values():
+            column.extend([None] * (len(keys) - present))
+    return Truth(keys, values, present, population, is_whole)
+
+
+def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str | None, dict[bytes, Expected]]]:
+    """Versions that stand at a place, and their records."""
+    files = RealFiles()
+    if place.is_file():
+        status = place.stat()
+        alone = SourceFile(place.name, str(place), status.st_size, status.st_mtime_ns)
+        yield given.version, _records(files, [alone])
+        return
+    source = Source(place, files)
+    if database and (place / database).is_dir():
+        name, versions = database, source.versions(database).names
+    elif any(entry.is_dir() and not entry.name.startswith(("_", ".")) for entry in place.iterdir()):
+        source, name = Source(place.absolute().parent, files), place.absolute().name
+        versions = source.versions(name).names
+    else:
+        version = given.version or (place.absolute().name if place.absolute().parent.name == database else None)
+        yield version, _records(files, source.listed(source.root, "", "").files)
+        return
+    if given.version is not None:
+        raise PlanError(f"{given.path}: it has versions of its own; name one of them as {given.path}/VERSION")
+    for version in versions[-NEWEST_VERSIONS:]:
+        yield version, _records(files, source.version(name, version).files)
+
+
+def _records(files: RealFiles, listed: Iterable[SourceFile]) -> dict[bytes, Expected]:
+    """Records of the files of one version, in the order of their names; the last of a key counts."""
+    found: dict[bytes, Expected] = {}
+    form: tuple[str, str] | None = None
+    for file in sorted(listed, key=lambda file: file.name.encode()):
+        with SourceReader(files, file) as reader:
+            here = detect_file(reader, Reading())
+            if here is None:
+                continue
+            if form is not None and form[0] != here:
+                raise SourceError(
+                    f"{file.path}: looks like {here}, and {form[1]} like {form[0]}; a version has one format",
+                    {"file": file.path, "expected": form[0], "got": here},
+                )
+            form = (here, file.path)
+            with contextlib.closing(batches(here, reader, Reading())) as parts:
+                for batch in parts:
+                    found.update(iter(batch))  # A batch has `keys`, and is no mapping.
+    return found
+
+
+def _population(path: str, numbers: dict[bytes, int]) -> list[int]:
+    """Numbers of the keys of a file, a key a line; what the truth does not have gets a number of its own."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise PlanError(
+            f"{path}: the keys cannot be read: {error.strerror}; name a file with one key a line"
+        ) from error
+    lines = content.split(b"\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise PlanError(f"{path}: no key in it: write one key a line")
+    return [numbers.setdefault(line, len(numbers)) for line in lines]
+
+
+def _absent_keys(keys: list[bytes], seed: int) -> list[bytes]:
+    """Keys like those that are there, of which none is there; the same for the same seed.
+
+    Each is one of the keys with a mark and a number behind it, so that it comes between keys that are there.
+    """
+    known = set(keys)
+    found = []
+    for number, at in enumerate(shuffled(range(min(len(keys), ABSENT_KEYS)), seed)):
+        key = keys[at] + ABSENT_MARK + b"%x" % number
+        while key in known:
+            key += b"~"
+        found.append(key)
+    return found

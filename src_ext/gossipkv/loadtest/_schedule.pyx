@@ -1,0 +1,85 @@
+"""When the requests of a run are due: stages one after the other, all of them closed, or each with its own rate.
+
+Request number n of a stage is due `n / rate` after its beginning, whatever became of the ones before.  Of several
+processes that share the rate, number `turn` sends the requests `turn`, `turn + share`, `turn + 2 * share` and so on, so
+all of them together send exactly what one would.
+"""
+
+cimport cython
+from libc.math cimport ceil
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+
+@cython.final
+cdef class Schedule:
+    """Stages of `(requests a second, or 0; nanoseconds, or 0: without end)`."""
+
+    def __cinit__(self, stages, *, uint64_t requests=0, uint32_t turn=0, uint32_t share=1):
+        cdef list given = [(float(rate), int(duration_ns)) for rate, duration_ns in stages]
+        cdef Stage* stage
+        cdef uint64_t total = 0
+        cdef int64_t begin_ns = 0
+        cdef uint32_t i
+        cdef bint is_endless
+        if not given or any(rate < 0 or duration_ns < 0 for rate, duration_ns in given):
+            raise ValueError("a run needs a duration or a number of requests")
+        if any(duration_ns == 0 for _, duration_ns in given) and (requests == 0 or len(given) > 1):
+            raise ValueError("a run needs a duration or a number of requests")
+        if turn >= share or len({rate > 0 for rate, _ in given}) > 1:
+            raise ValueError("a run is closed or open, and a turn is below the number of those who share")
+        self.count = <uint32_t>len(given)
+        self.stages = <Stage*>calloc(self.count, sizeof(Stage))
+        if self.stages == NULL:
+            raise MemoryError
+        self.is_open = given[0][0] > 0
+        for i in range(self.count):
+            stage = self.stages + i
+            rate, duration_ns = given[i]
+            is_endless = duration_ns == 0
+            stage.begin_ns = begin_ns
+            stage.end_ns = INT64_MAX if is_endless else begin_ns + <int64_t>duration_ns
+            stage.first = total
+            stage.end = <uint64_t>INT64_MAX
+            if self.is_open:
+                stage.period_ns = 1e9 * share / <double>rate
+                stage.offset_ns = 1e9 * turn / <double>rate
+                if not is_endless:
+                    stage.end = total + <uint64_t>max(0.0, ceil((duration_ns - stage.offset_ns) / stage.period_ns))
+            begin_ns = stage.end_ns
+            total = stage.end
+        self.duration_ns = begin_ns
+        self.limit = min(total, requests) if requests > 0 else total
+
+    def __dealloc__(self):
+        free(self.stages)
+
+    def due_ns(self, uint64_t number):
+        """When a request is due, after the beginning.  Requires: the numbers do not fall."""
+        return self.due(number)
+
+    cdef int64_t due(self, uint64_t number) noexcept nogil:
+        cdef Stage* stage = self.stages + self.at
+        while number >= stage.end and self.at + 1 < self.count:
+            self.at += 1
+            stage += 1
+        return stage.begin_ns + <int64_t>(stage.offset_ns + <double>(number - stage.first) * stage.period_ns)
+
+    cdef uint32_t stage_at(self, int64_t passed_ns) noexcept nogil:
+        """The stage of a closed loop.  Requires: the times do not fall."""
+        while self.at + 1 < self.count and passed_ns >= self.stages[self.at].end_ns:
+            self.at += 1
+        return self.at
+
+    cdef int64_t last_due(self) noexcept nogil:
+        """When the last request of an open run is due."""
+        cdef uint32_t at = self.count
+        cdef Stage* stage
+        while at > 0:
+            at -= 1
+            stage = self.stages + at
+            if stage.first < self.limit:
+                break
+        if self.limit == 0:
+            return 0
+        return stage.begin_ns + <int64_t>(stage.offset_ns + <double>(self.limit - 1 - stage.first) * stage.period_ns)

@@ -1,0 +1,204 @@
+"""`gossipkv loadtest` as a process against real nodes: the table, the document, the report, limits, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.launcher import Cluster
+from gossipkv.loadtest import documents
+from tests.cluster.node_process import NodeProcess, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_S = 120
+RECORDS = {f"key{number:04}": f"value {number}" for number in range(2000)}
+SETTINGS = {"refresh_period": "200ms", "time_to_converge": "500ms"}
+
+
+def lines(records: dict[str, str]) -> str:
+    """Records as a source and a truth have them."""
+    return "".join(f"{key}\t{value}\n" for key, value in records.items())
+
+
+def put_version(source: Path, name: str, suffix: str = "") -> None:
+    """A version of the database at the source, whole at once: its values end in `suffix`."""
+    version = source / "geo" / f"_{name}"
+    version.mkdir(parents=True)
+    for part in range(4):
+        own = {key: value + suffix for number, (key, value) in enumerate(RECORDS.items()) if number % 4 == part}
+        (version / f"part-{part}.tsv").write_text(lines(own))
+    version.rename(source / "geo" / name)
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The records as a file."""
+    file = tmp_path_factory.mktemp("truth") / "truth.tsv"
+    file.write_text(lines(RECORDS))
+    return file
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a node that serves the records."""
+    place = tmp_path_factory.mktemp("node")
+    put_version(place / "source", "1")
+    with NodeProcess(place, source=place / "source") as process:
+        process.ready()
+        wait_for(process.address, "geo", "1")
+        yield process.address
+
+
+def line_of(node: str, *arguments: str | Path) -> list[str]:
+    """The line that asks a node."""
+    asked = ["loadtest", "--node", node, "--db", "geo", "--warm-up", "100ms", *map(str, arguments)]
+    return [sys.executable, "-m", "gossipkv", *asked]
+
+
+def run(node: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A load test to its end."""
+    line = line_of(node, *arguments)
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def test_every_answer_is_compared(node: str, truth: Path, tmp_path: Path) -> None:
+    """A mix over several connections and processes: all right, told in a table and a report, read back from JSON."""
+    mix = ["--mix", "get=8,get_many=1,scan=1", "--connections", "4", "--processes", "2", "--misses", "10%"]
+    done = run(node, "--truth", truth, "--duration", "1s", *mix, "--report", tmp_path / "r.html", "--json")
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "a.json"
+    file.write_text(done.stdout)
+    result = documents.load(file)
+    assert result.is_clean
+    assert result.totals.misses > 0
+    assert set(result.latency) == {"all", "get", "get_many", "scan"}
+    assert sum(result.latency[kind].count for kind in ("get", "get_many", "scan")) == result.totals.requests
+    assert sum(second.requests for second in result.seconds if second.t >= 0) == result.totals.requests
+    assert set(result.by_version) == {"1"}
+    page = (tmp_path / "r.html").read_text()
+    assert "Every answer " in page
+    assert done.stderr.splitlines()[-1] == f"report: {tmp_path / 'r.html'}"
+    again = subprocess.run(
+        [sys.executable, "-m", *result.command], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    compared = [sys.executable, "-m", "gossipkv", "loadtest", "--compare", str(file), str(file)]
+    assert "Too few rounds" in subprocess.check_output(compared, text=True, timeout=PATIENCE_S)
+
+
+def test_keys_of_the_database(node: str) -> None:
+    """Without keys and truth the database is asked for some, and it is said that nothing was compared."""
+    done = run(node, "--duration", "300ms")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Every answer came as it should, values unchecked.")
+
+
+def test_a_truth_that_lies(node: str, tmp_path: Path) -> None:
+    """One wrong value among them all is found, named, and status 3."""
+    lie = tmp_path / "lie.tsv"
+    lie.write_text(lines(RECORDS | {"key0007": "a lie"}))
+    done = run(node, "--truth", lie, "--distribution", "ordered", "--duration", "1s")
+    assert done.returncode == 3
+    assert "key0007" in done.stderr.splitlines()[-1]
+    assert "a lie" in done.stderr.splitlines()[-1]
+
+
+def test_a_limit_that_was_passed(node: str, truth: Path) -> None:
+    """Status 3 and a line that names it."""
+    done = run(node, "--truth", truth, "--duration", "300ms", "--fail-if", "p50>1us", "--fail-if", "errors>0")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1].startswith("gossipkv: 1 limit passed; Limit passed: p50>1us (it was ")
+
+
+def test_nobody_there(truth: Path) -> None:
+    """One line, status 3."""
+    done = run("127.0.0.1:1", "--truth", truth)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "127.0.0.1:1" in done.stderr
+
+
+@pytest.mark.parametrize("text", [b"", b"no tab in it\n"])
+def test_a_truth_of_nothing(node: str, tmp_path: Path, text: bytes) -> None:
+    """One that is empty, or no truth at all, is one line that names it, and nothing is asked."""
+    file = tmp_path / "truth.tsv"
+    file.write_bytes(text)
+    done = run(node, "--truth", file)
+    assert done.returncode in {2, 3}
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert str(file) in done.stderr
+
+
+def test_an_interrupt_tells_of_what_was(node: str, truth: Path, tmp_path: Path) -> None:
+    """Ctrl-C: status 130, the table, and a report."""
+    line = line_of(node, "--truth", truth, "--duration", "10m", "--report", tmp_path / "r.html")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert " of 10 min: " in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert out.startswith("Every answer was right, until the run was cut short.")
+    assert "until the run was cut short" in (tmp_path / "r.html").read_text()
+
+
+def test_a_terminal_is_drawn_on(node: str, truth: Path) -> None:
+    """Where a person looks, standard error is drawn anew; the table comes behind it."""
+    terminal, side = pty.openpty()
+    line = line_of(node, "--truth", truth, "--duration", "2s")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=side, text=True) as process:
+        os.close(side)
+        drawn = b""
+        while True:
+            try:
+                drawn += os.read(terminal, 1 << 16)
+            except OSError:  # The other side has gone.
+                break
+        out = process.stdout.read()
+    os.close(terminal)
+    assert process.returncode == 0
+    assert b"closed loop" in drawn
+    assert out.startswith("Every answer was right.")
+
+
+def test_a_switch_and_a_kill(tmp_path: Path) -> None:
+    """Three nodes change to another version and one is killed: no value is wrong, and the report marks both."""
+    source = tmp_path / "source"
+    put_version(source, "1")
+    with Cluster(tmp_path / "nodes", nodes=3, source=source, settings=SETTINGS) as cluster:
+        for address in cluster.addresses:
+            wait_for(str(address), "geo", "1")
+        options = ["--truth", source, "--connections", "2", "--rate", "300", "--duration", "10m", "--members"]
+        line = line_of(str(cluster.addresses[0]), *options, "--report", tmp_path / "r.html", "--json")
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert " of 10 min: " in process.stderr.readline()
+            put_version(source, "2", " anew")
+            wait_for_line(process, "1 -> 2")
+            cluster.kill(2)
+            wait_for_line(process, "dead")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE_S)
+        cluster.start(2)
+    assert process.returncode == 130, err
+    result = documents.parse(json.loads(out))
+    assert (result.totals.wrong, result.totals.steps_back) == (0, 0)
+    assert set(result.by_version) >= {"1"}
+    assert {"member", "version"} <= {event.what for event in result.events}
+    assert 'class="flag"' in (tmp_path / "r.html").read_text()
+
+
+def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
+    """Read what it says until a line has this text in it."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while text not in (line := process.stderr.readline()):
+        assert line, "it ended"
+        assert time.monotonic() < give_up_s, line

@@ -1,0 +1,93 @@
+"""What docs/users/load-test.md says: its lines are understood, its tables are those of the code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from gossipkv.cli import loadtest as command
+from gossipkv.loadtest import limits
+from gossipkv.loadtest.compare import chance
+from gossipkv.loadtest.result import Event, Latency, OfRound, OfStep, OfTarget, OfVersion, Result, Second, Totals
+from tests.unit.client.fake_node import FakeNode, store
+from tests.unit.loadtest import results
+
+PAGE = (Path(__file__).parents[3] / "docs" / "users" / "load-test.md").read_text(encoding="utf-8")
+LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+
+
+def table(head):
+    """Rows of the table that begins with this head, as lists of cells."""
+    rows = PAGE.split(head, 1)[1].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def named(cell):
+    """Names in a cell."""
+    return re.findall(r"`([a-z_]\w*)`", cell)
+
+
+def names_of(kind):
+    """Fields of a dataclass."""
+    return {field.name for field in fields(kind)}
+
+
+def test_every_line_is_understood(run, tmp_path, monkeypatch):
+    """Each runs as it stands, but for the address, against an engine that makes no load."""
+    assert len(LINES) == 11
+    made = results.plain()
+    monkeypatch.setattr(command, "run_plan", lambda plan, view: made)
+    monkeypatch.chdir(tmp_path)
+    with FakeNode(store({b"paris": b"France"})) as node:
+        for line in LINES:
+            words = shlex.split(line.replace("127.0.0.1:7070", node.address))
+            out = words[words.index(">") + 1] if ">" in words else None
+            done = run(*words[1 : words.index(">") if out else None])
+            expected = 3 if "--fail-if" in words else 0  # 40 a second are fewer than it asks for.
+            assert done.status == expected, (line, done.err)
+            if out:
+                (tmp_path / out).write_text(done.out)
+    assert "<html" in (tmp_path / "geo.html").read_text()
+
+
+def test_every_option_is_listed():
+    """The table has the options of the command, and no others."""
+    listed = {name for row in table("| option | meaning |") for name in re.findall(r"--[\w-]+", row[0])}
+    assert listed == {option for each in command.loadtest.params for option in each.opts if option.startswith("--")}
+
+
+def test_every_metric_is_listed():
+    """So are the metrics of limits, each as it is written; what it gives as quantities are some."""
+    listed = []
+    for metrics, quantities, _ in table("| metric | quantity |"):
+        for name in re.findall(r"`([\w.]+)`", metrics):
+            listed.append(name)
+            for quantity in re.findall(r"`([^`]+)`", quantities):
+                assert limits.parse(f"{name}>{quantity}").metric == name
+    assert set(listed) == set(limits.METRICS)
+
+
+def test_every_field_of_the_document_is_listed():
+    """And each of what is counted; those of the parts stand beside them."""
+    rows = {row[0]: row[1] for row in table("| field | |")}
+    assert {name for cell in rows for name in named(cell)} == names_of(Result) | {"limits"}
+    assert {name for row in table("| of `totals` | |") for name in named(row[0])} == names_of(Totals)
+    assert {*named(rows["`targets`"])} == names_of(OfTarget)
+    assert {*named(rows["`steps`"])} == names_of(OfStep)
+    assert {*named(rows["`seconds`"])} == names_of(Second)
+    assert {*named(rows["`rounds`"])} == names_of(OfRound)
+    assert {*named(rows["`by_version`"])} == names_of(OfVersion)
+    assert {*named(rows["`latency`"])} >= names_of(Latency)
+    assert {*named(rows["`events`"])} >= names_of(Event)
+
+
+@pytest.mark.parametrize("share", ["10 %", "3 %", "0.8 %"])
+def test_the_rule_is_that_of_the_code(share):
+    """The chances that the page states are those that the comparison counts with."""
+    rounds = {"10 %": 3, "3 %": 4, "0.8 %": 5}[share]
+    assert f"in {share} with {rounds}" in PAGE or f"in {share} of all cases with {rounds} rounds" in PAGE
+    assert 100 * chance(rounds, rounds) == pytest.approx(float(share.split()[0]), rel=0.06)

@@ -1,0 +1,56 @@
+"""Numbers as people read them."""
+
+import pytest
+
+from gossipkv.loadtest import figures
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0"),
+        (0.00123, "0.00123"),
+        (1.234, "1.23"),
+        (12.34, "12.3"),
+        (123.4, "123"),
+        (1234.5, "1,234"),
+        (9.999, "10"),
+    ],
+)
+def test_three_digits_count(number, text):
+    """As many decimals as make three digits, and none for nothing."""
+    assert figures.rounded(number) == text
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (None, "-"),
+        (0.5, "0.5 us"),
+        (850, "850 us"),
+        (999.6, "1 ms"),
+        (1234, "1.23 ms"),
+        (999_600, "1 s"),
+        (2.5e6, "2.5 s"),
+    ],
+)
+def test_a_latency_has_the_unit_that_fits(us, text):
+    """Microseconds, milliseconds, seconds, and never a thousand of one."""
+    assert figures.latency(us) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(2.5, "2.5 s"), (119, "119 s"), (120, "2 min"), (150, "2 min 30 s"), (3600, "1 h"), (4200, "1 h 10 min")],
+)
+def test_a_length_of_time_has_the_largest_units(number, text):
+    """Seconds as long as people count them, then minutes, then hours."""
+    assert figures.seconds(number) == text
+
+
+def test_counts_and_shares():
+    """Thousands apart, beside an axis in thousands, and no share of nothing."""
+    assert figures.count(1_234_567) == "1,234,567"
+    assert [figures.short_count(n) for n in (0, 9500, 12_000, 1_500_000, 3e9)] == ["0", "9,500", "12 k", "1.5 M", "3 G"]
+    assert (figures.share(1, 800), figures.share(1, 0)) == ("0.125 %", "-")
+    assert (figures.rate(None), figures.count(None)) == ("-", "-")

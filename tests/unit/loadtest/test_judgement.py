@@ -1,0 +1,115 @@
+"""The verdict in words: what is bad, what is doubtful, what is good."""
+
+from dataclasses import replace
+
+import pytest
+
+from gossipkv.loadtest import limits
+from gossipkv.loadtest.judgement import State, is_anecdote, is_failure, judge
+from gossipkv.loadtest.result import Latency, Totals
+from tests.unit.loadtest import results
+
+
+def with_totals(**changes):
+    """A plain run that counted something else."""
+    return results.plain(totals=replace(results.plain().totals, **changes))
+
+
+@pytest.mark.parametrize(
+    ("result", "state", "headline"),
+    [
+        (results.plain(), State.GOOD, "Every answer was right"),
+        (with_totals(unchecked=100), State.GOOD, "Every answer came as it should, values unchecked"),
+        (results.plain(plan={"truth": []}), State.GOOD, "Every answer came as it should, values unchecked"),
+        (with_totals(unchecked=1), State.GOOD, "Every answer that could be compared was right"),
+        (with_totals(errors={"X": 2}, lost=1), State.DOUBT, "Every answer was right, but 3 requests had none"),
+        (with_totals(unsent=1), State.DOUBT, "Every answer was right, but 1 request had none"),
+        (with_totals(steps_back=2), State.DOUBT, "2 answers came from an older version than the one before"),
+        (with_totals(broken={"reset": 1}), State.DOUBT, "Every answer was right, but connections broke"),
+        (results.plain(ended="interrupted"), State.DOUBT, "Every answer was right, until the run was cut short"),
+        (with_totals(wrong=1), State.BAD, "1 value of 100 wrong"),
+        (with_totals(wrong=3, errors={"X": 2}), State.BAD, "3 values of 100 wrong"),
+        (results.plain(totals=Totals(lost=7), latency={}), State.BAD, "No request was answered"),
+    ],
+)
+def test_the_verdict(result, state, headline):
+    """What is worse comes first, and only what is bad is a failure."""
+    judgement = judge(result)
+    assert (judgement.state, judgement.headline) == (state, headline)
+    assert is_failure(result, []) is (state is State.BAD)
+
+
+def test_limits_are_part_of_it():
+    """One that was passed is bad, and told with what was measured; one that was kept is not told."""
+    verdicts = [limits.parse(text).judge(results.plain()) for text in ("p99>1us", "max>1s")]
+    judgement = judge(results.plain(), verdicts)
+    assert (judgement.state, judgement.headline) == (State.BAD, "1 limit passed")
+    assert judgement.reasons == ("Limit passed: p99>1us (it was 900 us).",)
+    assert is_failure(results.plain(), verdicts)
+    assert not is_failure(results.plain(), verdicts[1:])
+
+
+def test_each_fault_is_a_sentence():
+    """Counts, shares, codes with the most frequent first, and the first wrong value."""
+    totals = replace(
+        results.plain().totals,
+        wrong=1,
+        steps_back=2,
+        errors={"A": 1, "B": 5},
+        lost=4,
+        unsent=5,
+        broken={"reset": 3},
+        reconnects=2,
+    )
+    judgement = judge(results.plain(totals=totals, first_wrong="b'k': expected b'v'", ended="nobody answers"))
+    said = "\n".join(judgement.reasons)
+    for part in (
+        "1 value not what the truth says; the first: b'k': expected b'v'.",
+        "2 answers from an older version",
+        "6 requests refused (5.22 %): B 5, A 1.",
+        "4 requests lost with the connection.",
+        "5 requests (4.35 %) fell due and were never sent",
+        "Connections broke: reset 3; 2 made again.",
+        "The run did not come to its end: nobody answers.",
+    ):
+        assert part in said
+
+
+def test_the_summary():
+    """How many, how long, how fast; a run without latencies tells none."""
+    assert judge(results.plain()).summary == (
+        "100 requests answered in 2.5 s, 40 /s: half took at most 100 us, 99 % at most 900 us, the slowest 4 ms."
+    )
+    assert judge(results.plain(totals=Totals(duration_s=3.0), latency={})).summary == "0 requests answered in 3 s."
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (results.plain(), "A closed loop asks less while the server is slow"),
+        (results.plain(), "100 requests are few"),
+        (with_totals(unchecked=100), "No truth was given"),
+        (results.plain(plan={"truth": []}), "No truth was given"),
+        (with_totals(unchecked=1), "1 % of the values could not be compared"),
+        (results.plain(lateness=results.latency([500.0] * 100)), "1 % of the requests left 500 us or more after"),
+    ],
+)
+def test_caveats(result, said):
+    """What makes the numbers say less is told."""
+    assert any(said in caveat for caveat in judge(result).caveats)
+
+
+def test_no_caveat_without_reason():
+    """An open loop on time, with many requests, of which each was compared."""
+    many = Latency(10**6, 100.0, {"99": 1000.0, "50": 100.0, "100": 5000.0}, [[5000.0, 10**6]])
+    late = Latency(10**6, 5.0, {"99": 40.0}, [[90.0, 10**6]])
+    assert judge(results.plain(latency={"all": many}, lateness=late)).caveats == ()
+
+
+@pytest.mark.parametrize(
+    ("percent", "count", "few"),
+    [(99, 1000, False), (99, 999, True), (90, 100, False), (50, 19, True), (100, 10**9, True)],
+)
+def test_a_percentile_of_few(percent, count, few):
+    """Fewer than ten requests beyond it are an anecdote."""
+    assert is_anecdote(percent, count) is few

@@ -1,0 +1,253 @@
+"""The report: well-formed, self-contained, everything escaped, the verdict first."""
+
+import re
+import tomllib
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from gossipkv.loadtest import limits, report
+from gossipkv.loadtest.result import Event, OfTarget, OfVersion, Second, ServerCpu, Totals
+from tests.unit.loadtest import results
+from tests.unit.loadtest.results import HOSTILE
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+NESTED = {"line", "path", "rect"}  # Of SVG, written as `<line/>`.
+
+
+class Page(HTMLParser):
+    """A page as a browser reads it: which elements there are, and what is written where."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.wrong: list[str] = []
+        self.feed(text)
+        self.close()
+        self.wrong += [f"never closed: {tag}" for tag in self.open]
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in NESTED:
+            self.wrong.append(f"closes itself: {tag}")
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"closed out of turn: {tag}")
+
+    def handle_data(self, data):
+        if data.strip():
+            self.texts.append((self.open[-1] if self.open else "", data.strip()))
+
+    def said(self):
+        """All that a reader sees, without the style sheet."""
+        return "\n".join(text for tag, text in self.texts if tag != "style")
+
+    def headings(self):
+        """Titles of the sections, in order."""
+        return [text for tag, text in self.texts if tag == "h2"]
+
+
+def page(result, texts=()):
+    """The page of a result, judged by limits."""
+    return Page(report.render(result, [limits.parse(text).judge(result) for text in texts]))
+
+
+def hostile():
+    """A result in which every text that others can choose is markup, a control or a template."""
+    totals = Totals(requests=1, keys=1, wrong=1, errors={HOSTILE: 1}, broken={HOSTILE: 1}, duration_s=1.0, rate=1.0)
+    latency = results.plain().latency["all"]
+    return results.eventful(
+        began=HOSTILE,
+        command=["gossipkv", HOSTILE],
+        plan={HOSTILE: HOSTILE, "database": HOSTILE, "targets": [HOSTILE], "truth": [{HOSTILE: HOSTILE}]},
+        machine={HOSTILE: [HOSTILE]},
+        totals=totals,
+        latency={"all": latency, HOSTILE: latency, "get": latency},
+        targets=[OfTarget(HOSTILE, totals, latency, {}, HOSTILE, HOSTILE)],
+        events=[Event(1.0, "member", HOSTILE, HOSTILE), Event(2.0, HOSTILE, HOSTILE, HOSTILE)],
+        by_version={HOSTILE: OfVersion(1, 1)},
+        server_cpu={HOSTILE: ServerCpu(1.0, None)},
+        first_wrong=HOSTILE,
+        ended=HOSTILE,
+    )
+
+
+EMPTY = results.plain(
+    totals=Totals(), latency={}, targets=[], steps=[], seconds=[], by_version={}, plan={}, machine={}, command=[]
+)
+RESULTS = {
+    "plain": results.plain(),
+    "eventful": results.eventful(),
+    "repeated": results.repeated([40.0, 44.0], [900.0, 1100.0]),
+    "hostile": hostile(),
+    "empty": EMPTY,
+    "late": results.plain(lateness=results.latency([9.0] * 100)),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_it_is_well_formed(name):
+    """Every element is closed in its turn, and the page is one document."""
+    found = page(RESULTS[name], ["p99>1us"])
+    assert found.wrong == []
+    assert [tag for tag, _ in found.elements if tag in {"html", "head", "body", "main"}] == [
+        "html",
+        "head",
+        "body",
+        "main",
+    ]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_it_is_self_contained(name):
+    """No script, nothing from elsewhere, and a policy that forbids both."""
+    text = report.render(RESULTS[name])
+    found = Page(text)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "use"} & {tag for tag, _ in found.elements}
+    named = {key for _, attributes in found.elements for key in attributes}
+    assert not {key for key in named if key.startswith("on") or key in {"src", "href", "style", "srcset"}}
+    assert "@import" not in text
+    assert "url(" not in text
+    policies = [attributes for tag, attributes in found.elements if attributes.get("http-equiv")]
+    assert [each["content"] for each in policies] == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_everything_is_escaped():
+    """Names of others stand in the page as text, whole and printable, and make no element."""
+    text = report.render(hostile())
+    assert "<script>alert" not in text
+    assert "\x1b" not in text
+    assert "\x00" not in text
+    assert "\u202e" not in text
+    assert "{{ 7 * 7 }}" in text
+    said = Page(text).said()
+    assert said.count("</script><script>alert('x')</script>\"'&\\x1b[2J\\x00\\u202e") >= 12
+
+
+def test_the_verdict_comes_first():
+    """Before any heading of a section: the headline, then what is wrong."""
+    found = page(results.plain(totals=replace(results.plain().totals, wrong=3), first_wrong="b'k'"), ["p99>1us"])
+    said = found.said()
+    begin = said.index("3 values of 100 wrong, 1 limit passed.")
+    assert begin < said.index("the first: b'k'") < said.index("What was asked") < said.index("Latency by percentile")
+    assert ("div", {"class": "verdict bad"}) in found.elements
+
+
+def test_what_there_is_not_has_no_section():
+    """A run of one round at one pace has neither steps nor rounds; one with them has both."""
+    assert page(results.plain()).headings() == [
+        "What was asked",
+        "How rare the slow ones are",
+        "Over time",
+        "Who answered",
+        "To do it again",
+    ]
+    assert "Step by step" in page(results.eventful()).headings()
+    assert "Round by round" in page(RESULTS["repeated"]).headings()
+
+
+def test_what_was_asked_is_told():
+    """Kinds, database, targets and pace in a sentence."""
+    assert report.asked_of(results.plain()) == (
+        "get of database geo, asked of gossipkv://127.0.0.1:7070 in a closed loop over 8 connections with 4 requests "
+        "in flight on each: the next request leaves when an answer has come."
+    )
+    assert "get and get_many and scan of database geo, asked of 3 targets at 100 /s to 220 /s" in report.asked_of(
+        results.eventful()
+    )
+
+
+def test_numbers_stand_in_their_tables():
+    """Targets, versions, errors, processors, limits, settings, the command to repeat."""
+    said = page(results.eventful(), ["p99>50ms", "errors>0.1%"]).said()
+    for text in ("gossipkv://10.0.0.2:7070", "n2 0.1.0", "6,500", "UNAVAILABLE", "63 us", "kept", "passed", "zipf"):
+        assert f"\n{text}\n" in said
+    assert "rate 100, duration_s 12; rate 130, duration_s 12" in said
+    fresh = results.plain(plan={"steps": ({"rate": 1.0}, {"rate": 2.0}), "truth": ()})  # As a plan has them, unwritten.
+    assert "\nrate 1; rate 2\n" in page(fresh).said()
+    assert "gossipkv loadtest --node 127.0.0.1:7070 --db geo --truth 'geo truth.tsv'" in page(results.plain()).said()
+
+
+def test_events_are_marked_and_listed():
+    """What the list says by number stands in each plot over time at its second."""
+    text = report.render(results.eventful())
+    said = Page(text).said()
+    assert "20.4 s: Version of n1 geo: 1 -> 2" in said
+    assert "44.9 s: Member n3: suspect -> dead" in said
+    flags = re.findall(r'class="flagged"[^>]*>([^<]*)<', text)
+    assert flags[:3] == ["1-2", "3", "4"]
+    assert "Nothing happened in the cluster" in page(results.plain()).said()
+
+
+def test_percentiles_of_few_requests_are_marked():
+    """A star where fewer than ten were slower, explained beside the table."""
+    said = page(results.plain()).said()
+    assert "\n900 us *\n" in said
+    assert "fewer than ten requests were slower" in said
+    many = results.latency([100.0] * 100)
+    many = replace(many, count=10**6)
+    assert "*" not in page(results.plain(latency={"all": many, "get": many})).said()
+
+
+def test_rounds_show_how_far_they_are_apart():
+    """A row for each, and the spread as a share of the median."""
+    said = page(RESULTS["repeated"]).said()
+    assert "spread\n9.52 %" in said
+    assert "\n44 /s\n" in said
+
+
+def test_long_lists_are_folded():
+    """Many events stand behind a line that says how many."""
+    events = [Event(float(t), "member", f"n{t}", "alive -> dead") for t in range(40)]
+    assert "40 things happened" in page(results.eventful(events=events)).said()
+    steps = [replace(results.eventful().steps[0], rate=float(rate)) for rate in range(1, 31)]
+    assert "30 steps" in page(results.eventful(steps=steps)).said()
+
+
+def test_the_templates_are_packed():
+    """Wheel and source archive carry each of them."""
+    root = Path(report.__file__).parents[2]
+    data = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["package-data"]
+    assert "templates/*" in data["gossipkv.loadtest"]
+    packed = (root / "MANIFEST.in").read_text(encoding="utf-8").split()
+    names = {file.name for file in (root / "gossipkv" / "loadtest" / "templates").iterdir()}
+    assert names == {"report.html", "plots.html", "report.css"}
+    assert {f"*{Path(name).suffix}" for name in names} <= set(packed)
+
+
+def test_the_last_second_counts_for_what_there_was_of_it():
+    """20 answers in the last half second are no drop."""
+    found = page(results.plain())
+    hints = [text for tag, text in found.texts if tag == "title" and "answered" in text]
+    assert hints == ["0 s: answered 40", "1 s: answered 40", "2 s: answered 40"]
+
+
+def test_what_came_after_the_end_is_no_second():
+    """A few answers behind the last whole second are not drawn, unless something was wrong with them."""
+    late = [Second(t, 40, 0, 0, 100.0, 900.0, 4000.0) for t in range(2)]
+    totals = replace(results.plain().totals, duration_s=2.001)
+    for second, shown in ((Second(2, 1, 0, 0, 9.0, 9.0, 9.0), False), (Second(2, errors=1), True)):
+        found = page(results.plain(seconds=[*late, second], totals=totals))
+        hints = [text for tag, text in found.texts if tag == "title" and "answered" in text]
+        assert hints == ["0 s: answered 40", "1 s: answered 40", *(["2 s: answered -"] if shown else [])]
+
+
+def test_a_second_without_answers_is_shown():
+    """The rate falls to nothing, and there is no latency to draw."""
+    hints = [text for tag, text in page(results.eventful()).texts if tag == "title"]
+    assert "43 s: answered 0, asked for 190" in hints
+    assert "43 s: p50 -, p99 -, max -" in hints
+    refused = replace(results.plain(), seconds=[Second(0, 40, 0, 0, 100.0, 900.0, 4000.0), Second(1, errors=7)])
+    hints = [text for tag, text in page(refused).texts if tag == "title"]
+    assert "1 s: p50 -, p99 -, max -" in hints
+    assert "1 s: errors and lost 7, wrong values 0" in hints
