@@ -318,6 +318,7 @@ async def test_a_defect_amid_a_stream_cuts_it_off(autojump_clock, nursery):
     nursery.start_soon(gateway.converse, theirs)
     with structlog.testing.capture_logs() as lines:
         await ours.send_all(GET % b"k")
+        await ours.send_eof()
         came = await received(ours)
     assert b"0\r\n\r\n" not in came
     assert [line["event"] for line in lines] == ["http_defect"]
@@ -358,7 +359,9 @@ async def test_a_refusal_is_read_by_who_still_sends(autojump_clock, nursery):
     nursery.start_soon(gateway.converse, theirs)
     await ours.send_all(b"BAD\r\n\r\n" + b"x" * 300_000)
     await ours.send_all(b"x" * 300_000)
-    ((status, headers, _),) = read_answers(await received(ours), ["GET"])
+    came = await received(ours)
+    assert came.startswith(b"HTTP/1.1 400 ")
+    ((status, headers, _),) = read_answers(came, ["GET"])
     assert (status, headers[b"connection"]) == (400, b"close")
 
 
