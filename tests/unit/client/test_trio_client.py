@@ -12,7 +12,6 @@ import trio
 import trio.testing
 
 import gossipkv
-from gossipkv.client.trio_client import Client
 from gossipkv.errors import BadRequest, NotReady, ProtocolError, TimedOut, Unavailable, Unknown
 from tests.unit.client.behaviours import (
     GARBAGE,
@@ -493,19 +492,6 @@ async def test_refused_everywhere_lists_each_address():
             pytest.fail("entered")
     assert set(caught.value.details) == set(addresses)
     assert str(caught.value).count("refused") == 2
-
-
-async def test_a_patient_one_does_not_connect_before_it_is_asked():
-    """It is entered where nobody is; what it asks fails then, and is answered once somebody is there."""
-    address = refused_address()
-    async with Client([address], patient=True) as client:
-        with pytest.raises(Unavailable, match="refused"):
-            await client.ping()
-    with FakeNode(store(RECORDS)) as node:
-        async with Client([node.address], patient=True) as client:
-            assert node.accepted == 0
-            await client.ping()
-        assert node.accepted == 1
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".b", "xn--a"])
