@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -28,6 +29,7 @@ _FIRST_YEAR: Final = 70  # Of two digits: 70 to 99 are of the last century, as P
 _LEAP_SECOND: Final = 60
 
 
+@lru_cache(maxsize=1024)  # Every answer from a version has the same.
 def write(seconds: int) -> bytes:
     """Return a time in the form that is sent.
 

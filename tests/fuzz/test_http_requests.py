@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(7200)
 
 SEED = 20_010_003
+COUNT = min(FRAMES, 5_000_000)  # Each takes some 0.3 ms: a release has other legs as well.
 SCANNED = {b"key%d" % number: b"" for number in range(20)}
 TAG = b'"2-00000000"'
 SEEDS = [
@@ -90,7 +91,7 @@ async def test_mutated_requests_are_answered_rightly_or_refused(record_property:
     """Every answer is whole and its body is that of its own key and version; nothing is raised, little is held."""
     context = context_of(a_node())
     seen: Counter[str] = Counter()
-    for number in numbers(FRAMES):
+    for number in numbers(COUNT):
         draw = random.Random(SEED + number)
         stream = b"".join(spoil(draw, draw.choice(SEEDS)) for _ in range(draw.randint(1, 2)))
         cut = draw.randrange(len(stream) + 1)
@@ -108,7 +109,7 @@ async def test_mutated_requests_are_answered_rightly_or_refused(record_property:
             context.ask.calls.clear()
         except Exception as error:
             raise AssertionError(replay(number, stream)) from error
-    record_property("measured", f"{FRAMES:,} streams: {dict(seen)}")
+    record_property("measured", f"{COUNT:,} streams: {dict(seen)}")
     if sum(seen.values()) > 1000:
         for kind in ("refused", "200", "204", "206", "304", "400", "404", "412", "416", "500", "503", "many", "scan"):
             assert seen[kind] > 20, (kind, seen)

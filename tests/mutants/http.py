@@ -68,7 +68,7 @@ MUTANTS_OF_HTTP: tuple[Mutant, ...] = (
         "both lengths are taken",
         Edit(
             f"{HTTP}.exchange:Exchange._read_head",
-            'if b"content-length" in names and b"transfer-encoding" in names:',
+            'if b"content-length" in headers and b"transfer-encoding" in headers:',
             "if False:",
         ),
         f"{TESTS}/test_exchange.py",
