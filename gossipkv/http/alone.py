@@ -77,9 +77,11 @@ async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address]
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with Client(told.nodes, timeout_ms=told.timeout_ms, patient=True) as client:
             context = ReadContext(client, None, told.types.of, alone=True, session=Session())
-            site = Site(context, paths.own_paths(client), paths.make_pages(client))
-            gateway = Gateway(site, told.limits)
+            pages = paths.make_pages(client)
+            gateway = Gateway(Site(context, paths.own_paths(client), pages), told.limits)
             async with trio.open_nursery() as nursery:
+                if pages is not None:
+                    nursery.start_soon(pages.run)
                 nursery.start_soon(_obey, signals, told, gateway, context, nursery)
                 on_ready(bound)
                 await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))

@@ -114,8 +114,10 @@ class _Child:
         order = self._order
         listener = socket.socket(fileno=order.listener)
         async with Client([order.node], patient=True) as client, trio.open_nursery() as nursery:
-            context = ReadContext(client, order.name, self._type_of)
-            gateway = Gateway(Site(context, paths.own_paths(client), paths.make_pages(client)), order.limits)
+            context, pages = ReadContext(client, order.name, self._type_of), paths.make_pages(client)
+            gateway = Gateway(Site(context, paths.own_paths(client), pages), order.limits)
+            if pages is not None:
+                nursery.start_soon(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)
             nursery.start_soon(self._drain, gateway)
             log = structlog.get_logger("gossipkv.http")

@@ -1,6 +1,6 @@
 """The gateway's own paths: who answers `/healthz` and its like, and the page.
 
-This table is all that a part of the gateway needs to be reached.
+A part of the gateway is reached by its line here, and by nothing else; `order.HIDING` names what its path hides.
 """
 
 from __future__ import annotations

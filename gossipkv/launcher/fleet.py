@@ -34,8 +34,13 @@ class Fleet:
         self._http_reservations: dict[int, socket.socket] = {}
         self._children: dict[int, Child] = {}
         self._failures: dict[int, str] = {}  # Why a node of the plan could not be started.
-        self._choose_ports(base_port)
-        self._choose_http_ports(http_base_port)
+        try:
+            self._choose_ports(base_port)
+            self._choose_http_ports(http_base_port)
+        except BaseException:
+            for reservation in (*self._reservations.values(), *self._http_reservations.values()):
+                reservation.close()
+            raise
         self._waiting = [node.index for node in self._plan.nodes]
         self._plan.save(directory)
 

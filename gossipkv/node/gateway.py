@@ -183,7 +183,7 @@ class Gateway:
             for line in lines.feed(bytes(part)):
                 try:
                     said = json.loads(line)
-                except ValueError:  # Not from us: something in the child has printed.
+                except (ValueError, RecursionError):  # Not from us: something in the child has printed.
                     continue
                 match said:
                     case [str(level), str(event), dict(fields)] if level in LEVELS:

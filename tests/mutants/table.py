@@ -14,6 +14,7 @@ from tests.mutants.copies import MUTANTS_OF_COPIES
 from tests.mutants.datasets import MUTANTS_OF_DATASETS
 from tests.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.mutants.forwarding import MUTANTS_OF_FORWARDING
+from tests.mutants.gateway import MUTANTS_OF_THE_GATEWAY
 from tests.mutants.http import MUTANTS_OF_HTTP
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.metrics import MUTANTS_OF_METRICS
@@ -446,6 +447,7 @@ MUTANTS = (
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_HTTP,
     *MUTANTS_OF_REPORTS,
+    *MUTANTS_OF_THE_GATEWAY,
     *MUTANTS_OF_SCRUB,
     *MUTANTS_OF_FORWARDING,
     *MUTANTS_OF_SCANS,

@@ -55,6 +55,19 @@ def test_paths_are_remembered_from_here(tmp_path, begun, monkeypatch):
     assert second.settings == {"key_ring": "~nobody-has-this-name/r"}
 
 
+def test_http_is_on_unless_it_was_off(tmp_path, begun):
+    """In a new cluster; one that is there stays as it was, unless something is said."""
+    place = ["--data", str(tmp_path / "c")]
+    cli.run(["cluster", "up", *place])
+    cli.run(["cluster", "up", *place, "--no-http"])
+    (tmp_path / "c").mkdir()
+    Plan([NodePlan(1, 7070)]).save(tmp_path / "c")
+    cli.run(["cluster", "up", *place])
+    cli.run(["cluster", "up", *place, "--http", "--http-base-port", "9000"])
+    asked = [(cluster._order.http, cluster._order.http_base_port) for cluster, _ in begun]
+    assert asked == [(True, None), (False, None), (None, None), (True, 9000)]
+
+
 def test_a_setting_that_nodes_fail_with(tmp_path, begun, capsys):
     """Is remembered all the same, so the error says what forgets it."""
     place = ["--data", str(tmp_path)]

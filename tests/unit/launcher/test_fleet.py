@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def at_rest(directory: Path, *nodes: NodePlan) -> Iterator[Fleet]:
+def at_rest(
+    directory: Path, *nodes: NodePlan, http: bool = False, http_base_port: int | None = None
+) -> Iterator[Fleet]:
     """A fleet none of whose nodes is to be started yet."""
-    fleet = Fleet(directory, Plan([*nodes]), base_port=None)
+    fleet = Fleet(directory, Plan([*nodes], http=http), base_port=None, http_base_port=http_base_port)
     fleet.send_all(0)
     try:
         yield fleet
     finally:
-        for reservation in fleet._reservations.values():
+        for reservation in (*fleet._reservations.values(), *fleet._http_reservations.values()):
             reservation.close()
 
 
@@ -64,6 +66,46 @@ def test_a_port_that_two_remember(tmp_path):
         first, second = (node.port for node in load(tmp_path).nodes)
     assert first == port
     assert second not in {0, port}
+
+
+def test_ports_for_http(tmp_path):
+    """Each node has one of its own, remembered; whoever is added gets one too, and one that was taken is replaced."""
+    first, second, wanted = quiet_ports(3)
+    with at_rest(tmp_path, NodePlan(1, first, http_port=wanted), NodePlan(2, second), http=True) as fleet:
+        told = [NodeStatus(**each).http for each in fleet.status()]
+        remembered = load(tmp_path)
+        assert told[0] == f"127.0.0.1:{wanted}"
+        assert [str(node.http) for node in remembered.nodes] == told
+        assert len({first, second, *(node.http_port for node in remembered.nodes)}) == 4
+        assert f"--http-listen {told[1]}" in " ".join(remembered.command(tmp_path, 2))
+        with pytest.raises(LocalError, match=rf"127\.0\.0\.1:{wanted} is the port of n1; choose another --port"):
+            fleet.start(2, settings={}, port=wanted)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind((HOST, wanted))
+        other.listen()
+        with at_rest(tmp_path, *remembered.nodes, http=True):
+            again = load(tmp_path)
+    assert again.nodes[0].http_port not in {0, wanted}
+    assert again.nodes[1].http_port == remembered.nodes[1].http_port
+    with at_rest(tmp_path, *remembered.nodes):
+        assert [node.http for node in load(tmp_path).nodes] == [None, None]
+
+
+def test_exactly_these_ports_for_http(tmp_path):
+    """One that is in use, by another or by a node, is refused with the flag that asked for it."""
+    (first,) = quiet_ports(1)
+    with pytest.raises(LocalError, match=f"{first} is the port of a node; choose another --http-base-port"):
+        Fleet(tmp_path, Plan([NodePlan(1, first)], http=True), base_port=None, http_base_port=first)
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        with pytest.raises(LocalError, match=f"{taken} is in use .*; choose another --http-base-port"):
+            Fleet(tmp_path, Plan([NodePlan(1, 0)], http=True), base_port=None, http_base_port=taken)
+    (wanted,) = quiet_ports(1)
+    with at_rest(tmp_path, NodePlan(1, 0), http=True, http_base_port=wanted):
+        assert load(tmp_path).nodes[0].http_port == wanted
 
 
 def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):

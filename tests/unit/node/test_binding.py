@@ -10,7 +10,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
-from gossipkv.node.binding import MOST_ATTEMPTS, advertised, bind
+from gossipkv.node.binding import MOST_ATTEMPTS, advertised, bind, listen
 
 SEED = Address("seed", 7070)
 
@@ -68,6 +68,18 @@ def test_no_number_for_datagrams(port, refusal):
     with pytest.raises(LocalError, match=r"cannot listen on 127.0.0.1:\d+ over UDP: refused; .*--listen"):
         bind(SimpleNamespace(sockets=sockets), Address("127.0.0.1", port))
     assert sockets.open == set()
+
+
+def test_an_address_in_use_names_what_said_it():
+    """The flag, so that one of several addresses is not taken for another."""
+
+    def refuse(*_):
+        raise OSError(errno.EADDRINUSE, "in use")
+
+    environment = SimpleNamespace(sockets=SimpleNamespace(listen=refuse))
+    for named, flag in (({}, "--listen"), ({"flag": "--http-listen"}, "--http-listen")):
+        with pytest.raises(LocalError, match=rf"cannot listen on 127.0.0.1:80: in use; choose another with {flag}$"):
+            listen(environment, Address("127.0.0.1", 80), **named)
 
 
 @pytest.mark.parametrize(("bound", "wanted", "joins", "expected"), [
