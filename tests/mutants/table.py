@@ -16,6 +16,7 @@ from tests.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.mutants.forwarding import MUTANTS_OF_FORWARDING
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
+from tests.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.mutants.status import MUTANTS_OF_STATUS
@@ -447,4 +448,5 @@ MUTANTS = (
     *MUTANTS_OF_LOST_MAPS,
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,
+    *MUTANTS_OF_THE_PAGE,
 )
