@@ -20,6 +20,7 @@ from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.metrics import MUTANTS_OF_METRICS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
 from tests.mutants.report import MUTANTS_OF_REPORTS
+from tests.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.mutants.status import MUTANTS_OF_STATUS
@@ -455,4 +456,5 @@ MUTANTS = (
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,
     *MUTANTS_OF_METRICS,
+    *MUTANTS_OF_THE_PAGE,
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-WORST_FIRST = "mdbugr"  # Missing, disagreeing, building, under-replicated, on a dead node, ready.
+# Missing, building, disagreeing, under-replicated, on a dead node, ready.  What is being built can be read nowhere in
+# the row of all nodes; in the row of one it is on its way, and is not as bad as files that differ.
+OF_ALL = "mbdur"
+OF_NODE = "dbugr"
 
 
 def band(partitions: int, most: int) -> int:
@@ -36,11 +39,11 @@ def all_letter(partition, owners, few, disputed) -> str:
     return "u" if partition in few else "r"
 
 
-def cells(letters: str, size: int) -> str:
+def cells(letters: str, size: int, worst_first: str) -> str:
     """A row of partitions folded into cells: the worst letter of each; `p` where only some are ready."""
     folded = []
     for first in range(0, len(letters), size):
         there = letters[first : first + size]
-        worst = next((letter for letter in WORST_FIRST if letter in there), ".")
+        worst = next((letter for letter in worst_first if letter in there), ".")
         folded.append("p" if worst == "r" and set(there) != {"r"} else worst)
     return "".join(folded)

@@ -41,14 +41,15 @@ def _for_node(info: Mapping[str, Value]) -> Iterator[str]:
 def _for_partitions(survey: Survey) -> Iterator[str]:
     """Tell whose return would help, and what happens without it."""
     missing, few = _Lost(), _Lost()
+    away = [member.get("node") for member in survey.members if member.get("state") == "dead"]
     for database, entry in sorted(maps_of(dict(survey.status)).items()):
         active = maps_of(entry.get("versions")).get(str(entry.get("active")), {})
         owners = map(map_of, list_of(active.get("owners")))
         dead = [owner.get("node") for owner in owners if owner.get("state") == "dead"]
         if nowhere := count_of(active.get("missing")):
             missing.add(database, nowhere, dead)
-        elif (lacking := count_of(active.get("under_replicated"))) and dead:
-            few.add(database, lacking, dead)
+        elif (lacking := count_of(active.get("under_replicated"))) and away:
+            few.add(database, lacking, dead or away)
     if missing.partitions:
         yield f"{missing.words} can be read nowhere. After `reassign_after` others build what is missing."
     if few.partitions:

@@ -108,7 +108,7 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
             Layer(READY, ready - few - mine),
         ]
     ready = PartitionSet.whole(count) - missing
-    together = [
+    together = [  # What is still being built can be read nowhere, which is worse than files that differ.
         Layer(MISSING, missing - built),
         Layer(BUILDING, missing & built),
         Layer(DISPUTED, disputed - missing),

@@ -32,33 +32,35 @@
     return selection !== null && !selection.isCollapsed && document.getElementById("main").contains(selection.anchorNode);
   };
 
+  const take = (next, selector) => {
+    const [here, there] = [document.querySelector(selector), next.querySelector(selector)];
+    here.replaceChildren(...Array.from(there.childNodes, (node) => document.importNode(node, true)));
+  };
+
+  const differs = (next, selector) =>
+    document.querySelector(selector).textContent !== next.querySelector(selector).textContent;
+
   const replace = (html) => {
     const next = new DOMParser().parseFromString(html, "text/html");
     const main = document.getElementById("main");
-    const nextMain = next.getElementById("main");
-    if (!nextMain) throw new Error("the answer is no page of GossipKV");
+    if (!next.getElementById("main")) throw new Error("the answer is no page of GossipKV");
     const wasInside = main.contains(document.activeElement) && document.activeElement !== main;
     const focused = wasInside ? place(document.activeElement) : null;
     const open = Array.from(main.querySelectorAll("details[open]"), (each) => each.id);
     const [left, top] = [window.scrollX, window.scrollY];
 
-    main.replaceChildren(...Array.from(nextMain.childNodes, (node) => document.importNode(node, true)));
+    take(next, "#main");
+    take(next, "#refresh");
+    take(next, "footer");
+    if (differs(next, ".top nav")) take(next, ".top nav");
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     if (wasInside) (find(focused) ?? main).focus({ preventScroll: true });
     window.scrollTo(left, top);
 
     // What is read aloud is touched only when it says something else.
-    const summary = document.getElementById("summary");
-    const nextSummary = next.getElementById("summary");
-    if (summary && nextSummary && summary.textContent !== nextSummary.textContent) {
-      summary.className = nextSummary.className;
-      summary.replaceChildren(...Array.from(nextSummary.childNodes, (node) => document.importNode(node, true)));
-    }
-    document.getElementById("refresh").replaceChildren(
-      ...Array.from(next.getElementById("refresh").childNodes, (node) => document.importNode(node, true)));
-    const nav = document.querySelector(".top nav");
-    if (nav.textContent !== next.querySelector(".top nav").textContent) {
-      nav.replaceChildren(...Array.from(next.querySelector(".top nav").childNodes, (node) => document.importNode(node, true)));
+    if (differs(next, "#summary")) {
+      document.getElementById("summary").className = next.getElementById("summary").className;
+      take(next, "#summary");
     }
     document.title = next.title;
   };
