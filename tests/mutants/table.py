@@ -14,6 +14,7 @@ from tests.mutants.copies import MUTANTS_OF_COPIES
 from tests.mutants.datasets import MUTANTS_OF_DATASETS
 from tests.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.mutants.forwarding import MUTANTS_OF_FORWARDING
+from tests.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
 from tests.mutants.scans import MUTANTS_OF_SCANS
@@ -444,6 +445,7 @@ MUTANTS = (
     *MUTANTS_OF_SCRUB,
     *MUTANTS_OF_FORWARDING,
     *MUTANTS_OF_SCANS,
+    *MUTANTS_OF_THE_LOAD_TEST,
     *MUTANTS_OF_LOST_MAPS,
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,

@@ -133,8 +133,9 @@ def test_a_task_comes_through_as_it_was() -> None:
     """All of a plan, between parent and child."""
     plan = Plan(
         targets=(NODE, REDIS), database="geo", truth=(TruthFile("a"), TruthFile("b", "2")), keys="k", misses=0.5,
-        distribution=parse_distribution("hot:0.8/0.2"), mix={"get": 1, "get_many": 2}, connections=3, pipeline=4, batch=5,
-        processes=6, steps=parse_steps("1..3/3s", 1), warm_up_s=1, rounds=2, timeout_s=9, seed=2**63, watch=False,
+        distribution=parse_distribution("hot:0.8/0.2"), mix={"get": 1, "get_many": 2}, connections=3, pipeline=4,
+        batch=5, processes=6, steps=parse_steps("1..3/3s", 1), warm_up_s=1, rounds=2, timeout_s=9, seed=2**63,
+        watch=False,
     )  # fmt: skip
     task = Task(plan, 3, 7)
     assert task_of(task.line()) == task

@@ -98,7 +98,7 @@ def test_scans_are_compared_record_by_record(
     ],
 )  # fmt: skip
 def test_what_is_no_page_is_wrong(result: object, keys: int, wrong: int) -> None:
-    """No array of three, no array of records, a record that is none; the last one is missing where no cursor follows."""
+    """No array of three, no array of records, a record that is none; where no cursor follows, one is missing."""
     records = Records([b"a"], {None: [b"1"]}, ordered=True)
     with Scripted(dialect=RpcDialect("db", records), batch=5, mix=(0, 0, 1)) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
