@@ -1,16 +1,24 @@
-"""Puts servers under load and checks every answer: closed loop, open loop at a given rate, latency histogram.
+"""Puts servers under load and checks every answer: closed loop, open loop at given rates, exact histograms.
 
 Read in this order:
 
-    plan.py         what a load test does; plan_text.py: as people write it
-    load.py         a load, and what came of it
-    _generator.pyx  the connections, when each request goes out, what came back
-    _dialect.pyx    what it asks and how it judges, in any protocol; _rpc.pyx: in ours
-    _tally.pyx      what was counted
-    run.py          a plan, from its beginning to its result
-    result.py       all that was found, as one document; documents.py: read back from a file
+    plan.py         what is asked, of whom, how fast; plan_text.py: the same as people write it
+    result.py       what comes of it
+    run.py          a plan carried out, from the beginning to its result
+    truth.py        the right values, read as a node reads its source
+    fleet.py        the processes that make the load; task.py: what each of them does; child.py: one of them
+    dialling.py     its first connections
+    gathering.py    what they say, put together; histograms.py: counts that add up exactly
+    watch.py        the cluster beside it; server_cpu.py: what the servers take
+    load.py         one server, one process, no files: for those who measure in Python
+    wrong_values.py the first wrong value, in words
+    _generator.pyx  the connections, when each request goes out, what came back; _link.pxd: one connection
+    _schedule.pyx   when requests are due
+    _keys.pyx       which keys are asked for; _records.pyx: they and their values
+    _dialect.pyx    what it asks and how it judges, in any protocol; _rpc.pyx, _http.pyx, _redis.pyx: in three
+    _ledger.pyx     what was counted, by stage and target; _tally.pyx: one of both; _versions.pyx: by version
+    documents.py    a result read back from a file
     measures.py     what a result is judged by; limits.py: what must not be; compare.py: two of them side by side
     judgement.py    what a run came to, in words; figures.py: numbers as people read them
-    report.py       the page about it
-    report_plots.py, drawings.py, plot.py   its plots: which there are, as they are drawn, their geometry
+    report.py       the page about it; report_plots.py, drawings.py, plot.py: its plots
 """

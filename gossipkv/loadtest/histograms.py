@@ -59,7 +59,7 @@ class Counts:
         self.take(other.count, other.total_ns, other.maximum_ns, pairs)
 
     def quantiles_ns(self, shares: Sequence[float]) -> list[int]:
-        """For each share, given in ascending order, the shortest time in which so many were done; 0 of nothing."""
+        """Shortest times in which such shares, in ascending order, were done; 0 where there was nothing."""
         found: list[int] = []
         ranks = [max(1, ceil(share * self.count)) for share in shares]
         seen = 0

@@ -177,6 +177,8 @@ class Plan:
         """What the result says of it."""
         found: dict[str, Json] = asdict(self)
         found["targets"] = [str(target) for target in self.targets]
+        found["truth"] = [asdict(truth) for truth in self.truth]
+        found["steps"] = [asdict(step) for step in self.steps]
         return found
 
     def _check_targets(self) -> None:

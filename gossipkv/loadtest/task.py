@@ -37,6 +37,6 @@ def task_of(line: bytes) -> Task:
 
 
 def targets_of(plan: Plan, turn: int) -> list[int]:
-    """For each connection of a process, the number of its target: the processes take turns."""
+    """Number of the target of each connection of a process: the processes take turns."""
     every = [number for number in range(len(plan.targets)) for _ in range(plan.connections)]
     return every[turn :: plan.processes]

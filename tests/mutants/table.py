@@ -16,6 +16,7 @@ from tests.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.mutants.forwarding import MUTANTS_OF_FORWARDING
 from tests.mutants.gateway import MUTANTS_OF_THE_GATEWAY
 from tests.mutants.http import MUTANTS_OF_HTTP
+from tests.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.metrics import MUTANTS_OF_METRICS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
@@ -452,6 +453,7 @@ MUTANTS = (
     *MUTANTS_OF_SCRUB,
     *MUTANTS_OF_FORWARDING,
     *MUTANTS_OF_SCANS,
+    *MUTANTS_OF_THE_LOAD_TEST,
     *MUTANTS_OF_LOST_MAPS,
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,

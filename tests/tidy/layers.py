@@ -77,7 +77,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "http.order": {"errors", "address"},  # What a node knows of its child.
     "status": {"errors", "settings", "wire", "placement"},
     "launcher": GROUND | {"address", "processes", "wire", "client"},
-    "loadtest": {"errors", "address", "settings", "wire", "latency", "client"},
+    "loadtest": GROUND
+    | {"address", "processes", "wire", "latency", "client"}
+    | {"dataset.source", "dataset.formats"},  # A truth is read as nodes read.
     "testing": GROUND | {"address", "wire", "keyspace", "placement", "storage", "node", "client"} | GOSSIP | DATASET,
     "demo": GROUND | {"address", "keyspace", "latency", "client", "launcher"},
     "cli": GROUND

@@ -1,4 +1,4 @@
-r"""HTTP/1.1 as the generator speaks it (`docs/users/http.md`): one key by GET, several by `_mget`, and `_scan`.
+r"""HTTP/1.1 as the generator speaks it to a gateway: one key by GET, several by `_mget`, and `_scan`.
 
 Answers come in order, so requests may be sent behind each other (pipelining).  A head is read line by line, and no more
 of it than counts:

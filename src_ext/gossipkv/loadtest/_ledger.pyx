@@ -70,7 +70,7 @@ cdef class Ledger:
         return found
 
     cdef int32_t newest_version(self, uint32_t target) noexcept nogil:
-        """Of all that a target answered from so far; -1: none."""
+        """Newest version that a target answered from so far; -1: none."""
         return (<VersionTable>self.versions_of[target]).newest
 
     cdef void count_sent(self, uint32_t stage, uint32_t target, int64_t late_ns) noexcept nogil:

@@ -92,7 +92,7 @@ cdef void skip(Cursor* cursor) noexcept nogil:
 
 
 cdef int order(const Record* record, const Blob* key) noexcept nogil:
-    """Below zero if the record's key comes first, zero if it is the same."""
+    """Which key comes first: below zero if it is the record's, zero if they are the same."""
     cdef Py_ssize_t shorter = min(<Py_ssize_t>record.key_size, key.size)
     cdef int found = memcmp(record.key, key.data, shorter)
     if found != 0:

@@ -5,10 +5,17 @@ processes that share the rate, number `turn` sends the requests `turn`, `turn + 
 all of them together send exactly what one would.
 """
 
+from fractions import Fraction
+from math import ceil
+
 cimport cython
-from libc.math cimport ceil
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+
+
+def within(rate, duration_ns, turn, share):
+    """How many requests of a turn fall due within a time: exactly, since one more would be seen."""
+    return max(0, ceil((Fraction(rate) * duration_ns / 1_000_000_000 - turn) / share))
 
 
 @cython.final
@@ -45,7 +52,7 @@ cdef class Schedule:
                 stage.period_ns = 1e9 * share / <double>rate
                 stage.offset_ns = 1e9 * turn / <double>rate
                 if not is_endless:
-                    stage.end = total + <uint64_t>max(0.0, ceil((duration_ns - stage.offset_ns) / stage.period_ns))
+                    stage.end = total + within(rate, duration_ns, turn, share)
             begin_ns = stage.end_ns
             total = stage.end
         self.duration_ns = begin_ns

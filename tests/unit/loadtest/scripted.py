@@ -15,6 +15,9 @@ from gossipkv.loadtest._rpc import RpcDialect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.loadtest._keys import KeyChooser
+
 MS = 1_000_000
 RECORDS = [(b"key-%02d" % number, b"value of %d" % number) for number in range(20)]
 
@@ -26,6 +29,7 @@ class Asked:
     message_id: int
     method: str
     keys: list[bytes]
+    limit: int = 0
 
 
 @dataclass
@@ -43,7 +47,10 @@ class Peer:
                 self.unpacker.feed(data)
         for kind, message_id, method, (database, keys) in self.unpacker:
             assert (kind, database) == (0, "db")
-            found.append(Asked(message_id, method, keys if method == "get_many" else [keys]))
+            if method == "scan":
+                found.append(Asked(message_id, method, [keys["start"]], keys["limit"]))
+            else:
+                found.append(Asked(message_id, method, keys if method == "get_many" else [keys]))
         return found
 
     def send(self, data: bytes) -> None:
@@ -78,16 +85,21 @@ class Scripted:
         batch: int = 1,
         timeout_ms: int = 1000,
         seed: int = 1,
+        dialect: Dialect | None = None,
+        mix: Sequence[float] | None = None,
+        chooser: KeyChooser | None = None,
     ) -> None:
         ends = [socket.socketpair() for _ in range(connections)]
         self.peers = [Peer(theirs) for _, theirs in ends]
         self.generator = Generator(
-            RpcDialect("db", records),
+            RpcDialect("db", records) if dialect is None else dialect,
             [ours for ours, _ in ends],
             in_flight=in_flight,
             batch=batch,
             timeout_ms=timeout_ms,
             seed=seed,
+            mix=mix,
+            chooser=chooser,
         )
 
     @property

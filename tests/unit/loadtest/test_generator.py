@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.loadtest._generator import Generator
+from gossipkv.loadtest._redis import RedisDialect
 from gossipkv.loadtest._rpc import RpcDialect
-from tests.unit.loadtest.scripted import MS, RECORDS, Asked, Scripted, answer, right
+from gossipkv.loadtest._schedule import Schedule
+from tests.unit.loadtest.scripted import MS, RECORDS, Asked, Peer, Scripted, answer, right
 
 ACCOUNTED = ("sent", "answered", "refused", "lost")
 
@@ -315,3 +317,151 @@ def test_sockets_are_closed_with_the_generator() -> None:
         del generator
         with theirs:
             assert theirs.recv(1) == b""
+
+
+STALL_MS, PERIOD_MS, RATE = 100, 1000, 1000
+
+
+def test_percentiles_under_a_stall_are_those_of_the_schedule() -> None:
+    """A server that stops 100 ms in each second: every percentile is the exact schedule's, within a bucket."""
+    with Scripted(connections=300) as scripted:
+        scripted.generator.begin(rate=RATE, duration_ns=3 * PERIOD_MS * MS, now_ns=0)
+        waiting: list[tuple[Peer, Asked]] = []
+        for now in range(3 * PERIOD_MS + STALL_MS + 1):
+            scripted.turn(now * MS)
+            waiting += [(peer, asked) for peer in scripted.peers for asked in peer.asked()]
+            if now % PERIOD_MS >= STALL_MS:
+                for peer, asked in waiting:
+                    peer.send(right(asked))
+                waiting.clear()
+                scripted.turn(now * MS)
+        exact = sorted(max(0, STALL_MS - now % PERIOD_MS) for now in range(3 * PERIOD_MS))
+        found = scripted.generator.tally.histogram
+        assert found.count == len(exact)
+        for share in (0.5, 0.9, 0.95, 0.99, 0.999, 1):
+            expected = exact[-(-len(exact) * int(share * 1000) // 1000) - 1] * MS
+            assert found.quantile(share) == pytest.approx(expected, rel=1 / 31)
+        assert scripted.generator.tally.lateness.maximum == 0
+
+
+def test_a_stall_of_all_connections_counts_all_the_same() -> None:
+    """With one connection the requests of a stall are sent late, as their lateness says; what they took is the same."""
+    with Scripted() as scripted:
+        scripted.generator.begin(rate=RATE, duration_ns=1000 * MS, now_ns=0)
+        for now in range(1200):
+            for _ in range(150):  # As many turns as there may be requests that have waited.
+                scripted.turn(now * MS)
+                scripted.turn(now * MS)
+                asked = scripted.peer.asked() if now >= STALL_MS else []
+                if not asked:
+                    break
+                scripted.peer.send(right(asked[0]))
+        exact = sorted(max(0, STALL_MS - now) for now in range(1000))
+        found = scripted.generator.tally.histogram
+        for share in (0.5, 0.95, 0.99, 1):
+            assert found.quantile(share) == pytest.approx(exact[int(share * 1000) - 1] * MS, rel=1 / 31)
+        assert scripted.generator.tally.lateness.maximum == pytest.approx(99 * MS)
+
+
+def test_stages_of_a_rate_are_counted_apart() -> None:
+    """A request belongs to the stage in which it was due, whenever its answer comes."""
+    with Scripted(connections=20) as scripted:
+        scripted.generator.begin_stages(Schedule([(1000, 5 * MS), (2000, 5 * MS)]), now_ns=0)
+        asked = []
+        for now in range(2 * 10):
+            scripted.turn(now * MS // 2)
+            asked += [(peer, each) for peer in scripted.peers for each in peer.asked()]
+        for peer, each in asked:
+            peer.send(right(each))
+        while scripted.turn(20 * MS):
+            pass
+        ledger = scripted.generator.ledger
+        assert [ledger.tally_at(stage, 0).answered for stage in (0, 1)] == [5, 10]
+        assert [ledger.tally_at(stage, 0).histogram.maximum for stage in (0, 1)] == [20 * MS, 15 * MS]
+
+
+def test_targets_are_counted_apart() -> None:
+    """Each connection asks its own target in that one's protocol."""
+    ends = [socket.socketpair() for _ in range(2)]
+    dialects = [RpcDialect("db", RECORDS), RedisDialect(RECORDS)]
+    generator = Generator(
+        dialects, [ours for ours, _ in ends], in_flight=1, batch=1, timeout_ms=1000, seed=1, targets=[1, 0]
+    )
+    generator.begin(requests=2, now_ns=0)
+    (_, redis), (_, node) = ends
+    with redis, node:
+        assert redis.recv(1000).startswith(b"*2\r\n$3\r\nGET")
+        redis.sendall(b"-ERR no\r\n")
+        node.sendall(right(Peer(node).asked()[0]))
+        generator.step_at(1)
+        assert generator.ledger.tally_at(0, 0).answered == 1
+        assert generator.ledger.tally_at(0, 1).errors() == {"ERR": 1}
+        generator.close()
+
+
+def test_a_broken_connection_is_made_again() -> None:
+    """At once after an answer, then ever less often while nobody listens; what was in flight is lost, and no more."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        where = listener.getsockname()
+        ours = socket.create_connection(where)
+        theirs, _ = listener.accept()
+        generator = Generator(
+            RpcDialect("db", RECORDS), [ours], in_flight=2, batch=1, timeout_ms=1000, seed=1, redial=True
+        )
+        generator.begin(duration_ns=5000 * MS, now_ns=0)
+        peer = Peer(theirs)
+        peer.send(right(peer.asked()[0]))
+        generator.step_at(1 * MS)
+        theirs.close()
+        generator.step_at(2 * MS)
+        assert (generator.connections, generator.tally.lost, generator.tally.reconnects) == (0, 2, 0)
+        generator.step_at(3 * MS)
+        theirs, _ = listener.accept()
+        generator.step_at(4 * MS)
+        assert (generator.connections, generator.tally.reconnects) == (1, 1)
+        peer = Peer(theirs)
+        assert len(peer.asked()) == 2
+    theirs.close()
+    moments = []
+    for now in range(5, 1000):
+        before = generator.tally.lost
+        generator.step_at(now * MS)
+        moments += [now] * (generator.tally.lost > before)
+    assert (generator.tally.lost, generator.tally.broken().keys() <= {"closed", "reset"}) == (4, True)
+    with socket.create_server(where) as listener:
+        for now in range(1000, 2100):
+            generator.step_at(now * MS)
+        theirs, _ = listener.accept()
+        assert (generator.connections, generator.tally.reconnects) == (1, 2)
+        theirs.close()
+        assert generator.step_at(2101 * MS)
+    while generator.step_at(5001 * MS):
+        pass
+    generator.close()
+
+
+def test_an_open_loop_goes_on_with_connections_that_came_again() -> None:
+    """Slots of a connection that was broken are free again when it is there, each once."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+        generator = Generator(
+            RpcDialect("db", RECORDS), [ours], in_flight=3, batch=1, timeout_ms=1000, seed=1, redial=True
+        )
+        generator.begin(rate=1000, duration_ns=30 * MS, now_ns=0)
+        for now in range(1, 40):
+            generator.step_at(now * MS)
+            peer = Peer(theirs)
+            for asked in peer.asked():
+                peer.send(right(asked))
+            if now in {10, 20}:
+                theirs.close()
+                while generator.connections:
+                    generator.step_at(now * MS)
+                generator.step_at(now * MS)
+                theirs, _ = listener.accept()
+            generator.step_at(now * MS)
+        tally = generator.tally
+        assert (tally.reconnects, tally.answered + tally.lost, generator.unsent) == (2, 30, 0)
+        theirs.close()
+        generator.close()

@@ -1,0 +1,209 @@
+"""HTTP: what is asked, and what answers count as, against the oracle."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import h11
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.loadtest._http import HttpDialect
+from tests.oracle import load_http as oracle
+from tests.unit.loadtest.scripted import Scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RECORDS = [(b"a/b", b"value"), (b"\x00%+ \xff", b""), (b"none", None), (b"long", b"x" * 3000)]
+KINDS = {"get": (1, 0, 0), "get_many": (0, 1, 0), "scan": (0, 0, 1)}
+PIECES = st.lists(st.integers(0, 2**13), max_size=5)
+
+
+def dialect() -> HttpDialect:
+    """Of a database, at a host."""
+    return HttpDialect("geo", "here:80", RECORDS)
+
+
+def requests_in(stream: bytes) -> list[tuple[h11.Request, bytes]]:
+    """What a server reads."""
+    found = []
+    while stream:
+        connection = h11.Connection(h11.SERVER)
+        connection.receive_data(stream)
+        request = connection.next_event()
+        assert isinstance(request, h11.Request)
+        body = b""
+        while isinstance(event := connection.next_event(), h11.Data):
+            body += bytes(event.data)
+        assert isinstance(event, h11.EndOfMessage)
+        found.append((request, body))
+        stream = connection.trailing_data[0]
+    return found
+
+
+def unquoted(target: bytes) -> bytes:
+    """The key of a target, percent-decoded by hand."""
+    head, *parts = target.removeprefix(b"/geo/").split(b"%")
+    return head + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in parts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", [1, 3, 40])
+def test_requests_are_what_a_server_reads(kind: str, batch: int) -> None:
+    """Keys of any bytes, pipelined; a body is as long as it says, and what it says is the keys."""
+    with Scripted(dialect=dialect(), in_flight=20, batch=batch, mix=KINDS[kind]) as scripted:
+        scripted.generator.begin(requests=20, now_ns=0)
+        scripted.turn()
+        requests = requests_in(scripted.peer.socket.recv(1 << 20))
+    assert len(requests) == 20
+    asked = set()
+    for request, body in requests:
+        headers = dict(request.headers)
+        assert headers[b"host"] == b"here:80"
+        if kind == "get":
+            assert (request.method, body) == (b"GET", b"")
+            asked.add(unquoted(request.target))
+        elif kind == "get_many":
+            assert (request.method, request.target) == (b"POST", b"/geo/_mget")
+            assert headers[b"content-type"] == headers[b"accept"] == b"application/msgpack"
+            keys = msgpack.unpackb(body)
+            assert len(keys) == batch
+            asked.update(keys)
+        else:
+            assert (request.method, request.target) == (b"POST", b"/geo/_scan")
+            options = json.loads(body)
+            assert options["limit"] == batch
+            asked.add(base64.b64decode(options["start"]["base64"], validate=True))
+    assert asked == {key for key, _ in RECORDS}
+
+
+BODIES = {
+    "get": st.sampled_from(["right", "right", b"other", b""]),
+    "get_many": st.sampled_from(["right", "right", "short", "long", b"", b"\xc1", b"\x80"]),
+    "scan": st.sampled_from(["right", "right", "error", b"", b"{}", b'{"key":1}\n' * 9 + b'{"cursor":null}\n']),
+}
+ANSWER = st.fixed_dictionaries(
+    {
+        "status": st.sampled_from([200] * 6 + [404, 404, 500, 503]),
+        "version": st.sampled_from([b"1", b"2", None]),
+        "code": st.sampled_from([None, b"NOT_READY"]),
+        "is_chunked": st.booleans(),
+        "extra": st.sampled_from([b"", b"Server: x\r\nContent-Type:text/plain\r\n", b"connection: keep-alive\r\n"]),
+        "ends": st.sampled_from([False] * 5 + [True]),
+    }
+)
+
+
+def body_of(drawn: bytes | str, kind: str, expected: Sequence[bytes | None], limit: int) -> bytes:
+    """A body that is right, or not."""
+    if isinstance(drawn, bytes):
+        return drawn
+    if kind == "get":
+        return expected[0] or b""
+    if kind == "get_many":
+        values = list(expected)
+        return msgpack.packb({"right": values, "short": values[1:], "long": [*values, None]}[drawn])
+    records = b"".join(b'{"key":"%d","value":"v"}\n' % at for at in range(limit))
+    return records + (b'{"error":"X"}\n' if drawn == "error" else b'{"cursor":null,"version":"1"}\n')
+
+
+def response(answer: dict[str, object], body: bytes) -> bytes:
+    """Bytes of it."""
+    head = b"HTTP/1.1 %d Some Reason\r\n%b" % (answer["status"], answer["extra"])
+    for name, value in ((b"X-Sequins-Version", answer["version"]), (b"x-gossipkv-error", answer["code"])):
+        head += b"%b:  %b \r\n" % (name, value) if value is not None else b""
+    head += b"Connection: close\r\n" if answer["ends"] else b""
+    if not answer["is_chunked"]:
+        return head + b"CONTENT-LENGTH: %d\r\n\r\n%b" % (len(body), body)
+    chunks = b"".join(
+        b"%x;a=b\r\n%b\r\n" % (len(body[at : at + 700]), body[at : at + 700]) for at in range(0, len(body), 700)
+    )
+    return head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\nTrailer: x\r\n\r\n"
+
+
+@given(st.sampled_from(list(KINDS)), st.lists(ANSWER, min_size=1, max_size=5), PIECES, st.integers(0, 400), st.data())
+def test_any_answers_count_as_the_oracle_says(
+    kind: str, answers: list[dict[str, object]], places: list[int], missing: int, data: st.DataObject
+) -> None:
+    """Values, misses and errors, in one piece or in chunks, cut anywhere, the last one perhaps not whole."""
+    with Scripted(dialect=dialect(), in_flight=len(answers), batch=3, mix=KINDS[kind]) as scripted:
+        scripted.generator.begin(requests=len(answers), now_ns=0)
+        scripted.turn()
+        asked: list[tuple[str, list[bytes | None], int]] = []
+        for request, body in requests_in(scripted.peer.socket.recv(1 << 20)):
+            keys = [unquoted(request.target)] if kind == "get" else msgpack.unpackb(body) if kind == "get_many" else []
+            asked.append((kind, [dict(RECORDS)[key] for key in keys], 3))
+        stream = b""
+        for answer, (_, expected, limit) in zip(answers, asked, strict=True):
+            stream += response(answer, body_of(data.draw(BODIES[kind]), kind, expected, limit))
+        stream = stream[: max(0, len(stream) - missing)] if missing < 200 else stream
+        counted = oracle.count(stream, asked)
+        cuts = sorted(place % (len(stream) + 1) for place in places)
+        for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            if scripted.generator.connections:
+                scripted.peer.send(stream[begin:end])
+                scripted.turn()
+        names = ("answered", "keys", "wrong", "misses", "unchecked")
+        assert scripted.counted(*names) == [getattr(counted, name) for name in names]
+        assert scripted.generator.tally.errors() == counted.errors
+        versions = scripted.generator.ledger.versions_at(0)
+        assert {name: requests for name, (requests, _) in versions.items()} == counted.versions
+        assert scripted.generator.connections == (not counted.is_ended)
+        lost = len(asked) if counted.is_ended else 0
+        assert (scripted.counted("lost"), scripted.generator.tally.broken()) == ([lost], {"closed": 1} if lost else {})
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"HTTP/2.0 200 OK\r\n",
+        b"\x00",
+        b"\r\n",
+        b"HTTP/1.1 2x0 OK\r\n",
+        b"HTTP/1.1 200 OK\n",
+        b"HTTP/1.1 200\r\nno colon\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nxyz",
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000,
+    ],
+)
+def test_what_is_no_answer_breaks_the_connection(stream: bytes) -> None:
+    """Another protocol, a broken head, a body whose end is not told, chunks that are none, a head without end."""
+    with Scripted(dialect=dialect()) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        scripted.peer.send(stream)
+        scripted.turn()
+        assert scripted.generator.tally.broken() == {"garbage": 1}
+
+
+def test_what_nobody_asked_for_is_told() -> None:
+    """A second answer to one request."""
+    with Scripted(dialect=dialect()) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        scripted.peer.send(2 * b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n")
+        scripted.turn()
+        assert (scripted.generator.tally.errors(), scripted.generator.tally.broken()) == (
+            {"HTTP_500": 1},
+            {"unasked": 1},
+        )
+
+
+def test_a_server_that_said_so_may_end_the_connection() -> None:
+    """With nothing in flight behind that answer, nothing is lost or broken."""
+    with Scripted(dialect=HttpDialect("geo", "h", [(b"k", b"v")])) as scripted:
+        scripted.generator.begin(requests=5, now_ns=0)
+        scripted.peer.send(b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\nX-Sequins-Version: 1\r\n\r\nv")
+        assert not scripted.turn()
+        assert scripted.counted("sent", "answered", "lost") == [1, 1, 0]
+        assert (scripted.generator.connections, scripted.generator.tally.broken()) == (0, {})

@@ -1,0 +1,150 @@
+"""Plans: what makes no sense is refused with what to write instead, and words become the same plan everywhere."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, Target, TruthFile
+from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
+from gossipkv.loadtest.task import Task, targets_of, task_of
+
+NODE = Target("gossipkv", Address("127.0.0.1", 7070))
+REDIS = Target("redis", Address("::1", 6379), 2)
+RIGHT = {"targets": (NODE,), "database": "geo", "truth": (TruthFile("t.tsv"),)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"targets": ()}, "name a target"),
+        ({"targets": (NODE, NODE)}, "named twice"),
+        ({"database": "a/b"}, "no name of a database"),
+        ({"targets": (REDIS,), "all_members": True}, "a gossipkv:// target"),
+        ({"truth": ()}, "no keys"),
+        ({"truth": (TruthFile("a"), TruthFile("b"))}, "two truths of one version"),
+        ({"connections": 0}, "connections is at least 1"),
+        ({"processes": 2}, "more connections or fewer processes"),
+        ({"connections": 5000, "pipeline": 5000}, "keys would be in flight"),
+        ({"misses": 1.5}, "a share from 0 to 1"),
+        ({"misses": float("nan")}, "a share from 0 to 1"),
+        ({"warm_up_s": -1}, "a warm-up"),
+        ({"timeout_s": 0}, "at least 1 ms"),
+        ({"seed": -1}, "a seed"),
+        ({"mix": {"put": 1}}, "cannot be asked"),
+        ({"mix": {"get": 0}}, "one is more than 0"),
+        ({"mix": {"get": float("inf")}}, "weights of a mix"),
+        ({"targets": (REDIS,), "mix": {"scan": 1}}, "leave scan out"),
+        ({"steps": ()}, "from 1 to"),
+        ({"steps": (Step(None, 1), Step(5, 1))}, "make two runs"),
+    ],
+)
+def test_a_plan_that_makes_no_sense(wrong: dict[str, object], says: str) -> None:
+    """Each field is judged when the plan is made, and the error says what to do."""
+    with pytest.raises(PlanError, match=says):
+        Plan(**(RIGHT | wrong))
+
+
+def test_a_plan_that_makes_sense() -> None:
+    """Redis needs no database; a plan says whether it is open, and how long it takes."""
+    assert not Plan(targets=(REDIS,), keys="keys.txt").is_open
+    plan = Plan(**RIGHT, steps=parse_steps("10,20", 3))
+    assert (plan.is_open, plan.duration_s) == (True, 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("127.0.0.1:7070", NODE),
+        ("gossipkv://127.0.0.1", NODE),
+        ("redis://[::1]:6379/2", REDIS),
+        ("http://here:8080/", Target("http", Address("here", 8080))),
+        ("http://here", Target("http", Address("here", 80))),
+    ],
+)
+def test_targets(text: str, target: Target) -> None:
+    """A scheme, an address, the scheme's own port; and back."""
+    assert parse_target(text) == target
+    assert parse_target(str(target)) == target
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ftp://a:1", "http://a:1/geo", "gossipkv://a:1?x=1", "redis://a:1/x", "redis://a:1/70000", "http://", "http://a:99999",
+     "http://u:p@a:1", "::1"],
+)  # fmt: skip
+def test_what_is_no_target(text: str) -> None:
+    """The error says the text, and how a target looks."""
+    with pytest.raises(PlanError, match=r"://|HOST:PORT"):
+        parse_target(text)
+
+
+def test_distributions() -> None:
+    """Each shape with its numbers, or the usual ones."""
+    assert parse_distribution("uniform") == Distribution()
+    assert parse_distribution("zipf") == Distribution("zipf", theta=0.99)
+    assert parse_distribution("zipf:1.2") == Distribution("zipf", theta=1.2)
+    assert parse_distribution("hot:0.8/0.2") == Distribution("hot", hot_requests=0.8, hot_keys=0.2)
+    assert parse_distribution("file") == parse_distribution("ordered") == Distribution("ordered")
+
+
+@pytest.mark.parametrize("text", ["", "normal", "uniform:1", "zipf:x", "zipf:0", "zipf:nan", "hot:2/0.1", "hot:0.9/0"])
+def test_what_is_no_distribution(text: str) -> None:
+    """The error says what there is."""
+    with pytest.raises(PlanError, match=r"zipf|hot"):
+        parse_distribution(text)
+
+
+def test_mixes() -> None:
+    """Weights by kind; a dash will do for an underscore, and no weight is one."""
+    assert parse_mix("get=90, get-many=8,scan") == {"get": 90, "get_many": 8, "scan": 1}
+    for text in ("", "put=1", "get=1,get=2", "get=-1", "get=x", "get=1=2"):
+        with pytest.raises(PlanError, match="say get=90"):
+            parse_mix(text)
+
+
+def test_steps() -> None:
+    """A rate, several, a ramp of seconds, both; none is a closed loop."""
+    assert parse_steps(None, 5) == (Step(None, 5),)
+    assert parse_steps("100,2e3", 5) == (Step(100, 5), Step(2000, 5))
+    assert parse_steps("100..300/3s,50", 9) == (Step(100, 1), Step(200, 1), Step(300, 1), Step(50, 9))
+    assert len(parse_steps("1..2/500ms", 9)) == 2
+    for text in ("", "x", "0", "-5", "1..", "nan", "1/0s", "1/5 lightyears", "1..5/2000s"):
+        with pytest.raises(PlanError, match=r"say|rate|duration|steps"):
+            Plan(**RIGHT, steps=parse_steps(text, 5))
+
+
+def test_durations() -> None:
+    """Milliseconds to hours; a number is seconds."""
+    assert [seconds_of(text) for text in ("500ms", "30s", "2m", "1h", "1.5")] == [0.5, 30, 120, 3600, 1.5]
+
+
+@pytest.mark.parametrize("theta", [0, -1, 11, float("nan")])
+def test_what_is_no_zipf(theta: float) -> None:
+    """Theta is bounded."""
+    with pytest.raises(PlanError, match="theta"):
+        Distribution("zipf", theta=theta)
+
+
+def test_a_task_comes_through_as_it_was() -> None:
+    """All of a plan, between parent and child."""
+    plan = Plan(
+        targets=(NODE, REDIS), database="geo", truth=(TruthFile("a"), TruthFile("b", "2")), keys="k", misses=0.5,
+        distribution=parse_distribution("hot:0.8/0.2"), mix={"get": 1, "get_many": 2}, connections=3, pipeline=4,
+        batch=5, processes=6, steps=parse_steps("1..3/3s", 1), warm_up_s=1, rounds=2, timeout_s=9, seed=2**63,
+        watch=False,
+    )  # fmt: skip
+    task = Task(plan, 3, 7)
+    assert task_of(task.line()) == task
+    json.dumps(plan.to_json())
+
+
+def test_processes_share_the_connections() -> None:
+    """Every connection of every target belongs to one process, and the shares differ by one at most."""
+    plan = Plan(targets=(NODE, REDIS), database="geo", keys="k", connections=5, processes=3)
+    shares = [targets_of(plan, turn) for turn in range(3)]
+    assert sorted(chain.from_iterable(shares)) == [0] * 5 + [1] * 5
+    assert sorted(map(len, shares)) == [3, 3, 4]

@@ -1,0 +1,134 @@
+"""Redis' protocol: what is asked, and what answers count as, against the oracle; and a server where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.address import Address
+from gossipkv.loadtest.load import Load, RedisDialect, Traffic
+from tests.oracle import load_redis as oracle
+from tests.unit.loadtest.scripted import Scripted
+
+RECORDS = [(b"key-1", b"value"), (b"key-2", b""), (b"key-3", None), (b"key-4", b"$-1\r\n")]
+ODD = [
+    b"-ERR no\r\n",
+    b"-LOADING\r\n",
+    b"-\r\n",
+    b"-" + b"x" * 41 + b" y\r\n",
+    b":1\r\n",
+    b"$x\r\n",
+    b"$1\n",
+    b"+OK\r\n",
+]
+ANSWER = st.sampled_from(["right", "right", "right", None, b"", b"other", *ODD])
+
+
+def bulk(value: bytes | None) -> bytes:
+    """A value as redis sends it."""
+    return b"$-1\r\n" if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
+
+
+def keys_in(sent: bytes) -> list[bytes]:
+    """The keys of all requests, in order."""
+    return [part for part in sent.split(b"\r\n") if part.startswith(b"key-")]
+
+
+def test_redis_is_asked_in_its_own_protocol() -> None:
+    """One key is a GET, several are an MGET; another database than the first is chosen before."""
+    one = RECORDS[:1]
+    for dialect, batch, sent in (
+        (RedisDialect(one), 1, b"*2\r\n$3\r\nGET\r\n$5\r\nkey-1\r\n"),
+        (RedisDialect(one), 2, b"*3\r\n$4\r\nMGET\r\n$5\r\nkey-1\r\n$5\r\nkey-1\r\n"),
+        (RedisDialect(one, database=12), 1,
+         b"*2\r\n$6\r\nSELECT\r\n$2\r\n12\r\n*2\r\n$3\r\nGET\r\n$5\r\nkey-1\r\n"),
+    ):  # fmt: skip
+        with Scripted(dialect=dialect, batch=batch) as scripted:
+            scripted.generator.begin(requests=1, now_ns=0)
+            scripted.turn()
+            assert scripted.peer.socket.recv(1 << 16) == sent
+
+
+@pytest.mark.parametrize(("greeting", "broken"), [(b"+OK\r\n", {}), (b"-ERR DB index\r\n", {"garbage": 1})])
+def test_the_database_is_answered_first(greeting: bytes, broken: dict[str, int]) -> None:
+    """The answer to SELECT counts for nothing; a refusal breaks the connection; it may come in pieces."""
+    with Scripted(dialect=RedisDialect([(b"key-1", b"v")], database=1)) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        scripted.turn()
+        for piece in (greeting[:2], greeting[2:] + b"$1\r\nv\r\n"):
+            if scripted.generator.connections:
+                scripted.peer.send(piece)
+                scripted.turn()
+        assert scripted.generator.tally.broken() == broken
+        assert scripted.counted("answered", "wrong") == [0 if broken else 1, 0]
+
+
+@given(
+    st.lists(st.lists(ANSWER, min_size=1, max_size=3), min_size=1, max_size=5),
+    st.booleans(),
+    st.lists(st.integers(0, 2**10), max_size=4),
+    st.binary(max_size=4),
+)
+def test_any_stream_counts_as_the_oracle_says(
+    answers: list[list[bytes | str | None]], is_batched: bool, places: list[int], extra: bytes
+) -> None:
+    """Right and wrong values, errors, garbage and an answer too many, cut anywhere: each is counted once."""
+    batch = 3 if is_batched else 1
+    with Scripted(dialect=RedisDialect(RECORDS), in_flight=len(answers), batch=batch) as scripted:
+        scripted.generator.begin(requests=len(answers), now_ns=0)
+        keys = keys_in(scripted.peer.socket.recv(1 << 16))
+        asked = [[dict(RECORDS)[key] for key in keys[at : at + batch]] for at in range(0, len(keys), batch)]
+        stream = b""
+        for drawn, expected in zip(answers, asked, strict=True):
+            values = [drawn[at % len(drawn)] for at in range(batch)]
+            if any(value in ODD for value in values):
+                stream += next(value for value in values if value in ODD)
+                continue
+            stream += b"*%d\r\n" % batch if is_batched else b""
+            stream += b"".join(
+                bulk(right if value == "right" else value) for value, right in zip(values, expected, strict=True)
+            )
+        stream += extra
+        counted = oracle.count(stream, asked, batched=is_batched)
+        cuts = sorted(place % (len(stream) + 1) for place in places)
+        for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+            if scripted.generator.connections:
+                scripted.peer.send(stream[begin:end])
+                scripted.turn()
+        tally = scripted.generator.tally
+        assert (tally.answered, tally.wrong, tally.errors()) == (counted.answered, counted.wrong, counted.errors)
+        assert tally.misses == counted.misses
+        assert tally.broken() == ({counted.broken: 1} if counted.broken else {})
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
+def test_a_redis_server_is_understood() -> None:
+    """What redis-server itself answers to GET and MGET is right, in the database that was chosen."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ["redis-server", "--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            assert any("eady to accept connections" in line for line in server.stdout)
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                connection.sendall(b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n")
+                for key, value in RECORDS:
+                    if value is not None:
+                        connection.sendall(b"*3\r\n$3\r\nSET\r\n" + bulk(key) + bulk(value))
+                connection.sendall(b"*1\r\n$4\r\nPING\r\n")
+                said = b""
+                while b"+PONG" not in said:
+                    said += connection.recv(1 << 16)
+            for batch in (1, 10):
+                load = Load(connections=2, in_flight=3, batch=batch, duration_s=None, requests=100)
+                with Traffic(Address("127.0.0.1", port), RedisDialect(RECORDS, database=3), load) as traffic:
+                    outcome = traffic.run(requests=100)
+                assert (outcome.is_clean, outcome.requests) == (True, 100)
+        finally:
+            server.kill()

@@ -1,0 +1,210 @@
+"""A plan carried out by real processes, against servers in threads that behave in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.errors import Unavailable
+from gossipkv.loadtest.plan import Plan, PlanError, Step, TruthFile
+from gossipkv.loadtest.plan_text import parse_steps, parse_target
+from gossipkv.loadtest.run import run_plan
+from tests.unit.client.fake_node import FakeNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.loadtest.result import Progress
+    from tests.unit.client.fake_node import Connection
+
+TOLD: dict[str, object] = {
+    "info": {"node": "fake", "version": "0", "process": {"cpu_s": 1.5}},
+    "members": [{"node": "fake", "address": "127.0.0.1:1", "state": "alive"}],
+    "databases": [{"name": "db", "version": "1"}],
+}
+HELD = {b"key-%d" % number: b"value of %d" % number for number in range(50)}
+
+
+def serving(answer: Callable[[str, object], object]) -> Callable[[Connection], None]:
+    """A behaviour that answers reads by a function, and what a watch asks as a lone node does."""
+
+    def serve(connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            message_id, method, params = request
+            connection.answer(message_id, TOLD[method] if method in TOLD else answer(method, params[1]))
+
+    return serve
+
+
+def right(method: str, keys: object) -> object:
+    """What a node answers."""
+    if method == "get_many":
+        assert isinstance(keys, list)
+        return [[HELD.get(key) for key in keys], "1"]
+    assert isinstance(keys, bytes)
+    return [HELD.get(keys), "1"]
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> tuple[TruthFile, ...]:
+    """The records as a file."""
+    place = tmp_path / "truth.tsv"
+    place.write_bytes(b"".join(b"%b\t%b\n" % record for record in HELD.items()))
+    return (TruthFile(str(place)),)
+
+
+def plan(node: FakeNode, truth: tuple[TruthFile, ...], **more: object) -> Plan:
+    """A short closed loop, unless it is said otherwise."""
+    usual = {"connections": 4, "steps": (Step(None, 0.3),), "timeout_s": 1.0}
+    return Plan(**{"targets": (parse_target(node.address),), "database": "db", "truth": truth} | usual | more)
+
+
+def test_processes_make_one_result(truth: tuple[TruthFile, ...]) -> None:
+    """Two processes at a rate, in steps, with a mix and misses, in two rounds: each request is counted everywhere."""
+    with FakeNode(serving(right)) as node:
+        result = run_plan(
+            plan(node, truth, processes=2, steps=parse_steps("100,200", 0.5), mix={"get": 1, "get_many": 1}, batch=3,
+                 misses=0.2, rounds=2, warm_up_s=0.2)
+        )  # fmt: skip
+    assert (result.ended, result.is_clean, result.totals.requests) == ("done", True, 300)
+    assert [step.totals.requests for step in result.steps] == [100, 200]
+    assert [each.totals.requests for each in result.rounds] == [150, 150]
+    assert result.latency["all"].count == result.latency["get"].count + result.latency["get_many"].count == 300
+    assert result.lateness is not None
+    assert result.lateness.count == 300
+    assert sum(second.requests for second in result.seconds) == 300
+    assert result.totals.keys == result.latency["get"].count + 3 * result.latency["get_many"].count
+    assert 0 < result.totals.misses < result.totals.keys
+    (target,) = result.targets
+    assert (target.node, target.totals.requests, target.latency.count) == ("fake", 300, 300)
+    assert result.by_version["1"].requests == 300 + 40  # With those of the warm-ups.
+    assert result.server_cpu[target.name].cpu_s == 0  # It says the same each time.
+    assert json.loads(json.dumps(result.to_json())) == result.to_json()
+
+
+def test_what_is_wrong_is_found(truth: tuple[TruthFile, ...]) -> None:
+    """Planted wrong values are counted by version and told; so are steps back."""
+    count = 0
+    lock = threading.Lock()
+
+    def lies(_: str, key: object) -> object:
+        nonlocal count
+        with lock:
+            count += 1
+            assert isinstance(key, bytes)
+            return [b"lie" if count % 10 == 0 else HELD[key], "2" if count % 5 else "1"]
+
+    with FakeNode(serving(lies)) as node:
+        result = run_plan(plan(node, truth, connections=1, watch=False))
+    totals = result.totals
+    assert totals.wrong == count // 10 > 0
+    assert totals.steps_back == count // 5
+    assert result.by_version["1"].wrong == totals.wrong
+    assert result.first_wrong is not None
+    assert "got b'lie' of 3 bytes (version 1)" in result.first_wrong
+    assert not result.is_clean
+
+
+def test_what_is_lost_is_told_and_connections_come_again(truth: tuple[TruthFile, ...]) -> None:
+    """A server that ends each connection after some answers loses one request each time, and is asked again."""
+
+    def some(connection: Connection) -> None:
+        for _ in range(20):
+            request = connection.next_request()
+            if request is None:
+                return
+            message_id, method, params = request
+            connection.answer(message_id, TOLD[method] if method in TOLD else right(method, params[1]))
+        connection.next_request()
+
+    with FakeNode(some) as node:
+        result = run_plan(plan(node, truth, watch=False))
+    totals = result.totals
+    assert totals.broken["closed"] == totals.lost > 4
+    assert totals.reconnects >= totals.lost - 4
+    assert totals.requests >= 20 * totals.lost
+    assert (totals.wrong, result.ended) == (0, "done")
+
+
+def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
+    """The run goes on to its end, says what was lost and never sent, and the watch says that nobody answers."""
+    node = FakeNode(serving(right))
+    told: list[Progress] = []
+
+    def note(progress: Progress) -> None:
+        told.append(progress)
+        if len(told) == 1:
+            node.close()
+
+    result = run_plan(plan(node, truth, steps=(Step(200, 3.5),)), note)
+    assert result.ended == "done"
+    assert result.totals.requests + result.totals.lost + result.totals.unsent == 700
+    assert result.totals.unsent > 0
+    assert result.totals.broken.keys() <= {"closed", "reset"}
+    assert [event.what for event in result.events] == ["silent"]
+    assert [progress.phase for progress in told[:2]] == ["load", "load"]
+    assert told[0].second is not None
+    assert told[0].rate_asked == 200
+
+
+def test_nothing_there(truth: tuple[TruthFile, ...]) -> None:
+    """A target that cannot be reached at the beginning is one error that names it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{port} cannot be had: .*refused"):
+        run_plan(Plan(targets=(parse_target(f"127.0.0.1:{port}"),), database="db", truth=truth))
+
+
+def test_a_truth_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
+    """What a process finds wrong, the caller is told as it is."""
+    with FakeNode(serving(right)) as node, pytest.raises(PlanError, match="the truth is not there"):
+        run_plan(plan(node, (TruthFile(str(tmp_path / "none")),)))
+
+
+def test_a_ctrl_c_gives_a_report(truth: tuple[TruthFile, ...]) -> None:
+    """What was until then is in the result."""
+
+    def interrupt(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with FakeNode(serving(right)) as node:
+        result = run_plan(plan(node, truth, steps=(Step(100, 60),), rounds=3), interrupt)
+    assert result.ended == "interrupted"
+    assert 100 <= result.totals.requests < 1000
+    assert len(result.rounds) == 1
+
+
+def test_a_process_that_dies_is_told(truth: tuple[TruthFile, ...]) -> None:
+    """The others go on, and the result says which one ended, and how."""
+    killed: list[int] = []
+
+    def kill(_: Progress) -> None:
+        if not killed:
+            children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+            killed.append(int(children[0]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with FakeNode(serving(right)) as node:
+        result = run_plan(plan(node, truth, steps=(Step(100, 2.5),), processes=2), kill)
+    assert "was killed by signal 9" in result.ended
+    assert [event.what for event in result.events] == ["generator"]
+    assert 150 <= result.totals.requests < 250
+
+
+def test_all_members_are_asked(truth: tuple[TruthFile, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node says who else is alive, and all of them are targets."""
+    with FakeNode(serving(right)) as other, FakeNode(serving(right)) as first:
+        addresses = {first.address: "alive", other.address: "alive", "127.0.0.1:1": "dead"}
+        members = [{"node": at, "address": at, "state": state} for at, state in addresses.items()]
+        monkeypatch.setitem(TOLD, "members", members)
+        result = run_plan(plan(first, truth, all_members=True, watch=False, steps=(Step(100, 0.5),)))
+    assert [target.name for target in result.targets] == [f"gossipkv://{node.address}" for node in (first, other)]
+    assert result.totals.requests == 50
+    assert all(target.totals.requests > 10 for target in result.targets)

@@ -1,0 +1,62 @@
+"""When requests are due, against fractions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.loadtest._schedule import Schedule
+from tests.oracle import load_schedule as oracle
+
+MS = 1_000_000
+STAGES = st.lists(
+    st.tuples(st.integers(1, 5000) | st.floats(0.5, 5000), st.integers(1, 200).map(lambda ms: ms * MS)),
+    min_size=1, max_size=5,
+)  # fmt: skip
+
+
+@given(STAGES, st.integers(1, 5), st.data())
+def test_each_request_is_due_when_the_oracle_says(
+    stages: list[tuple[float, int]], share: int, data: st.DataObject
+) -> None:
+    """Over all stages, for each of those who share the rate: as many, and each within two nanoseconds."""
+    turn = data.draw(st.integers(0, share - 1))
+    schedule = Schedule(stages, turn=turn, share=share)
+    expected = oracle.dues(stages, turn, share)
+    assert schedule.limit == len(expected)
+    for number, (_, due_ns) in enumerate(expected):
+        assert abs(schedule.due_ns(number) - due_ns) <= 2
+
+
+@given(STAGES, st.integers(1, 5))
+def test_all_together_send_what_one_would(stages: list[tuple[float, int]], share: int) -> None:
+    """The requests of all who share a rate are those of one that has it alone."""
+    assert sum(Schedule(stages, turn=turn, share=share).limit for turn in range(share)) == Schedule(stages).limit
+
+
+def test_a_number_of_requests_ends_it_before_its_time() -> None:
+    """The first of both ends a run."""
+    assert Schedule([(1000, 10 * MS)], requests=3).limit == 3
+    assert Schedule([(1000, 10 * MS)], requests=30).limit == 10
+    assert Schedule([(1000, 0)], requests=30).limit == 30
+
+
+def test_a_closed_loop_has_no_number() -> None:
+    """It ends after its time."""
+    schedule = Schedule([(0, 10 * MS), (0, 5 * MS)])
+    assert not schedule.is_open
+    assert (schedule.count, schedule.duration_ns) == (2, 15 * MS)
+    assert schedule.limit > 2**62
+
+
+@pytest.mark.parametrize(
+    ("stages", "more"),
+    [([], {}), ([(1, 0)], {}), ([(-1, 1)], {}), ([(1, -1)], {}), ([(1, 1), (0, 1)], {}),
+     ([(1, 0), (1, 1)], {"requests": 1}),
+     ([(1, 1)], {"turn": 1})],
+)  # fmt: skip
+def test_what_has_no_end_or_no_sense_is_refused(stages: list[tuple[float, int]], more: dict[str, int]) -> None:
+    """No stage, no end, a negative one, closed and open together, a turn of nobody."""
+    with pytest.raises(ValueError, match="a run"):
+        Schedule(stages, **more)

@@ -1,0 +1,123 @@
+"""What is right: files and directories, read as a node reads them."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.errors import SourceError
+from gossipkv.loadtest.plan import Plan, PlanError, Target, TruthFile
+from gossipkv.loadtest.truth import Truth, read_truth
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NODE = Target("gossipkv", Address("127.0.0.1", 7070))
+
+
+def read(*truth: Path | TruthFile, **more: object) -> Truth:
+    """The truth of a plan."""
+    files = tuple(each if isinstance(each, TruthFile) else TruthFile(str(each)) for each in truth)
+    return read_truth(Plan(targets=(NODE,), database="geo", truth=files, **more))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A source root with two versions of one database."""
+    for version, text in (("1", "a\tone\nb\ttwo\n"), ("2", "b\tTWO\nc\tthree\nc\tlast\n")):
+        place = tmp_path / "root" / "geo" / version
+        place.mkdir(parents=True)
+        (place / "part-0.tsv").write_text(text)
+        (place / "_SUCCESS").touch()
+    return tmp_path / "root"
+
+
+def test_a_source_root_has_values_by_version(root: Path) -> None:
+    """Each version has its own; keys are those of all, and the last record of a key counts."""
+    truth = read(root)
+    assert truth.keys == [b"a", b"b", b"c"]
+    assert truth.values == {"1": [b"one", b"two", None], "2": [None, b"TWO", b"last"]}
+    assert (truth.is_whole, truth.present, truth.population) == (True, 3, None)
+    assert read(root / "geo") == truth
+
+
+def test_one_version_alone(root: Path) -> None:
+    """The directory of a version is of that version, or of the one that is said."""
+    assert read(root / "geo" / "1").values == {"1": [b"one", b"two"]}
+    assert read(TruthFile(str(root / "geo" / "1"), "7")).values == {"7": [b"one", b"two"]}
+
+
+def test_a_file_is_of_every_version(tmp_path: Path) -> None:
+    """Unless it is said of which; compressed is as good; and it may be a sample, so scans are not compared."""
+    (tmp_path / "t.tsv").write_bytes(b"k\tv\nl\t\n")
+    (tmp_path / "u.tsv.gz").write_bytes(gzip.compress(b"k\tw\n"))
+    truth = read(tmp_path / "t.tsv", TruthFile(str(tmp_path / "u.tsv.gz"), "2"))
+    assert truth.values == {None: [b"v", b""], "2": [b"w", None]}
+    assert not truth.is_whole
+
+
+def test_a_file_of_keys_says_which_are_asked_for(root: Path, tmp_path: Path) -> None:
+    """In its order, again and again; what a whole truth does not have is absent, else nobody knows."""
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"c\nnew\na\nc\n")
+    truth = read(root, keys=str(keys))
+    assert [truth.keys[number] for number in truth.population or ()] == [b"c", b"new", b"a", b"c"]
+    assert truth.values["1"] == [b"one", b"two", None, None]
+    alone = read(keys=str(keys))
+    assert (alone.keys, alone.values) == ([b"c", b"new", b"a"], {None: [..., ..., ...]})
+    (tmp_path / "t.tsv").write_bytes(b"c\tv\n")
+    assert read(tmp_path / "t.tsv", keys=str(keys)).values == {None: [b"v", ..., ...]}
+
+
+def test_absent_keys_are_absent(tmp_path: Path) -> None:
+    """They are new, each once, the same for the same seed, and have no value in any version."""
+    (tmp_path / "t.tsv").write_bytes(b"k\tv\nk~absent~0\tw\n")
+    truth = read(tmp_path / "t.tsv", misses=0.1)
+    absent = truth.keys[truth.present :]
+    assert absent
+    assert len(set(truth.keys)) == len(truth.keys)
+    assert truth.values[None][truth.present :] == [None] * len(absent)
+    assert truth == read(tmp_path / "t.tsv", misses=0.1)
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "says"),
+    [
+        (b"", PlanError, "no record"),
+        (b"\n\n", PlanError, "no record"),
+        (b"no tab\n", SourceError, "line 1"),
+        (None, PlanError, "not there"),
+    ],
+)
+def test_a_truth_that_is_none(tmp_path: Path, content: bytes | None, error: type[Exception], says: str) -> None:
+    """Empty, not of its format, not there: one clear error."""
+    place = tmp_path / "t.tsv"
+    if content is not None:
+        place.write_bytes(content)
+    with pytest.raises(error, match=says):
+        read(place)
+
+
+def test_directories_that_say_nothing(root: Path, tmp_path: Path) -> None:
+    """An empty one, and one whose versions are called otherwise; files of two formats are no version."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(PlanError, match="no record"):
+        read(tmp_path / "empty")
+    with pytest.raises(PlanError, match="versions of its own"):
+        read(TruthFile(str(root), "1"))
+    (root / "geo" / "1" / "part-1.json").write_text('{"key": "k", "value": "v"}\n')
+    with pytest.raises(SourceError, match="one format"):
+        read(root)
+
+
+@pytest.mark.parametrize(("content", "says"), [(None, "cannot be read"), (b"", "no key in it")])
+def test_keys_that_are_none(tmp_path: Path, content: bytes | None, says: str) -> None:
+    """A file that is not there, or empty."""
+    place = tmp_path / "keys"
+    if content is not None:
+        place.write_bytes(content)
+    with pytest.raises(PlanError, match=says):
+        read(keys=str(place))

@@ -1,0 +1,210 @@
+"""Answers of several versions, scans and steps back, against the oracle; played turn by turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.loadtest._ledger import Ledger
+from gossipkv.loadtest._records import Records, as_records
+from gossipkv.loadtest._rpc import RpcDialect
+from gossipkv.loadtest._versions import VersionTable
+from tests.oracle import load_truth as oracle
+from tests.unit.loadtest.scripted import Scripted, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEYS = [b"%c" % letter for letter in b"abcdefghij"]
+TABLE = st.dictionaries(st.sampled_from(KEYS), st.binary(max_size=2), max_size=10)
+TABLES = st.dictionaries(st.sampled_from(["1", "2", "10", None]), TABLE, min_size=1, max_size=3)
+VERSIONS = st.sampled_from(["1", "2", "10", "3", ""])
+VALUE = st.none() | st.binary(max_size=2)
+EDITS = st.lists(st.tuples(st.sampled_from(["drop", "add", "change", "end"]), st.integers(0, 9)))
+
+
+def records_of(tables: Mapping[str | None, oracle.Table]) -> Records:
+    """What the extension is told, of keys in another order than theirs."""
+    keys = KEYS[::-1]
+    return Records(keys, {version: [table.get(key) for key in keys] for version, table in tables.items()}, ordered=True)
+
+
+@given(TABLES, st.lists(st.tuples(VERSIONS, st.lists(VALUE, min_size=3, max_size=3), st.booleans()), max_size=8))
+def test_each_version_has_its_own_values(
+    tables: dict[str | None, oracle.Table], answers: list[tuple[str, list[bytes | None], bool]]
+) -> None:
+    """Right, wrong, absent and unknown are told by the version that answered, whichever answered before."""
+    expected = oracle.Judged(0)
+    with Scripted(dialect=RpcDialect("db", records_of(tables)), batch=3, mix=(1, 1, 0)) as scripted:
+        scripted.generator.begin(requests=len(answers) or 1, now_ns=0)
+        for version, drawn, is_right in answers:
+            (asked,) = scripted.peer.asked()
+            table = oracle.table_of(tables, version) or {}
+            values = [table.get(key) for key in asked.keys] if is_right else drawn[: len(asked.keys)]
+            scripted.peer.send(answer(asked.message_id, [values if asked.method == "get_many" else values[0], version]))
+            scripted.turn(1)
+            judged = oracle.judge_values(tables, asked.keys, values, version)
+            expected = oracle.Judged(*(getattr(expected, name) + getattr(judged, name) for name in vars(judged)))
+        assert scripted.counted(*vars(expected)) == list(vars(expected).values())
+        found = scripted.generator.ledger.versions_at(0)
+        assert {name: requests for name, (requests, _) in found.items()} == Counter(version for version, *_ in answers)
+        assert sum(wrong for _, wrong in found.values()) == expected.wrong
+
+
+@given(TABLES, VERSIONS, st.integers(1, 12), st.integers(0, 2**32), st.data())
+def test_scans_are_compared_record_by_record(
+    tables: dict[str | None, oracle.Table], version: str, limit: int, seed: int, data: st.DataObject
+) -> None:
+    """A page with records left out, put in, changed, cut short or too long counts as the oracle says."""
+    with Scripted(dialect=RpcDialect("db", records_of(tables)), batch=limit, mix=(0, 0, 1), seed=seed) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        (asked,) = scripted.peer.asked()
+        (start,) = asked.keys
+        assert (asked.method, asked.limit) == ("scan", limit)
+        table = oracle.table_of(tables, version) or {}
+        page = sorted((key, value) for key, value in table.items() if key >= start)
+        cursor = b"more" if len(page) > limit else None
+        page = page[:limit]
+        for kind, place in data.draw(EDITS):
+            if kind == "drop":
+                page[place : place + 1] = []
+            elif kind == "add":
+                page = sorted({**dict(page), KEYS[place]: b"new"}.items())
+            elif kind == "change" and place < len(page):
+                page[place] = (page[place][0], b"other")
+            elif kind == "end":
+                cursor = data.draw(st.sampled_from([None, b"c"]))
+        judged = oracle.judge_scan(tables, version, start=start, limit=limit, records=page, cursor=cursor)
+        scripted.peer.send(answer(asked.message_id, [[list(record) for record in page], cursor, version]))
+        scripted.turn(1)
+        assert scripted.counted("answered", "keys", "wrong", "unchecked") == [
+            1,
+            judged.keys,
+            judged.wrong,
+            judged.unchecked,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("result", "keys", "wrong"),
+    [
+        (None, 0, 1), ([[], None], 0, 1), ([b"", None, "1"], 0, 1),
+        ([[[b"a"]], None, "1"], 1, 2), ([[[b"a", None]], b"c", "1"], 1, 1), ([[[b"a", b"1"], 7], b"c", "1"], 2, 1),
+    ],
+)  # fmt: skip
+def test_what_is_no_page_is_wrong(result: object, keys: int, wrong: int) -> None:
+    """No array of three, no array of records, a record that is none; where no cursor follows, one is missing."""
+    records = Records([b"a"], {None: [b"1"]}, ordered=True)
+    with Scripted(dialect=RpcDialect("db", records), batch=5, mix=(0, 0, 1)) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        (asked,) = scripted.peer.asked()
+        scripted.peer.send(answer(asked.message_id, result))
+        scripted.turn(1)
+        assert scripted.counted("answered", "keys", "wrong") == [1, keys, wrong]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), VERSIONS), max_size=30))
+def test_steps_back_are_those_of_the_oracle(order: list[tuple[int, str]]) -> None:
+    """Four requests are in flight, answered in any order, from any version."""
+    moments: list[tuple[str, int, str]] = []
+    with Scripted([(b"k", b"v")], in_flight=4) as scripted:
+        scripted.generator.begin(requests=40, now_ns=0)
+        open_ids: list[int] = []
+        for place, version in order:
+            new = [each.message_id for each in scripted.peer.asked()]
+            moments += [("asked", each, "") for each in new]
+            open_ids += new
+            answered = open_ids.pop(place)
+            moments.append(("answered", answered, version))
+            scripted.peer.send(answer(answered, [b"v", version]))
+            scripted.turn(1)
+        assert scripted.counted("steps_back") == [oracle.steps_back(moments)]
+
+
+def test_versions_of_every_kind_are_counted() -> None:
+    """Beyond what the table holds, or too long for it, they are counted as others; without a name, under none."""
+    names = ["", "v" * 255, "v" * 256, *(f"v{number}" for number in range(70))]
+    with Scripted([(b"k", b"v")]) as scripted:
+        scripted.generator.begin(requests=len(names), now_ns=0)
+        for name in names:
+            (asked,) = scripted.peer.asked()
+            scripted.peer.send(answer(asked.message_id, [b"x", name]))
+            scripted.turn(1)
+        found = scripted.generator.ledger.versions_at(0)
+        assert (found[""], found["v" * 255], found["v0"]) == ((1, 1), (1, 1), (1, 1))
+        assert found["other"] == (1 + 70 - 61, 1 + 70 - 61)
+        assert sum(requests for requests, _ in found.values()) == len(names)
+
+
+def test_a_table_begins_empty() -> None:
+    """Nothing answered."""
+    assert VersionTable().counted() == {}
+
+
+def test_unknown_values_are_taken() -> None:
+    """Where only the key is known, a value and none are right; an absent key has none."""
+    records = Records([b"k", b"no"], {None: [..., None]}, present=1)
+    assert (records.record(0), records.record(1), len(records)) == ((b"k", ...), (b"no", None), 2)
+    for value, wrong in ((b"anything", 0), (None, 0)):
+        with Scripted(dialect=RpcDialect("db", Records([b"k"], {None: [...]}))) as scripted:
+            scripted.generator.begin(requests=1, now_ns=0)
+            (asked,) = scripted.peer.asked()
+            scripted.peer.send(answer(asked.message_id, [value, "1"]))
+            scripted.turn(1)
+            assert scripted.counted("answered", "wrong", "misses") == [1, wrong, value is None]
+
+
+def test_records_are_shared() -> None:
+    """Records are taken as they are; pairs become records of any version."""
+    records = Records([b"k"], {"1": [b"one"], "2": [b"two"]})
+    assert as_records(records) is records
+    assert [records.record(0, version)[1] for version in ("1", "2", "3", None)] == [b"one", b"two", b"one", b"one"]
+    assert as_records([(b"k", b"v")]).record(0, "7") == (b"k", b"v")
+
+
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [([], {None: []}), ([b"k"], {}), ([b"k"], {None: []}), ([b"k"], {str(number): [None] for number in range(65)})],
+)
+def test_records_that_do_not_fit_are_refused(keys: list[bytes], values: dict[str | None, list[None]]) -> None:
+    """No key, no version, another number of values than keys, too many versions."""
+    with pytest.raises(ValueError, match=r"records|versions|values"):
+        Records(keys, values)
+
+
+def test_tallies_are_by_stage_and_target() -> None:
+    """There is one for each of both, none beyond, and news are told once."""
+    dialect = RpcDialect("db", [(b"k", b"v")])
+    ledger = Ledger(2, [dialect, dialect])
+    assert len({id(ledger.tally_at(stage, target)) for stage in (0, 1) for target in (0, 1)}) == 4
+    assert ledger.touched() == []
+    for stage, target in ((2, 0), (0, 2)):
+        with pytest.raises(IndexError):
+            ledger.tally_at(stage, target)
+    with pytest.raises(ValueError, match="a stage and a target"):
+        Ledger(0, [dialect])
+
+
+def test_news_add_up_to_the_whole() -> None:
+    """What each call tells, together, is what the histogram has; a second call tells nothing."""
+    with Scripted([(b"k", b"v")], in_flight=2) as scripted:
+        scripted.generator.begin(rate=1e6, requests=6, now_ns=0)
+        counts: Counter[int] = Counter()
+        for now in range(0, 60_000_000, 10_000_000):
+            scripted.turn(now)
+            for asked in scripted.peer.asked():
+                scripted.peer.send(msgpack.packb([1, asked.message_id, None, [b"v", "1"]]))
+            scripted.turn(now + 5_000_000)
+            news = scripted.generator.tally.news()
+            assert news is None or (news[0].keys() <= {0})
+            for _, _, _, pairs in news[0].values() if news else ():
+                counts.update(dict(zip(pairs[::2], pairs[1::2], strict=True)))
+            assert scripted.generator.tally.news() is None
+            assert scripted.generator.ledger.touched() == []
+        assert counts.total() == scripted.generator.tally.histogram.count == 6
+        assert scripted.generator.tally.lateness.count == 6
