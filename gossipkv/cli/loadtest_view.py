@@ -16,13 +16,14 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from gossipkv.cli.output import note, printable
+from gossipkv.cli.output import note
 from gossipkv.cli.screen import add_row, columns, console
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.compare import RULE
 from gossipkv.loadtest.judgement import State
 from gossipkv.loadtest.measures import ALL, COUNTS, KINDS, LATENCIES, MEASURES, counted, latency_at, measured
 from gossipkv.loadtest.report import event_text
+from gossipkv.status.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from gossipkv.http.health import healthz, livez, readyz
 from gossipkv.http.metrics import debug_vars, metrics
+from gossipkv.http.page.pages import Pages
 
 if TYPE_CHECKING:
     from gossipkv.http.answers import Answer, Asker, Request
-    from gossipkv.http.site import Looking, Pages
+    from gossipkv.http.site import Looking
     from gossipkv.http.target import Target
 
 
@@ -43,7 +44,6 @@ def own_paths(ask: Asker) -> dict[bytes, Looking]:
     }
 
 
-def make_pages(ask: Asker) -> Pages | None:
+def make_pages(ask: Asker) -> Pages:
     """Who shows how things are."""
-    del ask
-    return None
+    return Pages(ask)

@@ -52,7 +52,7 @@ class Pages(Protocol):
         """The page of a database."""
         ...
 
-    def asset(self, name: str) -> Answer | None:
+    def asset(self, name: str, request: Request) -> Answer | None:
         """What pages need beside themselves; None: there is no such thing."""
         ...
 
@@ -98,7 +98,7 @@ class Site:
         if request.method == b"POST" and (posted := POSTED.get(found.key)) is not None:
             return await posted(self._context, request, found)
         if found.database == STATIC and self._pages is not None and request.method in LOOKS:
-            asset = self._pages.asset(found.key.decode("utf-8", "replace"))
+            asset = self._pages.asset(found.key.decode("utf-8", "replace"), request)
             if asset is not None:
                 return asset
         return await reads.read_one(self._context, request, found)

@@ -20,8 +20,8 @@ from tests.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.mutants.metrics import MUTANTS_OF_METRICS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
-from tests.mutants.report import MUTANTS_OF_REPORTS
 from tests.mutants.page import MUTANTS_OF_THE_PAGE
+from tests.mutants.report import MUTANTS_OF_REPORTS
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.mutants.status import MUTANTS_OF_STATUS

@@ -73,7 +73,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"address", "processes", "wire", "keyspace", "placement", "latency", "storage", "http.order"}
     | GOSSIP
     | DATASET,
-    "http": {"errors", "settings", "address", "processes", "wire", "client", "http.order", "latency", "placement", "status"},
+    "http": {
+        "errors",
+        "settings",
+        "address",
+        "processes",
+        "wire",
+        "client",
+        "http.order",
+        "latency",
+        "placement",
+        "status",
+    },
     "http.order": {"errors", "address"},  # What a node knows of its child.
     "status": {"errors", "settings", "wire", "placement"},
     "launcher": GROUND | {"address", "processes", "wire", "client"},

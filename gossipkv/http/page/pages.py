@@ -84,7 +84,7 @@ class Pages:
         """Answer a request for `/<name>/`."""
         return await self._answer(request, name)
 
-    def asset(self, name: str, request: Request | None = None) -> Answer | None:
+    def asset(self, name: str, request: Request) -> Answer | None:
         """Answer a request for `/static/<name>`; None: there is none."""
         return assets.asset(name, request)
 

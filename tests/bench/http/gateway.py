@@ -48,9 +48,10 @@ def gets(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]
         contestants: list[Server] = [gateway, *(each for each in others if each is not None)]
         yield rows.interleaved(shape, contestants, load.rounds, lambda figure: figure.cpu_us)
     notes.append(
-        f"HTTP get: {CONNECTIONS} connections, one request in flight on each, values of {data.SMALL_VALUE_BYTES} bytes, "
-        "every one checked; the gateway's process alone, on a core of its own, in front of a node on the core of the "
-        "load; quart-trio under hypercorn (one worker, Trio) and nginx (one process) answer constant bytes and ask nobody"
+        f"HTTP get: {CONNECTIONS} connections, one request in flight on each, values of {data.SMALL_VALUE_BYTES} "
+        "bytes, every one checked; the gateway's process alone, on a core of its own, in front of a node on the core "
+        "of the load; quart-trio under hypercorn (one worker, Trio) and nginx (one process) answer constant bytes and "
+        "ask nobody"
     )
 
 
@@ -72,7 +73,7 @@ def beside(directory: Path, load: Load, notes: list[str]) -> Iterator[Measuremen
             if number > 0:
                 samples[servers.NODE].append(busy.p99_us)
                 samples[goals.WITHOUT].append(quiet.p99_us)
-                machine.say(f"    p99 {busy.p99_us:.0f} us beside {asked.requests:,} by HTTP, {quiet.p99_us:.0f} without")
+                machine.say(f"    p99 {busy.p99_us:.0f} us beside {asked.requests:,} gets by HTTP, {quiet.p99_us:.0f}")
     assert failed == 0
     yield Measurement(goals.HTTP_BESIDE, "us", servers.NODE, samples)
     notes.append(

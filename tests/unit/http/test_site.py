@@ -21,7 +21,7 @@ class FakePages:
         """A database's."""
         return text(200, f"database {name}")
 
-    def asset(self, name):
+    def asset(self, name, _request):
         """One there is."""
         return text(200, "an asset") if name == "page.css" else None
 

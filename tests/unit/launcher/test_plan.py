@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
 from gossipkv.cli.serve import serve
+from gossipkv.errors import ConfigError, Corrupt, LocalError, UnsupportedFormat
 from gossipkv.launcher.order import Order, Place
 from gossipkv.launcher.plan import DOCUMENT, NodePlan, Plan, check_names, load, merge
 from gossipkv.settings import config
