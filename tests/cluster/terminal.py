@@ -30,9 +30,9 @@ NODES, GATEWAYS = range(7070, 7090), range(8080, 8100)  # The ports of the pages
 PORT = re.compile(r"(?<![\d.])(?:70[78]\d|80[89]\d)(?![\d.])")
 LISTENS = re.compile(r"--(?:http-)?listen[ =]\S*?(\d+)(?=\s|$)")
 
-# What a reader has installed.  A cluster looks for ports from 7070 on, where the machine of a test may have another.
+# What a reader has installed.  A cluster looks from 7070 and 8080 on, where the machine of a test may have another.
 COMMAND = """#!/bin/sh
-if [ "$1 $2" = "cluster up" ]; then shift 2; set -- cluster up --base-port {port} "$@"; fi
+if [ "$1 $2" = "cluster up" ]; then shift 2; set -- cluster up --base-port {port} --http-base-port {http} "$@"; fi
 exec {python} -m gossipkv "$@"
 """
 
@@ -80,7 +80,7 @@ class Reader:
         for directory in (programs, self.place / "home", *(self.place / name for name in ("tmp", "srv", "etc"))):
             directory.mkdir(parents=True)
         python = shlex.quote(sys.executable)
-        texts = {"gossipkv": COMMAND.format(port=self._ports[7070], python=python)}
+        texts = {"gossipkv": COMMAND.format(port=self._ports[7070], http=self._ports[8080], python=python)}
         texts |= dict.fromkeys(("python", "python3"), f'#!/bin/sh\nexec {python} "$@"\n')
         for name, text in texts.items():
             (programs / name).write_text(text)

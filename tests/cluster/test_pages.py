@@ -48,7 +48,7 @@ NO_COMMANDS = {"gossipkv packets 1"}  # A word of a key's derivation.
 HEARD = re.compile(r"gossipkv (?:members|tree)\b")
 LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
 MOMENT_S = 20
-PROGRAMS = ("nvim",)
+PROGRAMS = ("curl", "nvim")
 RUNNABLE = {"sh", "console", "python", "lua"}
 FILE = re.compile(r"# (\S+\.\w+)\n")
 NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
@@ -91,6 +91,10 @@ CLAIMS = (
     Claim("docs/users/offline-builds.md", "json", 1, f"{OFFLINE}::test_the_declaration_of_the_page_is_one"),
     Claim("docs/operators/gossip.md", "mermaid", 1, GOSSIP),
     Claim("docs/operators/life-of-a-version.md", "mermaid", 2, LIFE),
+    # The page shows what a node that is not ready says, and files of others.
+    Claim("docs/operators/metrics.md", "console", 1, "not run: shows a node before it is ready"),
+    Claim("docs/operators/metrics.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
+    Claim("docs/operators/metrics.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/operators/running.md", "ini", 1, f"{HERE}test_systemd_takes_the_unit"),
     Claim("docs/operators/running.md", "dockerfile", 1, "not run: it needs a container's registry, and says so"),
     Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
@@ -110,7 +114,7 @@ def the_start(reader: Reader) -> None:
     place = reader.place / "tmp" / "source" / "capitals" / "1"
     place.mkdir(parents=True)
     (place / "part-0").write_text(CAPITALS)
-    reader.type("gossipkv serve --source /tmp/source --data /tmp/data")
+    reader.type("gossipkv serve --source /tmp/source --data /tmp/data --http-listen 127.0.0.1:8080")
     assert reader.type("gossipkv status --wait").status == 0
 
 
@@ -152,6 +156,8 @@ RUN: dict[str, Stage] = {
     "docs/users/start.md": Stage(),
     "docs/users/publish.md": Stage(),
     "docs/users/read.md": Stage(the_start),
+    "docs/users/http.md": Stage(the_start),
+    "docs/users/load-test.md": Stage(the_start),
     "docs/users/keyspace.md": Stage(),
     "docs/users/offline-builds.md": Stage(
         a_source, prelude="key, partitions, partition, records, directory = b'k', 1, 0, [(b'k', b'v')], 'version'"
@@ -174,9 +180,14 @@ def all_blocks() -> list[Block]:
     return [block for page in pages() for block in blocks_of(page)]
 
 
+def claims_on(block: Block) -> list[str]:
+    """Who claims a block."""
+    return [claim.by for claim in CLAIMS if claim.covers(block)]
+
+
 def seen_to(block: Block) -> list[str]:
     """Who sees to a block: exactly one, if all is well."""
-    if claims := [claim.by for claim in CLAIMS if claim.covers(block)]:
+    if claims := claims_on(block):
         return claims
     if not block.language:
         return [f"{HERE}test_drawings_hold_no_commands"]
@@ -202,7 +213,7 @@ def run_blocks(page: str, stage: Stage, reader: Reader) -> None:
     for block in blocks_of(page):
         if block.language == "toml":
             save(block, reader)
-        elif block.language in RUNNABLE and not any(claim.covers(block) for claim in CLAIMS) and can_run(block):
+        elif block.language in RUNNABLE and not claims_on(block) and can_run(block):
             run_block(block, stage, reader)
 
 
@@ -287,11 +298,19 @@ def test_drawings_hold_no_commands() -> None:
 def test_settings_are_accepted(tmp_path: Path) -> None:
     """Each block of TOML is a settings file that `gossipkv config` takes."""
     with Reader(tmp_path) as reader:
-        for block in (block for block in all_blocks() if block.language == "toml"):
+        for block in (block for block in all_blocks() if block.language == "toml" and not claims_on(block)):
             assert tomllib.loads(block.text), block.where
             (reader.directory / "settings.toml").write_text(block.text, encoding="utf-8")
             said = reader.type("gossipkv config --config settings.toml")
             assert said.status == 0, f"{block.where}: {said.text}"
+
+
+def test_configurations_of_others_can_be_read() -> None:
+    """What Prometheus, Datadog and Telegraf are told is YAML or TOML, and holds something."""
+    yaml = pytest.importorskip("yaml")
+    for block in blocks_of("docs/operators/metrics.md"):
+        if block.language in {"toml", "yaml"}:
+            assert (tomllib.loads if block.language == "toml" else yaml.safe_load)(block.text), block.where
 
 
 def test_json_is_json() -> None:
