@@ -19,6 +19,7 @@ from tests.mutants.mutant import GOSSIP, Edit, Mutant
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.mutants.status import MUTANTS_OF_STATUS
+from tests.mutants.told import MUTANTS_OF_WHAT_IS_TOLD
 
 MUTANTS = (
     *MUTANTS_OF_BRANCHES,
@@ -447,4 +448,5 @@ MUTANTS = (
     *MUTANTS_OF_LOST_MAPS,
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,
+    *MUTANTS_OF_WHAT_IS_TOLD,
 )
