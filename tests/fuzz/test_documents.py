@@ -81,7 +81,7 @@ def test_no_body_breaks_the_reader_of_manifests():
     good = {"database": "d", "version": "v", "digest": "x", "partitions": 1, "function": "sequins", "source_files": 1,
             "source_bytes": 1, "compression": "none", "files": [[1, 2, 3, 4]], "format": "tsv", "alike": ["sequins"],
             "voided": None, "strays": 0, "first_stray": None, "regrouped": False, "refuted": [],
-            "share": None}  # fmt: skip
+            "share": None, "source_ms": 1}  # fmt: skip
     read = 0
     for _ in range(20_000):
         body = {key: (rng.choice(values) if rng.random() < 0.2 else value) for key, value in good.items()}
@@ -90,6 +90,7 @@ def test_no_body_breaks_the_reader_of_manifests():
         except Corrupt:
             continue
         assert len(found.files) == found.identity.partitions
+        assert 0 <= found.source_ms <= 1 << 53
         read += 1
     assert 0 < read < 20_000
 

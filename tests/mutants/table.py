@@ -25,6 +25,7 @@ from tests.mutants.report import MUTANTS_OF_REPORTS
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.mutants.status import MUTANTS_OF_STATUS
+from tests.mutants.told import MUTANTS_OF_WHAT_IS_TOLD
 
 MUTANTS = (
     *MUTANTS_OF_BRANCHES,
@@ -459,4 +460,5 @@ MUTANTS = (
     *MUTANTS_OF_STATUS,
     *MUTANTS_OF_METRICS,
     *MUTANTS_OF_THE_PAGE,
+    *MUTANTS_OF_WHAT_IS_TOLD,
 )

@@ -22,6 +22,7 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gossipkv.dataset.source.files import LAST_MS
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
@@ -240,7 +241,7 @@ def from_body(body: Body, name: str, format_number: int = FORMAT) -> Manifest:
         voided=voided,
         strays=whole(body, "strays", name),
         first_stray=stray_from_json(_present(body, "first_stray", name), name),
-        source_ms=whole(body, "source_ms", name) if format_number >= _SAYS_SOURCE_TIME else 0,
+        source_ms=_time(body, "source_ms", name) if format_number >= _SAYS_SOURCE_TIME else 0,
         refuted=refuted,
         share=None if format_number < _SAYS_REGROUPED else _share(_present(body, "share", name), partitions, name),
     )
@@ -251,6 +252,14 @@ def _present(body: Body, field: str, name: str) -> Json:
     if field not in body:
         raise Corrupt(name, 0, f"the field {field!r} is missing")
     return body[field]
+
+
+def _time(body: Body, field: str, name: str) -> int:
+    """Milliseconds since 1970, which other nodes are told."""
+    found = whole(body, field, name)
+    if found > LAST_MS:
+        raise Corrupt(name, 0, f"{field!r} should be a time in milliseconds, not {found}")
+    return found
 
 
 def _flag(body: Body, field: str, name: str) -> bool:

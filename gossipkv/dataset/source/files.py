@@ -64,6 +64,10 @@ class SourceFile:
         raise ValueError(f"not a source file: {fields!r}")
 
 
+# Later times, which a store may tell, count as this: all programs read such a number exactly (JSON).
+LAST_MS = 1 << 53
+
+
 def newest_ms(files: Iterable[SourceFile]) -> int:
     """When the last of these files was touched, since 1970; 0: no store tells."""
-    return max((file.modified_ns // 1_000_000 for file in files if file.modified_ns > 0), default=0)
+    return min(LAST_MS, max((file.modified_ns // 1_000_000 for file in files if file.modified_ns > 0), default=0))

@@ -83,7 +83,7 @@ def test_the_same_version_as_one_process_makes(job, eager, make):
     stray = expected[0].first_stray
     if stray is not None:
         expected = (replace(expected[0], first_stray=replace(stray, file=stray.file.replace("/v1/", "/v2/"))), None)
-    assert found[0] == expected[0]
+    assert found[0] == replace(expected[0], source_ms=several.source_ms)  # The second source was written later.
     assert (found[0].voided, found[0].strays) == (("sequins", 1) if make is strayed else (None, 0))
     open_version(RealFiles(), Path(several.directory), "db", "v1").close()
 

@@ -64,6 +64,13 @@ def test_every_field_is_needed(field):
             from_body(body, "x")
 
 
+def test_a_time_is_one_that_other_nodes_can_be_told():
+    """What no clock shows is damage."""
+    assert from_body({**to_body(MANIFEST), "source_ms": 1 << 53}, "x").source_ms == 1 << 53
+    with pytest.raises(Corrupt, match="source_ms"):
+        from_body({**to_body(MANIFEST), "source_ms": (1 << 53) + 1}, "x")
+
+
 @pytest.mark.parametrize("share", [[], [0], [0, 1]])
 def test_the_share_is_kept(tmp_path, share):
     """Which partitions are to be here, whatever is; of none at all, too."""

@@ -256,3 +256,13 @@ def test_a_checksum_file_is_no_data_and_may_be_a_link(tmp_path):
     beside.mkdir()
     with pytest.raises(SourceError, match=r"\.part-0\.crc: a directory"):
         source.version("db", "v")
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "newest_ms"),
+    [([], 0), ([0, 0], 0), ([-5, 0], 0), ([1_999_999, 3_000_001], 3), ([7, 10**30, 8], 1 << 53)],
+)
+def test_the_newest_time_among_files(times_ns, newest_ms):
+    """In whole milliseconds; of none and of what no store tells 0, and never more than others can be told."""
+    files = tuple(SourceFile(f"part-{at}", "/x", 1, time_ns) for at, time_ns in enumerate(times_ns))
+    assert SourceVersion("db", "v1", files).newest_ms == newest_ms
