@@ -51,6 +51,7 @@ def chromium(tmp_path_factory):
 def browser(chromium):
     """The browser, as it is when it is new."""
     look(chromium)
+    chromium.get_log("browser")  # Those of the test before.
     yield chromium
     chromium.get("about:blank")
 
