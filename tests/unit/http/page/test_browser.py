@@ -51,6 +51,7 @@ def chromium(tmp_path_factory):
 def browser(chromium):
     """The browser, as it is when it is new."""
     look(chromium)
+    chromium.get_log("browser")  # Those of the test before.
     yield chromium
     chromium.get("about:blank")
 
@@ -120,6 +121,7 @@ def test_the_page_fits_every_width(browser, path, scheme):
         for width in (360, 480, 761, 901, 1280, 2560):
             look(browser, width, scheme)
             browser.get(address + path)
+            until(lambda: browser.execute_script("return document.styleSheets[0]?.cssRules.length > 0"))
             assert (
                 browser.execute_script(
                     "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
