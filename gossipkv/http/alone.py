@@ -80,8 +80,7 @@ async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address]
             pages = paths.make_pages(client)
             gateway = Gateway(Site(context, paths.own_paths(client), pages), told.limits)
             async with trio.open_nursery() as nursery:
-                if pages is not None:
-                    await nursery.start(pages.run)
+                await nursery.start(pages.run)
                 nursery.start_soon(_obey, signals, told, gateway, context, nursery)
                 on_ready(bound)
                 await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))

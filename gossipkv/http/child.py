@@ -116,8 +116,7 @@ class _Child:
         async with Client([order.node], patient=True) as client, trio.open_nursery() as nursery:
             context, pages = ReadContext(client, order.name, self._type_of), paths.make_pages(client)
             gateway = Gateway(Site(context, paths.own_paths(client), pages), order.limits)
-            if pages is not None:
-                await nursery.start(pages.run)
+            await nursery.start(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)
             nursery.start_soon(self._drain, gateway)
             log = structlog.get_logger("gossipkv.http")

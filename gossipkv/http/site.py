@@ -23,6 +23,7 @@ from gossipkv.http.read_context import unanswered
 from gossipkv.http.scans import scan
 
 if TYPE_CHECKING:
+    import trio
     from collections.abc import Mapping
 
     from gossipkv.http.read_context import ReadContext
@@ -40,7 +41,7 @@ POSTED: Final = {b"_mget": read_many, b"_scan": scan}
 class Pages(Protocol):
     """Who shows how things are."""
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Sample, while somebody looks, what takes time to see; as long as the gateway runs."""
         ...
 
@@ -61,7 +62,7 @@ class Pages(Protocol):
 class Site:
     """Answers requests, whatever they ask."""
 
-    def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: Pages | None) -> None:
+    def __init__(self, context: ReadContext, paths: Mapping[bytes, Looking], pages: Pages) -> None:
         self.is_draining = False
         self._context = context
         self._paths = paths
@@ -97,7 +98,7 @@ class Site:
         assert found.key, found
         if request.method == b"POST" and (posted := POSTED.get(found.key)) is not None:
             return await posted(self._context, request, found)
-        if found.database == STATIC and self._pages is not None and request.method in LOOKS:
+        if found.database == STATIC and request.method in LOOKS:
             asset = self._pages.asset(found.key.decode("utf-8", "replace"), request)
             if asset is not None:
                 return asset
@@ -105,7 +106,7 @@ class Site:
 
     async def _show(self, request: Request, found: Target) -> Answer:
         """What names no key: a page."""
-        if self._pages is None or request.method not in LOOKS:
+        if request.method not in LOOKS:
             return unanswered(request, found)
         if found.database is not None:
             return await self._pages.database(found.database, request)

@@ -31,13 +31,13 @@ async def looking(_request, found):
     return text(200, f"own {found.path.decode()} {found.options}")
 
 
-def a_site(*, pages=True):
+def a_site():
     """A site whose databases are called as its own paths are."""
     records = {b"vars": b"hidden", b"page.css": b"hidden", b"other": b"seen", b"_mget": b"a key"}
     names = ("metrics", "debug", "static", "db")
     node = FakeNode({name: FakeDatabase({"1": records}, "1") for name in names})
     own = dict.fromkeys([b"/metrics", b"/debug/vars", b"/readyz"], looking)
-    return Site(context_of(node), own, FakePages() if pages else None)
+    return Site(context_of(node), own, FakePages())
 
 
 @pytest.mark.parametrize(("path", "status", "body"), [
@@ -90,11 +90,6 @@ async def test_who_is_about_to_end_is_not_ready():
     site.is_draining = True
     assert (await site.answer(Request(b"GET", b"/readyz"))).status == 503
     assert (await site.answer(Request(b"GET", b"/db/other"))).status == 200
-
-
-async def test_without_pages_there_are_none():
-    """What names no key is then a request without one."""
-    assert [(await a_site(pages=False).answer(Request(b"GET", path))).status for path in (b"/", b"/db/")] == [400, 400]
 
 
 async def test_a_method_that_nobody_does():
