@@ -25,6 +25,7 @@ ODD = [
     b"$x\r\n",
     b"$1\n",
     b"+OK\r\n",
+    b"$1\r\nxyz\r\n",
 ]
 ANSWER = st.sampled_from(["right", "right", "right", None, b"", b"other", *ODD])
 
