@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.lifecycle.version_states import VersionState, Word
-from gossipkv.dataset.spread import Spread, as_bitmap
+from gossipkv.dataset.spread import Spread, as_bitmap, gaps
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
@@ -38,12 +38,20 @@ def summary(database: Database) -> dict[str, Detail]:
 
 
 def outline(database: Database) -> dict[str, Detail]:
-    """Return what `info` tells of a database: the active version, its time, and how many versions go by which word."""
+    """Return what `info` tells of a database: its active version, and how many versions go by which word.
+
+    Of the active one, when its source was last touched, and how many partitions nobody has who lives, or too few.
+    """
     served = database.served
     versions: dict[str, Detail] = {**Counter(life.word.value for life in database.lives.values())}
     if served is None:
         return {"version": None, "time": None, "versions": versions}
-    return {"version": served.name, "time": database.source_times().get(served.name), "versions": versions}
+    told: dict[str, Detail] = {
+        "version": served.name,
+        "time": database.source_times().get(served.name),
+        "versions": versions,
+    }
+    return told | gaps(database.part.core, served.name)
 
 
 def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool, bitmaps: bool = False) -> dict[str, Detail]:

@@ -160,6 +160,15 @@ def _in_runs(some: PartitionSet) -> Detail:
     return {"count": len(some), "runs": some.in_words(MOST_RUNS)}
 
 
+def gaps(core: DatabaseCore, version: str) -> dict[str, Detail]:
+    """Return how many partitions of a version nobody has ready who lives, and how many too few: for `info`."""
+    holders = core.holders(version)
+    if holders is None:
+        return {}
+    few = holders.under_replicated(core.terms.replication)
+    return {"missing_partitions": len(holders.missing), "under_replicated_partitions": len(few)}
+
+
 def _sentence(some: PartitionSet) -> str:
     return some.in_words(FEW_RUNS).replace(",", ", ")
 

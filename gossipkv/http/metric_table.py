@@ -272,6 +272,9 @@ _BUILDS: Final = (
     _counter("gossipkv_builds_begun_total", "Builds of versions that were begun.", "builds_begun"),
     _counter("gossipkv_builds_done_total", "Builds of versions that came to their end.", "builds_done"),
     _counter("gossipkv_builds_failed_total", "Builds of versions that failed.", "builds_failed"),
+    _counter(
+        "gossipkv_builds_stopped_total", "Builds of versions that came to nothing by nobody's fault.", "builds_stopped"
+    ),
     _counter("gossipkv_built_bytes_total", "Bytes of sorted files that were built.", "built_bytes"),
     _counter("gossipkv_built_source_bytes_total", "Bytes of source files that builds read.", "built_source_bytes"),
     _counter("gossipkv_scrubbed_versions_total", "Versions read back from the disk.", "scrubbed_versions"),

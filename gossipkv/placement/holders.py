@@ -55,6 +55,7 @@ class Holders:
             ),
             key=lambda holder: (holder.state, holder.name),
         )
+        self._under_replicated: dict[int, PartitionSet] = {}  # Asked again and again, and the same each time.
 
     def of(self, partition: int) -> list[Holder]:
         """Return those that have a partition ready."""
@@ -67,9 +68,13 @@ class Holders:
 
     def under_replicated(self, replication: int) -> PartitionSet:
         """Return the partitions that fewer members have ready that live; those that none has are among them."""
-        ready = (holder.ready for holder in self.all if holder.state in LIVE)
-        partitions = self.identity.partitions
-        return PartitionSet.whole(partitions) - in_at_least(replication, partitions, ready)
+        found = self._under_replicated.get(replication)
+        if found is None:
+            ready = (holder.ready for holder in self.all if holder.state in LIVE)
+            partitions = self.identity.partitions
+            found = PartitionSet.whole(partitions) - in_at_least(replication, partitions, ready)
+            self._under_replicated[replication] = found
+        return found
 
     @property
     def missing(self) -> PartitionSet:

@@ -103,7 +103,7 @@ def _scrape(gateway: Server, times: int, databases: int) -> float:
     before_ns = gateway.cpu_ns()
     for _ in range(times):
         told = _get(gateway, "/metrics")
-        assert told.count(b"gossipkv_hits_total{") == databases, told[:2000]
+        assert told.count(b"gossipkv_read_hits_total{") == databases, told[:2000]
     return (gateway.cpu_ns() - before_ns) / MILLISECOND_NS / times
 
 

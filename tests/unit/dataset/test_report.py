@@ -236,13 +236,30 @@ async def test_what_info_tells_of_each_database(world):
     async with world.node() as library:
         await active(library, "v1")
         time_ms = only(library.databases())["time"]
-        assert library.by_database() == {"db": {"version": "v1", "time": time_ms, "versions": {"ACTIVE": 1}}}
+        told = {"version": "v1", "time": time_ms, "versions": {"ACTIVE": 1}}
+        whole = {"missing_partitions": 0, "under_replicated_partitions": 0}
+        assert library.by_database() == {"db": told | whole}
         assert library.serves_any
         world.put("v2")
         await library.rescan()
         await active(library, "v2")
         await until(lambda: state(library, "v1") == "RETIRING")
         assert library.by_database()["db"]["versions"] == {"ACTIVE": 1, "RETIRING": 1}
+
+
+async def test_info_counts_the_partitions_that_too_few_have(world):
+    """Of the active version; the counts follow what others say."""
+    world.put("v1", *files("v1"))
+    async with world.node(among(member("b", "2"), replication=2)) as library:
+        await active(library, "v1")
+
+        def gaps():
+            told = library.by_database()["db"]
+            return told["missing_partitions"], told["under_replicated_partitions"]
+
+        await until(lambda: gaps() == (0, N))
+        say(library, [0, 3], library.version("db", "v1").identity)
+        await until(lambda: gaps() == (0, N - 2))
 
 
 async def test_what_info_tells_where_nothing_is_served(world):
