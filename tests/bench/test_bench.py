@@ -39,7 +39,7 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     network = {value for name, value in vars(goals).items() if name.startswith("NETWORK_") and isinstance(value, str)}
     client_rows = {value for name, value in vars(goals).items() if name.startswith("CLIENT_")}
     apart = {goals.SERVING, goals.SERVING_SMALL, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *client_rows}
-    apart |= {goal.row for goal in goals.GOSSIP} | {*goals.CLUSTER}
+    apart |= {goal.row for goal in goals.GOSSIP} | {*goals.CLUSTER} | {*goals.HTTP}
     expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
     assert all(figure > 0 for row in rows.values() for figure in row["samples"][row["ours"]])
@@ -132,6 +132,29 @@ def test_quick_run_of_a_cluster(part: str, rows: set[str], tmp_path: Path) -> No
             assert not row["unit"].endswith(" 0"), "nothing was read"
         else:
             assert all(figure > 0 for samples in row["samples"].values() for figure in samples)
+
+
+@pytest.mark.parametrize(
+    ("part", "rows"),
+    [
+        ("http-get", {goals.HTTP_GET}),
+        ("http-beside", {goals.HTTP_BESIDE}),
+        ("http-metrics", {goals.HTTP_METRICS, goals.HTTP_METRICS_BESIDE}),
+        ("http-page", {goals.HTTP_PAGE, goals.HTTP_PAGE_SIZE}),
+        ("load-generator", {*goals.LOAD_DRIVES, *goals.LOAD_COSTS}),
+        ("load-lateness", {goals.LOAD_LATENESS}),
+    ],
+)
+def test_quick_run_of_http(part: str, rows: set[str], tmp_path: Path) -> None:
+    """Each part has its rows, but those of peers that are not here, and every value was right."""
+    path = tmp_path / "figures.json"
+    run("--only", part, "--json", str(path))
+    found = {row["row"]: row for row in json.loads(path.read_text())["rows"]}
+    missing = {*goals.LOAD_COSTS} if shutil.which("redis-server") is None else set()
+    assert found.keys() == rows - missing
+    moved = goals.HTTP_METRICS_BESIDE  # By how much, which is nothing or less as often as not.
+    figures = [row["samples"] for name, row in found.items() if name != moved]
+    assert all(figure > 0 for each in figures for samples in each.values() for figure in samples)
 
 
 SIMULATED = goals.SIMULATED.partition(",")[0]  # Of the real processor.
