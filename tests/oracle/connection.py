@@ -79,6 +79,7 @@ SCAN_OPTIONS = {
     b"version": is_bytes,
     b"min_version": is_name,
     b"timeout_ms": is_timeout,
+    b"local": is_flag,
     b"start": is_bytes,
     b"end": is_bytes,
     b"prefix": is_bytes,
