@@ -32,7 +32,7 @@ BIG = b"y" * (12 << 20)
 IDLE = 1000
 # A process with Trio, h11 and the client has some 45 MB; 1,000 connections had 20 KiB each.
 MOST_PEAK_BYTES = 200 << 20
-# With so many, the shard ids 1 and 2 and one copy, `1881/boy` and `foo` are with the first node, `away` with the second.
+# With so many, shard ids 1 and 2, and one copy: `1881/boy` and `foo` are with the first node, `away` with the second.
 PARTITIONS = 11
 MADE = "Mon, 01 Aug 2016 11:56:27 GMT"
 
