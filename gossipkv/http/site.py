@@ -23,8 +23,9 @@ from gossipkv.http.read_context import unanswered
 from gossipkv.http.scans import scan
 
 if TYPE_CHECKING:
-    import trio
     from collections.abc import Mapping
+
+    import trio
 
     from gossipkv.http.read_context import ReadContext
     from gossipkv.http.target import Target
