@@ -82,6 +82,7 @@ class Gateway:
         self._log: Log = structlog.get_logger("gossipkv.http")
         self._troubles: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
+        self._closed = trio.Event()  # The listener is.
         self._none_left = trio.Event()
 
     async def run(self, listener: trio.abc.Listener[trio.abc.Stream]) -> None:
@@ -92,17 +93,20 @@ class Gateway:
             with self._accepting:
                 await self._accept(listener, nursery)
             await listener.aclose()
+            self._closed.set()
             if self._connections:
                 await self._none_left.wait()
             nursery.cancel_scope.cancel()
 
     async def drain(self, timeout_s: float) -> None:
         """End politely: no newcomers, what has been asked is answered; who has not taken it in time is cut off."""
+        deadline = trio.current_time() + timeout_s
         self.is_draining = self._site.is_draining = True
         self._accepting.cancel()
+        await self._closed.wait()  # Who is closed and connects anew is to be refused, not accepted and cut off.
         for connection in tuple(self._idle):
             connection.close()
-        with trio.move_on_after(timeout_s):
+        with trio.CancelScope(deadline=deadline):
             if self._connections:
                 await self._none_left.wait()
         if self._connections:

@@ -61,7 +61,7 @@ def unanswered(request: Request, target: Target) -> Answer:
     if target.path == b"*":
         return text(400, "the target * is for OPTIONS alone")
     if request.method in GET:
-        return text(400, "the path has no key: ask for /<database>/<key>")
+        return text(400, "the path has no key: ask for /<database>/<key>, or see /<database>/")
     method = request.method[:20].decode("ascii", "replace")
     answer = text(400, f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan")
     return Answer(400, [*answer.headers, ALLOW], answer.body)

@@ -1,13 +1,13 @@
 """Which path is answered by whom.
 
     /healthz /livez /readyz /metrics /debug/vars   exactly these: the gateway's own (`paths.py`)
-    /static/ASSET, /, /DATABASE, /DATABASE/        the page
+    /static/ASSET, /, /DATABASE/                   the page
     POST /DATABASE/_mget, POST /DATABASE/_scan     many keys, many records
     /DATABASE/KEY                                  one key
 
-What stands further up wins: a database called `metrics` is read as any other, but `/metrics` is not its page
+What stands further up wins: a database called `debug` is read as any other, but for its key `vars`
 (`order.HIDING`; the node's log warns of it).  Paths are compared as they were sent, so `/%6detrics` is none of the
-gateway's.
+gateway's.  `/DATABASE` without the slash that ends it is 400, as Sequins has it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Site:
         """What names no key: a page."""
         if request.method not in LOOKS:
             return unanswered(request, found)
-        if found.database is not None:
+        if found.database is not None and found.key is not None:
             return await self._pages.database(found.database, request)
         if found.path == b"/":
             return await self._pages.overview(request)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import email.utils
+import http.client
 import json
 import os
 import re
@@ -19,14 +21,20 @@ from contextlib import contextmanager
 
 import pytest
 
+from gossipkv.client import blocking
+from gossipkv.keyspace.partitioner import partition
 from gossipkv.launcher import Cluster
 from tests.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
 from tests.ports import quiet_ports
+from tests.unit.http.sequins_table import lines
 
 BIG = b"y" * (12 << 20)
 IDLE = 1000
 # A process with Trio, h11 and the client has some 45 MB; 1,000 connections had 20 KiB each.
 MOST_PEAK_BYTES = 200 << 20
+# With so many, shard ids 1 and 2, and one copy: `1881/boy` and `foo` are with the first node, `away` with the second.
+PARTITIONS = 11
+MADE = "Mon, 01 Aug 2016 11:56:27 GMT"
 
 
 @pytest.fixture(scope="module")
@@ -306,3 +314,160 @@ def test_a_cluster_with_http(tmp_path, source):
     assert [node["http"] for node in json.loads(told)["nodes"]] == ports[0]
     with Cluster(tmp_path / "cluster", http=False) as cluster:
         assert [node.http for node in cluster.status()] == [None, None]
+
+
+def publish_names(source, version, records):
+    """Put a version of `baby-names` at the source, whose newest file is as old as the page says."""
+    place = source / "baby-names" / f"_{version}"
+    place.mkdir(parents=True)
+    made_s = email.utils.parsedate_to_datetime(MADE).timestamp()
+    for number in range(PARTITIONS):
+        held = [key for key in records if partition("sequins", key.encode(), PARTITIONS) == number]
+        part = place / f"part-{number:05}.tsv"
+        part.write_text("".join(f"{key}\t{records[key]}\n" for key in held))
+        os.utime(part, (made_s - number, made_s - number))
+    place.rename(source / "baby-names" / version)
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory):
+    """The addresses by HTTP of `n1` and `n2`, which hold what the table of Sequins' requests takes for granted."""
+    place = tmp_path_factory.mktemp("sequins")
+    # One that cannot be built: of `coming` nothing is ever ready.
+    (place / "source" / "coming" / "1").mkdir(parents=True)
+    (place / "source" / "coming" / "1" / "part-00000.tsv").write_text("a line without a tab\n")
+    publish_names(place / "source", "1", {"1881/boy": "John", "1881/girl": "Mary", "old": "here once"})
+    options = ["--replication", "1", "--time-to-converge", "1s", "--proxy-timeout", "10s"]
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for number in ("1", "2"):
+            (place / number).mkdir()
+            http = ("--http-listen", "127.0.0.1:0", "--node", f"n{number}", "--shard-id", number)
+            join = ("--join", nodes[0].address) if nodes else ()
+            node = NodeProcess(place / number, *options, *http, *join, source=place / "source")
+            nodes.append(stack.enter_context(node))
+            node.ready()
+        until(lambda: [share.get("n2") for share in shares(nodes, "1")] == [5, 5], nodes[1].said)
+        publish_names(place / "source", "2", {"1881/boy": "Johnny", "away": "from n2", "ten": "0123456789"})
+        for node in nodes:
+            with blocking.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+                client.call("refresh")
+        until(lambda: shares(nodes, "2") == [{"n1": 6, "n2": 5}] * 2, lambda: str(shares(nodes, "2")))
+        yield [gateways(node)[-1][0] for node in nodes]
+
+
+def shares(nodes, version):
+    """Of each node that answers from a version of `baby-names`: who has how many of its partitions, as it knows it."""
+    told = []
+    for node in nodes:
+        with blocking.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+            status = client.status("baby-names").get("baby-names", {"active": None})
+            if status["active"] == version:
+                owners = status["versions"][version]["owners"]
+                told.append({owner["node"]: owner["ready"]["count"] for owner in owners})
+    return told
+
+
+def by_client(address, line):
+    """Send a line of the table from Python; status, headers by lower-case names, body."""
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_S)
+    with contextlib.closing(connection):
+        connection.request(line.method, line.target)
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+
+
+def by_curl(address, line):
+    """Likewise by curl, with the target as it stands."""
+    method = ["--head"] if line.method == "HEAD" else ["-X", line.method]
+    told = run("curl", "-sS", "-i", *method, "--request-target", line.target, f"http://{address}/")
+    head, _, body = told.stdout.partition(b"\r\n\r\n")
+    return *parsed(head), body
+
+
+def by_wget(address, line):
+    """Likewise by wget, to which a gateway is a proxy where the target is a whole URL."""
+    url = f"http://{address}{line.target}" if line.target.startswith("/") else line.target
+    proxy = ["-e", "use_proxy=yes", "-e", f"http_proxy=http://{address}"] if url == line.target else ["--no-proxy"]
+    told = run("wget", "-q", "-S", "--content-on-error", "--tries=1", f"--method={line.method}", *proxy, "-O", "-", url)
+    return *parsed(told.stderr), told.stdout
+
+
+def run(*command):
+    """A program that has ended, however: wget says 8 where the answer is an error."""
+    return subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S)
+
+
+def parsed(head):
+    """Status and headers of the lines that a program shows."""
+    status, *fields = head.decode().strip().splitlines()
+    headers = (field.strip().split(": ", 1) for field in fields)
+    return int(status.split()[1]), {name.lower(): value for name, value in headers}
+
+
+@pytest.mark.parametrize("ask", [by_client, by_curl, by_wget])
+def test_sequins_requests_get_their_answers(two_nodes, ask):
+    """Each line of the page's table, of two real nodes, by whatever program."""
+    program = ask.__name__.removeprefix("by_")
+    if program != "client" and shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    for line in lines():
+        line.check(*ask(two_nodes[0], line))
+
+
+def test_sequins_status_codes_name_their_reason(two_nodes):
+    """404 of a key has the version; of a database without one, or unknown, the wire's code; so do 500 and 501."""
+    told = {
+        path: (status, headers.get("X-Sequins-Version"), headers.get("X-GossipKV-Error"))
+        for path in (
+            "/baby-names/foo", "/otherdb/foo", "/coming/foo", "/coming/foo?proxy=true", "/baby-names/away?proxy=2",
+            "/baby-names/foo?proxy=3",
+        )
+        for status, headers, _ in [get(two_nodes[0], path)]
+    }  # fmt: skip
+    assert list(told.values()) == [
+        (404, "2", None), (404, None, "UNKNOWN_DATABASE"), (404, None, "NOT_READY"), (501, None, "NOT_READY"),
+        (500, None, "NOT_SERVED"), (500, None, "UNKNOWN_VERSION"),
+    ]  # fmt: skip
+
+
+def test_sequins_proxying_is_told(two_nodes):
+    """Who has the key answers of itself; the other one names it, with the same bytes, time and tag; misses likewise."""
+    for path, owner in (("/baby-names/1881/boy", 0), ("/baby-names/away", 1), ("/baby-names/foo", 0)):
+        own, forwarded = get(two_nodes[owner], path), get(two_nodes[1 - owner], path)
+        assert "X-Sequins-Proxied-To" not in own[1]
+        assert forwarded[1]["X-Sequins-Proxied-To"] == f"n{owner + 1}"
+        assert own[0] == forwarded[0]
+        assert own[2] == forwarded[2]
+        for name in ("X-Sequins-Version", "Last-Modified", "ETag"):
+            assert own[1].get(name) == forwarded[1].get(name)
+        assert own[1].get("Last-Modified") == (MADE if own[0] == 200 else None)
+        assert get(two_nodes[1 - owner], f"{path}?proxy=2")[0] == 500
+
+
+def test_what_a_client_has_is_not_sent_again(two_nodes):
+    """By tag and by time, from either node, and from the one that asks the other; a newer version is sent."""
+    tag = get(two_nodes[0], "/baby-names/1881/boy")[1]["ETag"]
+    older = get(two_nodes[0], "/baby-names/1881/boy", {"X-Sequins-Version": "1"})
+    assert older[2] == b"John"
+    for address in two_nodes:
+        for asked in ({"If-None-Match": tag}, {"If-Modified-Since": MADE}):
+            status, headers, body = get(address, "/baby-names/1881/boy", asked)
+            assert (status, headers["ETag"], headers["X-Sequins-Version"], body) == (304, tag, "2", b"")
+        for asked in ({"If-None-Match": older[1]["ETag"]}, {"If-Modified-Since": "Mon, 01 Aug 2016 11:56:26 GMT"}):
+            assert get(address, "/baby-names/1881/boy", asked)[::2] == (200, b"Johnny")
+
+
+def test_a_part_of_a_value(two_nodes):
+    """Comes from either node: one range, from the end, several, none that is there, of a tag that is not this one."""
+    tag = get(two_nodes[0], "/baby-names/ten")[1]["ETag"]
+    for address in two_nodes:
+        status, headers, body = get(address, "/baby-names/ten", {"Range": "bytes=2-4", "If-Range": tag})
+        assert (status, headers["Content-Range"], body) == (206, "bytes 2-4/10", b"234")
+        assert get(address, "/baby-names/ten", {"Range": "bytes=-3"})[::2] == (206, b"789")
+        status, headers, body = get(address, "/baby-names/ten", {"Range": "bytes=0-0,9-"})
+        assert (status, headers["Content-Type"].split(";")[0]) == (206, "multipart/byteranges")
+        assert [part in body for part in (b"\r\n\r\n0\r\n", b"\r\n\r\n9\r\n")] == [True, True]
+        status, headers, _ = get(address, "/baby-names/ten", {"Range": "bytes=10-"})
+        assert (status, headers["Content-Range"]) == (416, "bytes */10")
+        assert get(address, "/baby-names/ten", {"Range": "bytes=2-4", "If-Range": '"other"'})[2] == b"0123456789"

@@ -62,9 +62,11 @@ class Newcomers(trio.abc.Listener):
         return found
 
     async def aclose(self):
-        """Nobody is accepted any more."""
-        self._receive.close()
-        await trio.lowlevel.checkpoint()
+        """Nobody is accepted any more, in a moment: other tasks may run before."""
+        try:
+            await trio.sleep(0.01)
+        finally:
+            self._receive.close()
 
 
 def gateway_of(site=None, **limits):

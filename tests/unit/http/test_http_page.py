@@ -1,17 +1,13 @@
-"""What docs/users/http.md says is so: Sequins' requests and their answers, the examples, the numbers."""
+"""What docs/users/http.md says is so: Sequins' requests and their answers, the numbers."""
 
 from __future__ import annotations
-
-import json
-import re
-import shlex
 
 import pytest
 
 from gossipkv.http import batches, ranges, read_options
-from gossipkv.http.exchange import Dates, Exchange, Limits
+from gossipkv.http.exchange import Limits
 from gossipkv.http.target import MAX_TARGET_BYTES
-from tests.unit.http.asking import context_of, converse, read_answers, sent_for
+from tests.unit.http.asking import context_of, converse, read_answers
 from tests.unit.http.fake_node import baby_names
 from tests.unit.http.sequins_table import PAGE, lines
 
@@ -30,29 +26,6 @@ def test_the_table_has_them_all():
     """Every status that Sequins has of itself is among them."""
     assert {line.status for line in lines()} == {200, 400, 404, 500, 501}
     assert len(lines()) > 20
-
-
-async def test_the_first_example_is_what_is_sent():
-    """Head and body, byte by byte, but for line ends."""
-    shown = re.search(r"\$ curl -i \S+?8080(\S+)\n(.*?)```", PAGE, re.DOTALL)
-    exchange = Exchange(Limits(), dates=Dates(lambda: 1_470_052_673))
-    exchange.receive(f"GET {shown[1]} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
-    sent = b"".join(await sent_for(exchange, context_of(baby_names()), exchange.next_request()))
-    assert sent.decode().replace("\r\n", "\n") == shown[2].rstrip("\n")
-
-
-@pytest.mark.parametrize("place", ["_mget", "_scan"])
-async def test_the_examples_of_bodies_run(place):
-    """What curl would send of each gets the lines that the page shows."""
-    command, shown = re.search(rf"(\$ curl -H [^$]*?(?:\$'[^']*'[^$]*?)?{place})\n(.*?)```", PAGE, re.DOTALL).groups()
-    words = shlex.split(command.replace("$'", "'").replace("\\\n", ""))
-    body = words[next(at for at, word in enumerate(words) if word in {"-d", "--data-binary"}) + 1].replace("\\n", "\n")
-    content_type = words[words.index("-H") + 1]
-    head = f"POST /baby-names/{place} HTTP/1.1\r\nHost: h\r\n{content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-    _, sent, _ = await converse(context_of(baby_names()), (head + body).encode())
-    ((status, _, answer),) = read_answers(sent, ["POST"])
-    assert (status, answer.decode()) == (200, shown)
-    assert all(json.loads(line) for line in answer.splitlines())
 
 
 def test_numbers_are_those_of_the_code():
