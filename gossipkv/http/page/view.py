@@ -10,7 +10,7 @@ from gossipkv.http.page.advice import advice
 from gossipkv.http.page.chart import Chart, latency_chart, rate_chart
 from gossipkv.http.page.listing import DatabaseRow, MemberRow, counted_states, database_rows, member_rows
 from gossipkv.status import sentences
-from gossipkv.status.reading import number_of
+from gossipkv.status.reading import maps_of, number_of
 from gossipkv.status.words import duration_text, plain, some_text
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ def verdict(
     if troubles:
         found = "1 thing is wrong" if len(troubles) == 1 else f"{len(troubles):,} things are wrong"
         return Verdict("trouble", f"{found}. {about}.")
+    if unread := [name for name, entry in sorted(maps_of(dict(survey.status)).items()) if entry.get("active") is None]:
+        return Verdict("attention", f"{some_text(unread)} cannot be read here yet. {about}.")
     if notes:
         found = "Everything can be read; something deserves attention"
         return Verdict("attention", f"{found}. {about}.")

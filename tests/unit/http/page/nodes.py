@@ -152,6 +152,11 @@ class Server:
         self.requests: list[tuple[str, int]] = []
         self.reports: list[str] = []
 
+    @property
+    def pages_told(self) -> int:
+        """How many requests for pages were answered."""
+        return sum(not path.startswith("/static/") for path, _ in self.requests)
+
     async def serve(self, stream: trio.SocketStream) -> None:
         """One connection."""
         connection = h11.Connection(h11.SERVER)

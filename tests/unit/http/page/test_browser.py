@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import shutil
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -13,30 +12,13 @@ import pytest
 import trio
 
 from gossipkv.errors import TimedOut
+from tests.chromium import PATIENCE_S, chromium_is_there, look, start, until, visit
 from tests.unit.http.page.nodes import Server, ToldNode, large, pages_of, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-PATIENCE_S = 60
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="there is no Chromium with its driver")
-
-
-def start(profile, *more):
-    """Start a browser that asks nobody but our server."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (
-        "headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update",
-        "disable-sync", "no-first-run", f"user-data-dir={profile}", *more,
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+pytestmark = chromium_is_there
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +35,7 @@ def browser(chromium):
     look(chromium)
     chromium.get_log("browser")  # Those of the test before.
     yield chromium
-    chromium.get("about:blank")
-
-
-def look(browser, width=1280, scheme="light"):
-    """Make the window so wide, and prefer light or dark."""
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    preferred = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", preferred)
+    visit(chromium, "about:blank")
 
 
 @contextlib.contextmanager
@@ -89,24 +63,15 @@ def serving(said) -> Iterator[tuple[str, ToldNode, Server]]:
         thread.join(PATIENCE_S)
 
 
-def until(holds):
-    """Wait until it does, and return what it is."""
-    give_up_s = time.monotonic() + PATIENCE_S
-    while not (found := holds()):
-        assert time.monotonic() < give_up_s
-        time.sleep(0.05)
-    return found
-
-
 def text(browser, selector):
     """The text of an element."""
     return browser.execute_script("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
 
 
 def refreshed(browser, server):
-    """Wait until the page has been fetched and put in place twice more."""
-    before = len(server.requests)
-    until(lambda: len(server.requests) >= before + 2)
+    """Wait until the page has been asked for twice more: what the first of the two brought is in place by then."""
+    before = server.pages_told
+    until(lambda: server.pages_told >= before + 2)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -120,14 +85,11 @@ def test_the_page_fits_every_width(browser, path, scheme):
     with serving(said) as (address, _, server):
         for width in (360, 480, 761, 901, 1280, 2560):
             look(browser, width, scheme)
-            browser.get(address + path)
-            until(lambda: browser.execute_script("return document.styleSheets[0]?.cssRules.length > 0"))
-            assert (
-                browser.execute_script(
-                    "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
-                )
-                == 0
-            ), (width, browser.get_log("browser"), server.requests)
+            visit(browser, address + path)
+            too_wide = browser.execute_script(
+                "const page = document.documentElement; return page.scrollWidth - page.clientWidth"
+            )
+            assert too_wide == 0, (width, browser.get_log("browser"), server.requests)
             wide = browser.execute_script(
                 "return Array.from(document.querySelectorAll('p, h2, li, td:not(.counts), figcaption'))"
                 ".filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 90))"
@@ -157,7 +119,7 @@ def test_everything_can_be_read_in_both_schemes(browser, scheme):
     """Text has the contrast that WCAG asks for (AA), states and quiet words too; the paper is as one prefers it."""
     look(browser, 1280, scheme)
     with serving(told("two_killed")) as (address, _, _):
-        browser.get(address)
+        visit(browser, address)
         signs = ".is-error", ".is-dead", ".is-alive .sign", ".verdict .sign"
         for selector in ("main", ".quiet", "th a", "footer", *signs):
             assert contrast(browser, selector) >= 4.5, selector
@@ -177,7 +139,7 @@ def test_it_is_whole_without_javascript(without_scripts):
     """Tables, words, pictures and links are there; it says that it stands still."""
     browser = without_scripts
     with serving(told("upgrade")) as (address, _, server):
-        browser.get(address)
+        visit(browser, address)
         shown = browser.find_element("tag name", "body").text
         assert "waits for what n1 builds, 20 % done" in shown
         assert "reload it" in browser.execute_script("return document.body.innerText")  # Selenium passes it over.
@@ -194,7 +156,7 @@ def test_nothing_breaks_the_policy(browser):
     said["info"]["source_error"] = "<img src=//evil.invalid/x onerror=alert(1)><style>*{display:none}</style>"
     with serving(said) as (address, _, server):
         for path in ("/", "/geo/"):
-            browser.get(address + path)
+            visit(browser, address + path)
             refreshed(browser, server)
         assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
         loaded = browser.execute_script("return performance.getEntriesByType('resource').map(each => each.name)")
@@ -208,7 +170,7 @@ def test_nothing_breaks_the_policy(browser):
 def test_the_keyboard_reaches_everything_in_order(browser):
     """Past the head with one key; every link and every detail, from the top to the bottom, each with a ring."""
     with serving(told("two_killed")) as (address, _, _):
-        browser.get(address)
+        visit(browser, address)
         order = []
         for _ in range(40):
             press(browser, "Tab", 9)
@@ -227,10 +189,12 @@ def test_the_keyboard_reaches_everything_in_order(browser):
         assert all(style != "none" for _, style, _ in order)
         tops = [top for _, _, top in order[1:]]
         assert tops == sorted(tops)
-        browser.get(address)
+        visit(browser, address)
         press(browser, "Tab", 9)
         press(browser, "Enter", 13)
-        assert browser.execute_script("return document.activeElement.id") == "main"
+        until(
+            lambda: browser.execute_script("return document.activeElement.id") == "main"
+        )  # Chromium goes there later.
 
 
 def press(browser, key, code):
@@ -245,7 +209,7 @@ def press(browser, key, code):
 def test_it_is_refreshed_in_place(browser):
     """New content comes by itself; what has the focus, what is open and where one reads stay as they are."""
     with serving(told("upgrade")) as (address, node, server):
-        browser.get(address)
+        visit(browser, address)
         browser.execute_script(
             "document.querySelector('.placement details summary').click();"
             "Array.from(document.querySelectorAll('th a')).find(a => a.textContent === 'words').focus();"
@@ -265,7 +229,7 @@ def test_it_is_refreshed_in_place(browser):
 def test_what_is_read_aloud_changes_only_when_it_says_something_else(browser):
     """The summary is the only live region, and its nodes stay while its words do."""
     with serving(told("calm")) as (address, _, server):
-        browser.get(address)
+        visit(browser, address)
         browser.execute_script(
             "window.changes = 0; new MutationObserver(all => { window.changes += all.length; })"
             ".observe(document.getElementById('summary'), {childList: true, characterData: true, subtree: true});"
@@ -280,7 +244,7 @@ def test_what_is_read_aloud_changes_only_when_it_says_something_else(browser):
 def test_selected_text_stays_selected(browser):
     """Who copies an error is not disturbed."""
     with serving(told("upgrade")) as (address, _, server):
-        browser.get(address)
+        visit(browser, address)
         browser.execute_script("getSelection().selectAllChildren(document.querySelector('.wrong li'))")
         selected = browser.execute_script("return getSelection().toString()")
         assert "no TAB in the line" in selected
@@ -291,7 +255,7 @@ def test_selected_text_stays_selected(browser):
 def test_a_node_that_does_not_answer_is_told(browser):
     """What was last known stays, with a line that says so, and goes on by itself when it is back."""
     with serving(told("calm")) as (address, node, server):
-        browser.get(address)
+        visit(browser, address)
         node.failure = TimedOut("gone")
         stale = until(lambda: text(browser, "#stale"))
         assert "No answer since" in stale
@@ -301,7 +265,7 @@ def test_a_node_that_does_not_answer_is_told(browser):
         until(lambda: browser.execute_script("return document.getElementById('stale').hidden"))
         node.failure = TimedOut("gone")
         until(lambda: text(browser, "#stale"))
-        browser.get(address)
+        visit(browser, address)
         assert "The node does not answer" in text(browser, "main")
         node.failure = None
         until(lambda: "All is well" in text(browser, "#summary"))
@@ -313,7 +277,7 @@ def test_a_node_that_does_not_answer_is_told(browser):
 def test_a_server_that_is_gone_is_told(browser):
     """The connection itself is refused."""
     with serving(told("calm")) as (address, _, _):
-        browser.get(address)
+        visit(browser, address)
         assert "All is well" in text(browser, "#summary")
     assert "cannot be reached" in until(lambda: text(browser, "#stale"))
 
@@ -321,7 +285,7 @@ def test_a_server_that_is_gone_is_told(browser):
 def test_nobody_is_asked_while_nobody_looks(browser):
     """A hidden page stands still, and catches up when it is shown."""
     with serving(told("calm")) as (address, _, server):
-        browser.get(address)
+        visit(browser, address)
         refreshed(browser, server)
         hide = (
             "Object.defineProperty(document, 'hidden', {configurable: true, get: () => arguments_});"
@@ -339,7 +303,7 @@ def test_nobody_is_asked_while_nobody_looks(browser):
 def test_a_large_cluster_is_painted_and_refreshed(browser):
     """A hundred nodes with 4,096 partitions: a row for each, and for all together."""
     with serving(large(100, 4096)) as (address, _, server):
-        browser.get(address)
+        visit(browser, address)
         painted = until(
             lambda: browser.execute_script(
                 "return performance.getEntriesByName('first-contentful-paint').map(each => each.startTime)"

@@ -203,6 +203,17 @@ def test_the_verdict_says_the_worst():
     assert "n3 is dead" in killed.notes
 
 
+def test_what_cannot_be_read_yet_is_not_well():
+    """A database of which no version serves here, though nothing is wrong with it: a first version that is built."""
+    said = told("calm")
+    for name, text in (("geo", "geo"), ("words", "geo and words")):
+        said["status"][name]["active"] = None
+        found = view(survey(said), []).verdict
+        assert (found.level, found.text) == (
+            "attention", f"{text} cannot be read here yet. 3 databases, 4 members, all alive.",
+        )  # fmt: skip
+
+
 def test_members_are_counted_by_state():
     """The worst first."""
     states = ["alive", "alive", "dead", "suspect", "alive"]

@@ -1,0 +1,54 @@
+"""Debian's Chromium with its driver: a browser that asks nobody but our servers, for tests of the page."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+PATIENCE_S = 60
+
+chromium_is_there = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None, reason="there is no Chromium with its driver"
+)
+
+
+def start(profile, *more):
+    """Start a browser that asks nobody but our server."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (
+        "headless=new", "no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update",
+        "disable-sync", "no-first-run", f"user-data-dir={profile}", *more,
+    ):  # fmt: skip
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+
+
+def look(browser, width=1280, scheme="light"):
+    """Make the window so wide, and prefer light or dark."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    preferred = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", preferred)
+
+
+def visit(browser, address):
+    """Go there, and return when all of it is loaded: a busy driver says so while the style is still on its way."""
+    browser.execute_script("window.isLeft = true")
+    browser.get(address)
+    until(lambda: browser.execute_script("return !window.isLeft && document.readyState === 'complete'"))
+
+
+def until(holds, why=lambda: None):
+    """Wait until it does, and return what it is."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not (found := holds()):
+        assert time.monotonic() < give_up_s, why()
+        time.sleep(0.05)
+    return found
