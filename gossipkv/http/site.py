@@ -23,7 +23,6 @@ from gossipkv.http.read_context import unanswered
 from gossipkv.http.scans import scan
 
 if TYPE_CHECKING:
-    import trio
     from collections.abc import Mapping
 
     from gossipkv.http.read_context import ReadContext
@@ -40,10 +39,6 @@ POSTED: Final = {b"_mget": read_many, b"_scan": scan}
 
 class Pages(Protocol):
     """Who shows how things are."""
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Sample, while somebody looks, what takes time to see; as long as the gateway runs."""
-        ...
 
     async def overview(self, request: Request) -> Answer:
         """The page of the cluster."""
