@@ -42,10 +42,6 @@ POSTED: Final = {b"_mget": read_many, b"_scan": scan}
 class Pages(Protocol):
     """Who shows how things are."""
 
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Sample, while somebody looks, what takes time to see; as long as the gateway runs."""
-        ...
-
     async def overview(self, request: Request) -> Answer:
         """The page of the cluster."""
         ...

@@ -111,4 +111,13 @@ MUTANTS_OF_THE_PAGE: tuple[Mutant, ...] = (
         Edit(f"{PAGE}.links:Links.call", "link.kept.deadline = trio.current_time() + KEPT_S", "pass"),
         f"{TESTS}/test_links.py",
     ),
+    planted(
+        "all is well while a first version is built",
+        Edit(
+            f"{PAGE}.view:verdict",
+            'if unread := sorted(name for name, entry in entries.items() if entry.get("active") is None):',
+            "if unread := []:",
+        ),
+        f"{TESTS}/test_view.py",
+    ),
 )

@@ -90,7 +90,8 @@ def verdict(
     if troubles:
         found = "1 thing is wrong" if len(troubles) == 1 else f"{len(troubles):,} things are wrong"
         return Verdict("trouble", f"{found}. {about}.")
-    if unread := [name for name, entry in sorted(maps_of(dict(survey.status)).items()) if entry.get("active") is None]:
+    entries = maps_of(dict(survey.status))
+    if unread := sorted(name for name, entry in entries.items() if entry.get("active") is None):
         return Verdict("attention", f"{some_text(unread)} cannot be read here yet. {about}.")
     if notes:
         found = "Everything can be read; something deserves attention"
