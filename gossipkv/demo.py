@@ -54,6 +54,7 @@ TOLD_LINES: Final = 3  # Of the log of a node that failed.
 # No more than a bound, on a machine that is busy with all else: what cannot go on is told by its state, and sooner.
 PATIENCE_S: Final = 900.0
 PATIENCE_MS: Final = int(1000 * PATIENCE_S)
+COPIES_POLL_S: Final = 0.05
 LOOK_PERIOD_S: Final = 5.0  # Between two looks at how the second version fares.
 
 SHOWN: Final = ("PLUS SIGN", "GREEK SMALL LETTER ALPHA", "GEORGIAN LETTER ZEN", "CHEROKEE LETTER NU", "PILE OF POO")
@@ -400,10 +401,32 @@ def _cluster(root: Path) -> Iterator[Cluster]:
 
 
 def _await_all(cluster: Cluster, nodes: Iterable[NodeStatus]) -> None:
-    """Return when each of them answers."""
+    """Return when each of them answers, and knows of as many copies as there are to be: then one may be killed.
+
+    Raises:
+        Unavailable: the copies were not there in time.
+    """
     for node in nodes:
         with cluster.connect(node.index, timeout_ms=PATIENCE_MS) as client:
             client.dataset(DATABASE).get(SHOWN[0])  # Waits until that can be answered.
+            give_up_s = time.monotonic() + PATIENCE_MS / 1000
+            while (lacking := _lacking(client)) != 0:
+                if time.monotonic() > give_up_s:
+                    raise Unavailable(
+                        f"{lacking} partitions have fewer than {REPLICATION} copies, as {node.name} knows"
+                    )
+                time.sleep(COPIES_POLL_S)
+
+
+def _lacking(client: blocking.Client) -> int:
+    """Return how many partitions have too few copies, as a node knows."""
+    told = client.info()["by_database"]
+    assert isinstance(told, dict), told
+    entry = told[DATABASE]
+    assert isinstance(entry, dict), entry
+    lacking = entry.get("under_replicated_partitions", FILES)
+    assert isinstance(lacking, int), entry
+    return lacking
 
 
 def _roles(nodes: list[NodeStatus], address: str) -> tuple[NodeStatus, NodeStatus]:

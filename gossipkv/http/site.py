@@ -25,8 +25,6 @@ from gossipkv.http.scans import scan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import trio
-
     from gossipkv.http.read_context import ReadContext
     from gossipkv.http.target import Target
 
