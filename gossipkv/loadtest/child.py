@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 NEWS_NS: Final = 250_000_000
 SLICE_NS: Final = 50_000_000  # Without the GIL; a signal waits for so long.
+AWAIT_NS: Final = 2_000_000_000  # After a Ctrl-C, what is in flight may still come; who pressed it waits.
 MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
 
@@ -105,7 +106,7 @@ class Child:
         )
 
     def stop(self) -> None:
-        """End the run at the end of this slice."""
+        """Ask no more from the end of this slice on."""
         self._is_stopped = True
 
     def run(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
@@ -116,7 +117,11 @@ class Child:
         cpu_s = process_time()
         self._generator.begin_stages(schedule, begun_ns=begun_ns)
         next_ns = begun_ns + NEWS_NS
-        while not self._is_stopped:
+        give_up_ns = None
+        while give_up_ns is None or monotonic_ns() < give_up_ns:
+            if self._is_stopped and give_up_ns is None:
+                self._generator.stop()
+                give_up_ns = monotonic_ns() + AWAIT_NS
             slice_ms = max(1, min(SLICE_NS, next_ns - monotonic_ns()) // MS_NS)
             if not self._generator.step(slice_ms):
                 break

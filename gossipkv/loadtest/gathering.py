@@ -230,6 +230,16 @@ def with_faults(totals: Totals, before: Totals) -> Totals:
     )
 
 
+def with_wrong(versions: dict[str, OfVersion], before: dict[str, OfVersion]) -> dict[str, OfVersion]:
+    """What was wrong before counts, too; requests and values that nobody could judge do not."""
+    found = dict(versions)
+    for name, of in before.items():
+        if of.wrong:
+            counted = versions.get(name, OfVersion())
+            found[name] = replace(counted, wrong=counted.wrong + of.wrong)
+    return dict(sorted(found.items()))
+
+
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in one | other}
 

@@ -1,6 +1,6 @@
 """What a load test found: one document, which the report, the comparison and the limits are made from.
 
-    Result         all of it, of all processes and rounds; `to_json` is the document
+    Result         all of it, of all processes and rounds; `to_json` is the document, `documents.parse` reads it back
     Totals         what was counted: of everything, of a step, of a target, of a round
     Progress       what is told once a second while it runs
     Latency        a histogram that can be written down: exact counts by bucket, percentiles made from them
@@ -188,7 +188,7 @@ class Result:
 class Progress:
     """What is known once a second while the load runs.
 
-    `second` is the last whole one, None before the first; `events` are those since the last time; `totals` and
+    `second` is the last whole one, of a run that ends its last one, whole or not; `events` are those since the last time; `totals` and
     `latency` (of all kinds) count from the first request of this round that counts.  `phase` is "warm-up" or "load".
     """
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import __version__
 from gossipkv.loadtest.fleet import Fleet, error_of
-from gossipkv.loadtest.gathering import SECOND_NS, Gathering, with_faults
+from gossipkv.loadtest.gathering import SECOND_NS, Gathering, with_faults, with_wrong
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import parse_target
-from gossipkv.loadtest.result import Event, OfRound, OfVersion, Progress, Result, ServerCpu
+from gossipkv.loadtest.result import Event, OfRound, Progress, Result, ServerCpu
 from gossipkv.loadtest.server_cpu import cpu_of_targets
 from gossipkv.loadtest.watch import Watch, live_members, told_by
 
@@ -159,13 +159,14 @@ class Conductor:
                 passed_s = (monotonic_ns() - run.begun_ns - TELL_NS) // SECOND_NS
                 if passed_s > told_s:
                     told_s = passed_s
-                    self._tell(run, gathering)
+                    self._tell(run, gathering, told_s)
             except KeyboardInterrupt:
                 if self.ended == INTERRUPTED:
                     raise
                 self.ended = INTERRUPTED
                 self._fleet.interrupt()
                 give_up_ns = monotonic_ns() + STOPPED_NS
+        self._tell_last(run, gathering, told_s)
         if waiting:
             self._end(f"{len(waiting)} of {self._plan.processes} generator processes did not end in time")
         if not gathering.duration_s:  # Nobody was left to say when.
@@ -192,12 +193,21 @@ class Conductor:
         if said.what == "done":
             waiting.discard(said.process)
 
-    def _tell(self, run: _Run, gathering: Gathering) -> None:
-        """Say how far it is."""
+    def _tell_last(self, run: _Run, gathering: Gathering, told_s: int) -> None:
+        """Say what came in the last second, whole or not, when a run came to its end before that was told."""
+        last_s = -(-run.planned_ns // SECOND_NS)
+        if self.ended != DONE or last_s <= told_s:
+            return
+        try:
+            self._tell(run, gathering, last_s)
+        except KeyboardInterrupt:
+            self.ended = INTERRUPTED
+
+    def _tell(self, run: _Run, gathering: Gathering, told_s: int) -> None:
+        """Say how far it is, and what came in the last of so many seconds."""
         if self._on_progress is None:
             return
         elapsed_ns = monotonic_ns() - run.begun_ns
-        last = (elapsed_ns - TELL_NS) // SECOND_NS - 1
         events = self._events[self._told_events :]
         self._told_events += len(events)
         self._on_progress(
@@ -208,7 +218,7 @@ class Conductor:
                 elapsed_ns / SECOND_NS,
                 run.planned_ns / SECOND_NS,
                 run.rate_at(elapsed_ns),
-                gathering.second(last) if last >= 0 else None,
+                gathering.second(told_s - 1),
                 gathering.totals(elapsed_ns / SECOND_NS),
                 gathering.all.latency(),
                 [self._event(*event) for event in events],
@@ -233,7 +243,7 @@ class Conductor:
             steps=whole.steps(),
             seconds=whole.seconds(),
             events=[self._event(*event) for event in sorted(self._events)],
-            by_version=_added(whole.versions(), self._warm_ups.versions()),
+            by_version=with_wrong(whole.versions(), self._warm_ups.versions()),
             server_cpu=_cpu_of_rounds(self._rounds, whole),
             generator_cpu_s=whole.cpu_s,
             rounds=self._rounds,
@@ -303,13 +313,3 @@ def _named(found: OfTarget, target: Target) -> OfTarget:
         found, node=node if isinstance(node, str) else None, version=version if isinstance(version, str) else None
     )
 
-
-def _added(one: dict[str, OfVersion], other: dict[str, OfVersion]) -> dict[str, OfVersion]:
-    nothing = OfVersion()
-    return {
-        name: OfVersion(
-            one.get(name, nothing).requests + other.get(name, nothing).requests,
-            one.get(name, nothing).wrong + other.get(name, nothing).wrong,
-        )
-        for name in sorted(one | other)
-    }

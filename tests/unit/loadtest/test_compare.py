@@ -100,6 +100,9 @@ def test_what_was_not_alike_is_named():
         ("mix.scan", "(not said)", "2"),
         ("rate", "(not said)", "None"),
     ]
+    machines = [{**results.plain().machine, "load_average": load} for load in (0.5, 1.5)]
+    idle, busy = (results.plain(machine=machine) for machine in machines)
+    assert compare(idle, busy).machines == []  # What else it was doing is not what it is.
     comparison = compare(results.plain(), results.plain(machine={"processor": "other", "cores": 2}))
     assert (comparison.plans, comparison.machines) == ([], [("processor", "some", "other")])
 

@@ -84,7 +84,7 @@ def test_processes_make_one_result(truth: tuple[TruthFile, ...]) -> None:
     assert 0 < result.totals.misses < result.totals.keys
     (target,) = result.targets
     assert (target.node, target.totals.requests, target.latency.count) == ("fake", 300, 300)
-    assert result.by_version["1"].requests == 300 + 40  # With those of the warm-ups.
+    assert result.by_version["1"].requests == 300  # Without those of the warm-ups.
     assert result.server_cpu[target.name].cpu_s == 0  # It says the same each time.
     assert json.loads(json.dumps(result.to_json())) == result.to_json()
 
@@ -149,7 +149,7 @@ def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
     assert result.totals.unsent > 0
     assert result.totals.broken.keys() <= {"closed", "reset"}
     assert [event.what for event in result.events] == ["silent"]
-    assert [progress.phase for progress in told[:2]] == ["load", "load"]
+    assert [progress.phase for progress in told] == 4 * ["load"]
     assert told[0].second is not None
     assert told[0].rate_asked == 200
 
@@ -178,7 +178,57 @@ def test_a_ctrl_c_gives_a_report(truth: tuple[TruthFile, ...]) -> None:
         result = run_plan(plan(node, truth, steps=(Step(100, 60),), rounds=3), interrupt)
     assert result.ended == "interrupted"
     assert 100 <= result.totals.requests < 1000
+    assert (result.totals.unsent, result.totals.lost) == (0, 0)  # Most of it had yet to come.
     assert len(result.rounds) == 1
+
+
+def test_a_ctrl_c_awaits_what_is_in_flight(truth: tuple[TruthFile, ...]) -> None:
+    """One that never comes is given up; only what had fallen due is unsent."""
+    silent = threading.Event()
+
+    def stall(method: str, key: object) -> object:
+        silent.wait()
+        return right(method, key)
+
+    pressed = threading.Event()
+
+    def interrupt(_: Progress) -> None:
+        if not pressed.is_set():
+            pressed.set()
+            raise KeyboardInterrupt
+
+    with FakeNode(serving(stall)) as node:
+        more = {"connections": 1, "watch": False, "timeout_s": 60.0}
+        result = run_plan(plan(node, truth, steps=(Step(100, 60),), **more), interrupt)
+        silent.set()
+    assert result.ended == "interrupted"
+    assert result.totals.requests == 0
+    assert 100 <= result.totals.unsent < 1000
+
+
+def test_the_last_second_is_told(truth: tuple[TruthFile, ...]) -> None:
+    """Of a warm-up and of a round, also where they are shorter than a second, and each second once."""
+    told: list[Progress] = []
+    with FakeNode(serving(right)) as node:
+        result = run_plan(plan(node, truth, steps=(Step(100, 1.5),), warm_up_s=0.3), told.append)
+    assert [(each.phase, each.second and each.second.t) for each in told] == [("warm-up", 0), ("load", 0), ("load", 1)]
+    assert sum(each.second.requests for each in told if each.second is not None) == result.totals.requests + 30
+    assert told[-1].totals.requests == result.totals.requests
+
+
+def test_what_was_wrong_in_the_warm_up_counts(truth: tuple[TruthFile, ...]) -> None:
+    """Under its version, of which no request counts if it was gone by then."""
+    asked = 0
+
+    def early(_: str, key: object) -> object:
+        nonlocal asked
+        asked += 1
+        assert isinstance(key, bytes)
+        return [b"lie", "0"] if asked == 1 else [HELD[key], "1"]
+
+    with FakeNode(serving(early)) as node:
+        result = run_plan(plan(node, truth, connections=1, steps=(Step(100, 0.3),), warm_up_s=0.2, watch=False))
+    assert {name: (of.requests, of.wrong) for name, of in result.by_version.items()} == {"0": (0, 1), "1": (30, 0)}
 
 
 def test_a_process_that_dies_is_told(truth: tuple[TruthFile, ...]) -> None:
