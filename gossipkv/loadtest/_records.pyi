@@ -11,6 +11,7 @@ class Records:
         *,
         present: int | None = None,
         ordered: bool = False,
+        whole: bool = False,
     ) -> Self: ...
     @property
     def count(self) -> int: ...

@@ -183,10 +183,11 @@ class Gathering:
         """What each version answered, of one target or all."""
         found: dict[str, OfVersion] = {}
         for (_, of), counted in self._versions.items():
-            for name, pair in counted.items() if target in {None, of} else ():
-                assert isinstance(pair, list)
+            for name, counts in counted.items() if target in {None, of} else ():
+                assert isinstance(counts, list)
+                requests, wrong, unchecked = (_number(number) for number in counts)
                 before = found.get(name, OfVersion())
-                found[name] = OfVersion(before.requests + _number(pair[0]), before.wrong + _number(pair[1]))
+                found[name] = OfVersion(before.requests + requests, before.wrong + wrong, before.unchecked + unchecked)
         return dict(sorted(found.items()))
 
     def seconds(self) -> list[Second]:

@@ -215,7 +215,7 @@ def _targets(result: Result) -> list[Row]:
 
 def _versions(result: Result) -> list[Row]:
     return [
-        (version or "(none named)", [_count(of.requests), _count(of.wrong, bad=True)])
+        (version or "(none named)", [_count(of.requests), _count(of.wrong, bad=True), _count(of.unchecked)])
         for version, of in sorted(result.by_version.items())
     ]
 

@@ -41,7 +41,7 @@ class Totals:
 
     Each request that was sent ends in one of three ways: answered (`requests`), refused (`errors`, by code) or lost
     with its connection (`lost`).  `keys` were in the answers; of them `wrong` had a value that is not the right one,
-    and `unchecked` could not be compared (no truth for that version).  `misses` are keys that the server did not have.
+    and `unchecked` could not be compared: there was no truth for that version, or none for that key.  `misses` are keys that the server did not have.
     `unsent` fell due while every connection was busy or broken, and were never sent.  `steps_back` are answers from an
     older version than that server had answered with before the request was sent.  `broken` counts connections by
     reason; `reconnects` those that were made again.  `rate` is answered requests a second.
@@ -66,10 +66,14 @@ class Totals:
 
 @dataclass(frozen=True)
 class OfVersion:
-    """What one version answered; the version "" are answers that name none."""
+    """What one version answered; the version "" are answers that name none.
+
+    `unchecked` are values that nothing could be compared with, for want of a truth of this version.
+    """
 
     requests: int = 0
     wrong: int = 0
+    unchecked: int = 0
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ class Conductor:
         self._zero_ns = monotonic_ns()  # Of the seconds and events of the result.
         self._events: list[tuple[int, str, str, str]] = []
         self._told_events = 0
+        self._told_s = 0  # Seconds of this run that were told.
         self._whole = Gathering(plan, self._zero_ns)
         self._warm_ups = Gathering(plan, self._zero_ns)
         self._rounds: list[OfRound] = []
@@ -141,7 +142,9 @@ class Conductor:
             self._zero_ns = begun_ns
             self._whole = Gathering(plan, begun_ns)
         stages = [(step.rate or 0.0, round(step.duration_s * SECOND_NS)) for step in plan.steps]
-        found = self._play(_Run("load", number, stages, begun_ns), self._whole)
+        run = _Run("load", number, stages, begun_ns)
+        found = self._play(run, self._whole)
+        self._tell_last(run, found)
         cpu = _server_cpu(found, before, cpu_of_targets(plan.targets))
         self._rounds.append(OfRound(found.totals(), found.latency(), cpu))
 
@@ -150,23 +153,22 @@ class Conductor:
         gathering = Gathering(self._plan, run.begun_ns)
         waiting = self._fleet.alive
         give_up_ns = run.begun_ns + run.planned_ns + round(self._plan.timeout_s * SECOND_NS) + GRACE_NS
-        told_s = 0
+        self._told_s = 0
         self._fleet.begin(run.stages, run.begun_ns)
         while waiting and monotonic_ns() < give_up_ns:
             try:
                 for said in self._fleet.hear(HEAR_S):
                     self._hear(said, run, (gathering, whole), waiting)
                 passed_s = (monotonic_ns() - run.begun_ns - TELL_NS) // SECOND_NS
-                if passed_s > told_s:
-                    told_s = passed_s
-                    self._tell(run, gathering, told_s)
+                if passed_s > self._told_s:
+                    self._told_s = passed_s
+                    self._tell(run, gathering)
             except KeyboardInterrupt:
                 if self.ended == INTERRUPTED:
                     raise
                 self.ended = INTERRUPTED
                 self._fleet.interrupt()
                 give_up_ns = monotonic_ns() + STOPPED_NS
-        self._tell_last(run, gathering, told_s)
         if waiting:
             self._end(f"{len(waiting)} of {self._plan.processes} generator processes did not end in time")
         if not gathering.duration_s:  # Nobody was left to say when.
@@ -193,18 +195,19 @@ class Conductor:
         if said.what == "done":
             waiting.discard(said.process)
 
-    def _tell_last(self, run: _Run, gathering: Gathering, told_s: int) -> None:
-        """Say what came in the last second, whole or not, when a run came to its end before that was told."""
+    def _tell_last(self, run: _Run, gathering: Gathering) -> None:
+        """Say what came in the last second, whole or not, when a round came to its end before that was told."""
         last_s = -(-run.planned_ns // SECOND_NS)
-        if self.ended != DONE or last_s <= told_s:
+        if self.ended != DONE or last_s <= self._told_s:
             return
         try:
-            self._tell(run, gathering, last_s)
+            self._told_s = last_s
+            self._tell(run, gathering)
         except KeyboardInterrupt:
             self.ended = INTERRUPTED
 
-    def _tell(self, run: _Run, gathering: Gathering, told_s: int) -> None:
-        """Say how far it is, and what came in the last of so many seconds."""
+    def _tell(self, run: _Run, gathering: Gathering) -> None:
+        """Say how far it is, and what came in the last second."""
         if self._on_progress is None:
             return
         elapsed_ns = monotonic_ns() - run.begun_ns
@@ -218,7 +221,7 @@ class Conductor:
                 elapsed_ns / SECOND_NS,
                 run.planned_ns / SECOND_NS,
                 run.rate_at(elapsed_ns),
-                gathering.second(told_s - 1),
+                gathering.second(self._told_s - 1),
                 gathering.totals(elapsed_ns / SECOND_NS),
                 gathering.all.latency(),
                 [self._event(*event) for event in events],
@@ -312,4 +315,3 @@ def _named(found: OfTarget, target: Target) -> OfTarget:
     return replace(
         found, node=node if isinstance(node, str) else None, version=version if isinstance(version, str) else None
     )
-

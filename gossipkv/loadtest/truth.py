@@ -41,7 +41,7 @@ ABSENT_MARK: Final = b"~absent~"
 class Truth:
     """Keys, what each version has for them, and which are asked for.
 
-    `is_whole`: the values are all that a version has, so scans can be compared.  The keys from `present` on are certain
+    `is_whole`: the values are all that a version has, so a scan must have no other records.  The keys from `present` on are certain
     to be absent.  `population` has the numbers of the keys that are asked for, in order; None: all that are present.
     """
 
@@ -53,7 +53,7 @@ class Truth:
 
     def records(self, *, ordered: bool) -> Records:
         """What the extension asks for and compares with; `ordered`: scans are compared, too."""
-        return Records(self.keys, self.values, present=self.present, ordered=ordered and self.is_whole)
+        return Records(self.keys, self.values, present=self.present, ordered=ordered, whole=self.is_whole)
 
 
 def read_truth(plan: Plan) -> Truth:

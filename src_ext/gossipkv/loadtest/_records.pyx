@@ -19,9 +19,12 @@ cdef enum:
 
 @cython.final
 cdef class Records:
-    """Keys, and for each version their values: None is absent, `...` is unknown."""
+    """Keys, and for each version their values: None is absent, `...` is unknown.
 
-    def __cinit__(self, keys, values, *, present=None, ordered=False):
+    `ordered`: scans are compared, too; `whole`: no version has other keys.
+    """
+
+    def __cinit__(self, keys, values, *, present=None, ordered=False, whole=False):
         cdef list keys_list = list(keys)
         cdef Py_ssize_t at
         cdef Py_ssize_t place
@@ -39,6 +42,7 @@ cdef class Records:
             raise MemoryError
         for at, (version, table) in enumerate(values.items()):
             self.fill(at, keys_list, list(table))
+            self.wholes[at] = whole
             if version is None:
                 self.fallback = at
             else:
@@ -115,6 +119,13 @@ cdef class Records:
             if at != self.fallback and size == self.name_sizes[at] and memcmp(version, self.names[at], size) == 0:
                 return self.tables[at]
         return self.tables[self.fallback] if self.fallback >= 0 else NULL
+
+    cdef bint is_whole(self, const Record* table) noexcept nogil:
+        cdef Py_ssize_t at
+        for at in range(self.table_count):
+            if self.tables[at] == table:
+                return self.wholes[at]
+        return False
 
     def __len__(self):
         return self.count

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import Unavailable
-from gossipkv.loadtest.plan import Plan, PlanError, Step, TruthFile
+from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, TruthFile
 from gossipkv.loadtest.plan_text import parse_steps, parse_target
 from gossipkv.loadtest.run import run_plan
 from tests.unit.client.fake_node import FakeNode
@@ -112,6 +112,29 @@ def test_what_is_wrong_is_found(truth: tuple[TruthFile, ...]) -> None:
     assert not result.is_clean
 
 
+def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None:
+    """Records of a scan are compared where a file has them; else its keys are unknown, or the version that answered."""
+    place = tmp_path / "truth.tsv"
+    place.write_bytes(b"key-10\tvalue of 10\nkey-12\tvalue of 12\n")
+
+    def scan(_: str, options: object) -> object:
+        assert isinstance(options, dict)
+        page = sorted(record for record in HELD.items() if record[0] >= options["start"])[: options["limit"]]
+        return [page, b"more", "1"]
+
+    with FakeNode(serving(scan)) as node:
+        usual = {"mix": {"scan": 1}, "batch": 3, "watch": False, "steps": (Step(100, 0.3),)}
+        known = run_plan(plan(node, (TruthFile(str(place)),), **usual))
+        unknown = run_plan(plan(node, (TruthFile(str(place), "2"),), **usual))
+        place.write_bytes(b"key-10\tvalue of 10\nkey-100\tvalue of 12\n")
+        lie = run_plan(plan(node, (TruthFile(str(place)),), distribution=Distribution("ordered"), **usual))
+    assert (known.totals.keys, known.totals.wrong, known.by_version["1"].unchecked) == (90, 0, 0)
+    assert 30 <= known.totals.unchecked <= 60  # key-10, key-11, key-12; or key-12, key-13, key-14.
+    assert (unknown.totals.unchecked, unknown.by_version["1"].unchecked) == (90, 90)
+    assert lie.first_wrong is not None
+    assert "key-100': expected b'value of 12' of 11 bytes, got no value" in lie.first_wrong
+
+
 def test_what_is_lost_is_told_and_connections_come_again(truth: tuple[TruthFile, ...]) -> None:
     """A server that ends each connection after some answers loses one request each time, and is asked again."""
 
@@ -207,12 +230,12 @@ def test_a_ctrl_c_awaits_what_is_in_flight(truth: tuple[TruthFile, ...]) -> None
 
 
 def test_the_last_second_is_told(truth: tuple[TruthFile, ...]) -> None:
-    """Of a warm-up and of a round, also where they are shorter than a second, and each second once."""
+    """Of a round, whole or not, and each second once; a short warm-up has nothing to tell."""
     told: list[Progress] = []
     with FakeNode(serving(right)) as node:
         result = run_plan(plan(node, truth, steps=(Step(100, 1.5),), warm_up_s=0.3), told.append)
-    assert [(each.phase, each.second and each.second.t) for each in told] == [("warm-up", 0), ("load", 0), ("load", 1)]
-    assert sum(each.second.requests for each in told if each.second is not None) == result.totals.requests + 30
+    assert [(each.phase, each.second and each.second.t) for each in told] == [("load", 0), ("load", 1)]
+    assert sum(each.second.requests for each in told if each.second is not None) == result.totals.requests
     assert told[-1].totals.requests == result.totals.requests
 
 

@@ -15,6 +15,7 @@ from gossipkv.loadtest._records import Records, as_records
 from gossipkv.loadtest._rpc import RpcDialect
 from gossipkv.loadtest._versions import VersionTable
 from tests.oracle import load_truth as oracle
+from tests.unit.loadtest.pages import EDITS, page_of
 from tests.unit.loadtest.scripted import Scripted, answer
 
 if TYPE_CHECKING:
@@ -25,13 +26,14 @@ TABLE = st.dictionaries(st.sampled_from(KEYS), st.binary(max_size=2), max_size=1
 TABLES = st.dictionaries(st.sampled_from(["1", "2", "10", None]), TABLE, min_size=1, max_size=3)
 VERSIONS = st.sampled_from(["1", "2", "10", "3", ""])
 VALUE = st.none() | st.binary(max_size=2)
-EDITS = st.lists(st.tuples(st.sampled_from(["drop", "add", "change", "end"]), st.integers(0, 9)))
+UNKNOWN = b"bb"  # A key of which no table knows.
 
 
-def records_of(tables: Mapping[str | None, oracle.Table]) -> Records:
+def records_of(tables: Mapping[str | None, oracle.Table], *, whole: bool = True) -> Records:
     """What the extension is told, of keys in another order than theirs."""
     keys = KEYS[::-1]
-    return Records(keys, {version: [table.get(key) for key in keys] for version, table in tables.items()}, ordered=True)
+    values = {version: [table.get(key) for key in keys] for version, table in tables.items()}
+    return Records(keys, values, ordered=True, whole=whole)
 
 
 @given(TABLES, st.lists(st.tuples(VERSIONS, st.lists(VALUE, min_size=3, max_size=3), st.booleans()), max_size=8))
@@ -50,36 +52,33 @@ def test_each_version_has_its_own_values(
             scripted.turn(1)
             judged = oracle.judge_values(tables, asked.keys, values, version)
             expected = oracle.Judged(*(getattr(expected, name) + getattr(judged, name) for name in vars(judged)))
-        assert scripted.counted(*vars(expected)) == list(vars(expected).values())
+        names = ("keys", "wrong", "misses", "unchecked")
+        assert scripted.counted(*names) == [getattr(expected, name) for name in names]
         found = scripted.generator.ledger.versions_at(0)
-        assert {name: requests for name, (requests, _) in found.items()} == Counter(version for version, *_ in answers)
-        assert sum(wrong for _, wrong in found.values()) == expected.wrong
+        assert {name: requests for name, (requests, *_) in found.items()} == Counter(version for version, *_ in answers)
+        assert sum(wrong for _, wrong, _ in found.values()) == expected.wrong
+        assert sum(untold for *_, untold in found.values()) == expected.untold
 
 
-@given(TABLES, VERSIONS, st.integers(1, 12), st.integers(0, 2**32), st.data())
+@given(TABLES, VERSIONS, st.integers(1, 12), st.integers(0, 2**32), EDITS, st.booleans())
 def test_scans_are_compared_record_by_record(
-    tables: dict[str | None, oracle.Table], version: str, limit: int, seed: int, data: st.DataObject
+    tables: dict[str | None, oracle.Table],
+    version: str,
+    limit: int,
+    seed: int,
+    edits: list[tuple[str, int]],
+    whole: bool,
 ) -> None:
-    """A page with records left out, put in, changed, cut short or too long counts as the oracle says."""
-    with Scripted(dialect=RpcDialect("db", records_of(tables)), batch=limit, mix=(0, 0, 1), seed=seed) as scripted:
+    """A page with records left out, put in, changed, out of order, too few or too many counts as the oracle says."""
+    records = records_of(tables, whole=whole)
+    with Scripted(dialect=RpcDialect("db", records), batch=limit, mix=(0, 0, 1), seed=seed) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         (asked,) = scripted.peer.asked()
         (start,) = asked.keys
         assert (asked.method, asked.limit) == ("scan", limit)
         table = oracle.table_of(tables, version) or {}
-        page = sorted((key, value) for key, value in table.items() if key >= start)
-        cursor = b"more" if len(page) > limit else None
-        page = page[:limit]
-        for kind, place in data.draw(EDITS):
-            if kind == "drop":
-                page[place : place + 1] = []
-            elif kind == "add":
-                page = sorted({**dict(page), KEYS[place]: b"new"}.items())
-            elif kind == "change" and place < len(page):
-                page[place] = (page[place][0], b"other")
-            elif kind == "end":
-                cursor = data.draw(st.sampled_from([None, b"c"]))
-        judged = oracle.judge_scan(tables, version, start=start, limit=limit, records=page, cursor=cursor)
+        page, cursor = page_of(table, start, limit, edits, [*KEYS, UNKNOWN])
+        judged = oracle.judge_scan(tables, version, start=start, limit=limit, records=page, cursor=cursor, whole=whole)
         scripted.peer.send(answer(asked.message_id, [[list(record) for record in page], cursor, version]))
         scripted.turn(1)
         assert scripted.counted("answered", "keys", "wrong", "unchecked") == [
@@ -88,6 +87,7 @@ def test_scans_are_compared_record_by_record(
             judged.wrong,
             judged.unchecked,
         ]
+        assert scripted.generator.ledger.versions_at(0) == {version: (1, judged.wrong, judged.untold)}
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_versions_of_every_kind_are_counted() -> None:
             scripted.peer.send(answer(asked.message_id, [b"x", name]))
             scripted.turn(1)
         found = scripted.generator.ledger.versions_at(0)
-        assert (found[""], found["v" * 255], found["v0"]) == ((1, 1), (1, 1), (1, 1))
-        assert found["other"] == (1 + 70 - 61, 1 + 70 - 61)
-        assert sum(requests for requests, _ in found.values()) == len(names)
+        assert (found[""], found["v" * 255], found["v0"]) == ((1, 1, 0), (1, 1, 0), (1, 1, 0))
+        assert found["other"] == (1 + 70 - 61, 1 + 70 - 61, 0)
+        assert sum(requests for requests, *_ in found.values()) == len(names)
 
 
 def test_a_table_begins_empty() -> None:
@@ -146,8 +146,8 @@ def test_a_table_begins_empty() -> None:
     assert VersionTable().counted() == {}
 
 
-def test_unknown_values_are_taken() -> None:
-    """Where only the key is known, a value and none are right; an absent key has none."""
+def test_unknown_values_are_taken_and_told() -> None:
+    """Where only the key is known, a value and none are taken, unchecked; an absent key has none."""
     records = Records([b"k", b"no"], {None: [..., None]}, present=1)
     assert (records.record(0), records.record(1), len(records)) == ((b"k", ...), (b"no", None), 2)
     for value, wrong in ((b"anything", 0), (None, 0)):
@@ -156,7 +156,19 @@ def test_unknown_values_are_taken() -> None:
             (asked,) = scripted.peer.asked()
             scripted.peer.send(answer(asked.message_id, [value, "1"]))
             scripted.turn(1)
-            assert scripted.counted("answered", "wrong", "misses") == [1, wrong, value is None]
+            assert scripted.counted("answered", "wrong", "misses", "unchecked") == [1, wrong, value is None, 1]
+
+
+@pytest.mark.parametrize(("page", "unchecked"), [([], 0), ([b"a"], 1), ([b"a", b"b"], 2), ([b"0"], 0)])
+def test_unknown_values_of_a_scan(page: list[bytes], unchecked: int) -> None:
+    """A record of which only the key is known may be there or not; order is demanded all the same."""
+    records = Records([b"a"], {None: [...]}, ordered=True)
+    with Scripted(dialect=RpcDialect("db", records), batch=5, mix=(0, 0, 1)) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        (asked,) = scripted.peer.asked()
+        scripted.peer.send(answer(asked.message_id, [[[key, b"any"] for key in page], None, "1"]))
+        scripted.turn(1)
+        assert scripted.counted("keys", "wrong", "unchecked") == [len(page), page == [b"0"], unchecked]
 
 
 def test_records_are_shared() -> None:
