@@ -22,6 +22,7 @@ from gossipkv.processes.program import command, environment, how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from types import TracebackType
 
     from gossipkv.loadtest.plan import Plan
@@ -105,6 +106,12 @@ class Fleet:
     def begin(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
         """Have all begin a run."""
         order = json.dumps({"stages": stages, "begun_ns": begun_ns}).encode() + b"\n"
+        for turn in self.alive:
+            self._write(turn, order)
+
+    def take_version(self, version: str, file: Path) -> None:
+        """Have all compare with the records of a version, too."""
+        order = json.dumps({"version": version, "file": str(file)}).encode() + b"\n"
         for turn in self.alive:
             self._write(turn, order)
 

@@ -217,6 +217,16 @@ class Gathering:
         return found
 
 
+def unknown_versions(said: dict[str, Json]) -> set[str]:
+    """Versions in the news of a process of which nothing was known when they answered."""
+    versions = said["versions"]
+    found: set[str] = set()
+    for counted in versions if isinstance(versions, list) else ():
+        assert isinstance(counted, dict)
+        found.update(name for name, counts in counted.items() if isinstance(counts, list) and _number(counts[2]))
+    return found
+
+
 def with_faults(totals: Totals, before: Totals) -> Totals:
     """What went wrong before counts, too."""
     return replace(

@@ -133,9 +133,8 @@ def _unchecked(result: Result) -> list[str]:
         if of.unchecked:
             left -= of.unchecked
             whose = f"of version {version}" if version else "of answers that named no version"
-            told.append(
-                f"{_share_of(of.unchecked, totals)} {whose} {NOT_COMPARED}: the truth had no such version then."
-            )
+            values = f"{_share_of(of.unchecked, totals)} {whose}"
+            told.append(f"{values} {NOT_COMPARED}: the truth had no such version when they came.")
     if left > 0:
         told.append(f"{_share_of(left, totals)} {NOT_COMPARED}: the truth does not say what their keys have.")
     return told

@@ -42,6 +42,7 @@ EVENTS: Final = {
     "answers": "{who} answers again: {detail}",
     "broken": "Connections to {who} broke: {detail}",
     "reconnected": "Connections to {who} were made again: {detail}",
+    "truth": "Truth of version {who}: {detail}",
     "generator": "Generator {who}: {detail}",
 }
 

@@ -41,10 +41,11 @@ class Totals:
 
     Each request that was sent ends in one of three ways: answered (`requests`), refused (`errors`, by code) or lost
     with its connection (`lost`).  `keys` were in the answers; of them `wrong` had a value that is not the right one,
-    and `unchecked` could not be compared: there was no truth for that version, or none for that key.  `misses` are keys that the server did not have.
-    `unsent` fell due while every connection was busy or broken, and were never sent.  `steps_back` are answers from an
-    older version than that server had answered with before the request was sent.  `broken` counts connections by
-    reason; `reconnects` those that were made again.  `rate` is answered requests a second.
+    and `unchecked` could not be compared: there was no truth for that version, or none for that key.  `misses` are keys
+    that the server did not have.  `unsent` fell due while every connection was busy or broken, and were never sent.
+    `steps_back` are answers from an older version than that server had answered with before the request was sent.
+    `broken` counts connections by reason; `reconnects` those that were made again.  `rate` is answered requests a
+    second.
     """
 
     requests: int = 0
@@ -119,7 +120,8 @@ class Event:
 
     `what` is one of `member` (`who`: the node, `detail`: "alive -> suspect"), `version` (`who`: node and database,
     `detail`: "1 -> 2"), `silent` and `answers` (`who`: the node that is watched), `broken` and `reconnected` (`who`:
-    the target, `detail`: how many connections and why), `generator` (one of our own processes ended).
+    the target, `detail`: how many connections and why), `truth` (`who`: a version that came while it ran, `detail`:
+    whether it could be read) and `generator` (one of our own processes ended).
     """
 
     t: float
@@ -192,8 +194,9 @@ class Result:
 class Progress:
     """What is known once a second while the load runs.
 
-    `second` is the last whole one, of a run that ends its last one, whole or not; `events` are those since the last time; `totals` and
-    `latency` (of all kinds) count from the first request of this round that counts.  `phase` is "warm-up" or "load".
+    `second` is the last whole one, of a run that ends its last one, whole or not; `events` are those since the last
+    time; `totals` and `latency` (of all kinds) count from the first request of this round that counts.  `phase` is
+    "warm-up" or "load".
     """
 
     phase: str

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import __version__
 from gossipkv.loadtest.fleet import Fleet, error_of
-from gossipkv.loadtest.gathering import SECOND_NS, Gathering, with_faults, with_wrong
+from gossipkv.loadtest.gathering import SECOND_NS, Gathering, unknown_versions, with_faults, with_wrong
+from gossipkv.loadtest.late_truth import LateTruth
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import parse_target
 from gossipkv.loadtest.result import Event, OfRound, Progress, Result, ServerCpu
@@ -57,6 +58,7 @@ def run_plan(plan: Plan, on_progress: Callable[[Progress], None] | None = None) 
     with ExitStack() as stack:
         conductor = Conductor(plan, stack.enter_context(Fleet(plan)), on_progress)
         conductor.await_ready()
+        stack.enter_context(conductor.late_truth)
         if plan.watch:
             addresses = [target.address for target in plan.targets if target.scheme == "gossipkv"]
             stack.enter_context(Watch(addresses, plan.database, conductor.note))
@@ -108,6 +110,7 @@ class Conductor:
         self._whole = Gathering(plan, self._zero_ns)
         self._warm_ups = Gathering(plan, self._zero_ns)
         self._rounds: list[OfRound] = []
+        self.late_truth = LateTruth(plan, self.note, fleet.take_version)
 
     def note(self, what: str, who: str, detail: str) -> None:
         """Something happened, now; any thread may say so."""
@@ -159,6 +162,7 @@ class Conductor:
             try:
                 for said in self._fleet.hear(HEAR_S):
                     self._hear(said, run, (gathering, whole), waiting)
+                self.late_truth.step()
                 passed_s = (monotonic_ns() - run.begun_ns - TELL_NS) // SECOND_NS
                 if passed_s > self._told_s:
                     self._told_s = passed_s
@@ -187,6 +191,9 @@ class Conductor:
             self._end(f"generator process {said.process + 1} {said.value}")
             return
         assert isinstance(said.value, dict)
+        if said.what == "news":
+            for version in unknown_versions(said.value):
+                self.late_truth.want(version)
         for gathering in gatherings:
             if said.what == "news":
                 gathering.hear_news(run.number * self._plan.processes + said.process, said.value)

@@ -243,7 +243,7 @@ def test_a_switch_and_a_kill(tmp_path: Path) -> None:
         with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert " of 10 min: " in process.stderr.readline()
             put_version(source, "2", " anew")
-            wait_for_line(process, "1 -> 2")
+            wait_for_line(process, "Truth of version 2: 2,000 records")
             cluster.kill(2)
             wait_for_line(process, "dead")
             process.send_signal(signal.SIGINT)
@@ -252,8 +252,10 @@ def test_a_switch_and_a_kill(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     result = documents.parse(json.loads(out))
     assert (result.totals.wrong, result.totals.steps_back) == (0, 0)
-    assert set(result.by_version) >= {"1"}
-    assert {"member", "version"} <= {event.what for event in result.events}
+    assert {"1", "2"} == set(result.by_version)
+    assert result.by_version["1"].unchecked == 0
+    assert 0 < result.by_version["2"].unchecked < result.by_version["2"].requests
+    assert {"member", "version", "truth"} <= {event.what for event in result.events}
     assert 'class="flag"' in (tmp_path / "r.html").read_text()
 
 

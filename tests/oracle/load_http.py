@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import h11
 import msgpack
 
 from tests.oracle import load_truth
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OK, NOT_FOUND = 200, 404
 
@@ -38,7 +41,7 @@ class Asked:
     keys: Sequence[bytes]
     limit: int
     tables: load_truth.Tables
-    whole: bool
+    others: Sequence[bytes] | None
 
 
 def count(stream: bytes, asked: list[Asked]) -> Counted:
@@ -121,7 +124,7 @@ def judge_scan(counted: Counted, body: bytes, asked: Asked, version: str) -> str
         limit=len(records),
         records=records,
         cursor=end["cursor"] if ends else None,
-        whole=asked.whole,
+        others=asked.others,
         ends=ends and (bool(records) or not told),
     )
     counted.keys += len(told)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 Table = dict[bytes, bytes]
@@ -47,12 +47,13 @@ def judge_scan(
     limit: int,
     records: Sequence[tuple[bytes, bytes]],
     cursor: bytes | None,
-    whole: bool = True,
+    others: Collection[bytes] | None = None,
     ends: bool = True,
 ) -> Judged:
     """Of a scan: those out of order, left out or too many, and those with another value.
 
-    Of a version that is not whole, records of keys that nobody knows are unchecked; `ends`: the end is judged, too.
+    Where a version may have more than is known, `others` are the keys that it is known not to have, and what has any
+    other key is unchecked.  `ends`: the end is judged, too.
     """
     table = table_of(tables, version)
     found = Judged(len(records), wrong=max(0, len(records) - limit))
@@ -75,7 +76,7 @@ def judge_scan(
         if ahead and ahead[0] == key:
             found.wrong += table[key] != value
             ahead.pop(0)
-        elif whole:
+        elif others is None or key in others:
             found.wrong += 1
         else:
             found.unchecked += 1

@@ -40,6 +40,14 @@ cdef inline int order(const uint8_t* one, Py_ssize_t size, const uint8_t* other,
     return found if found != 0 else (size > other_size) - (size < other_size)
 
 
+# Values of a version that came later, until they are taken in.
+cdef class LateTable:
+    cdef Record* table
+    cdef uint8_t* content
+    cdef bytes version
+    cdef bint whole
+
+
 cdef class Records:
     cdef Record** tables
     cdef uint8_t** contents
@@ -54,6 +62,10 @@ cdef class Records:
     cdef Py_ssize_t fallback  # the table of any version; -1: none
     cdef uint32_t* ordered  # the present records in key order, where scans are compared; NULL: they are not
     cdef uint32_t* places  # of each record in `ordered`
+
+    cdef Py_ssize_t merge(
+        self, LateTable late, const uint8_t** values, const uint8_t* data, Py_ssize_t size
+    ) noexcept nogil
 
     cdef int fill(self, Py_ssize_t at, list keys, list values) except -1
 

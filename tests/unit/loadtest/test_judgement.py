@@ -119,9 +119,10 @@ def test_what_was_not_compared_is_named_with_its_reason() -> None:
     """By version where its truth was not known, the rest as keys of which the truth says nothing."""
     of = {"1": OfVersion(60, 0, 0), "2": OfVersion(30, 0, 30), "": OfVersion(10, 0, 5)}
     caveats = judge(replace(with_totals(unchecked=40), by_version=of)).caveats
-    assert [each for each in caveats if "compared" in each] == [
-        "5 values (5 %) of answers that named no version could not be compared with anything: the truth had no such "
-        "version then.",
-        "30 values (30 %) of version 2 could not be compared with anything: the truth had no such version then.",
-        "5 values (5 %) could not be compared with anything: the truth does not say what their keys have.",
+    assert [
+        each.partition(" could not be compared with anything: ")[::2] for each in caveats if "compared" in each
+    ] == [
+        ("5 values (5 %) of answers that named no version", "the truth had no such version when they came."),
+        ("30 values (30 %) of version 2", "the truth had no such version when they came."),
+        ("5 values (5 %)", "the truth does not say what their keys have."),
     ]

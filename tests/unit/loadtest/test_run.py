@@ -135,6 +135,50 @@ def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None
     assert "key-100': expected b'value of 12' of 11 bytes, got no value" in lie.first_wrong
 
 
+def test_a_version_that_comes_later_is_compared_once_it_is_read(tmp_path: Path) -> None:
+    """It comes to the source, the server answers from it, and what it lies then is found; what it said before is told."""
+    put_version(tmp_path, "1", b"")
+    told: list[Progress] = []
+    switched, lies = threading.Event(), threading.Event()
+
+    def answer(_: str, key: object) -> object:
+        assert isinstance(key, bytes)
+        if switched.is_set():
+            return [b"lie" if lies.is_set() else HELD[key] + b" anew", "2"]
+        return [HELD[key], "1"]
+
+    def note(progress: Progress) -> None:
+        told.append(progress)
+        if len(told) == 1:
+            put_version(tmp_path, "2", b" anew")
+            switched.set()
+        if any(event.what == "truth" for event in progress.events):
+            lies.set()
+        if progress.totals.wrong:
+            raise KeyboardInterrupt
+
+    with FakeNode(serving(answer)) as node:
+        truth = (TruthFile(str(tmp_path)),)
+        result = run_plan(plan(node, truth, steps=(Step(200, 60),), processes=2, watch=False), note)
+    assert result.ended == "interrupted"
+    assert [(event.what, event.who) for event in result.events] == [("truth", "2")]
+    first, second = result.by_version["1"], result.by_version["2"]
+    assert (first.wrong, first.unchecked) == (0, 0)
+    assert 0 < second.unchecked < second.requests
+    assert second.unchecked == result.totals.unchecked
+    assert second.wrong == result.totals.wrong > 0
+    assert result.first_wrong is not None
+    assert " anew' of " in result.first_wrong
+    assert "got b'lie' of 3 bytes (version 2)" in result.first_wrong
+
+
+def put_version(root: Path, name: str, suffix: bytes) -> None:
+    """A version at the source."""
+    place = root / "db" / name
+    place.mkdir(parents=True)
+    (place / "part-0.tsv").write_bytes(b"".join(b"%b\t%b%b\n" % (*record, suffix) for record in HELD.items()))
+
+
 def test_what_is_lost_is_told_and_connections_come_again(truth: tuple[TruthFile, ...]) -> None:
     """A server that ends each connection after some answers loses one request each time, and is asked again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from gossipkv.loadtest._ledger import Ledger
 from gossipkv.loadtest._records import Records, as_records
 from gossipkv.loadtest._rpc import RpcDialect
 from gossipkv.loadtest._versions import VersionTable
+from gossipkv.loadtest.version_reader import write_records
 from tests.oracle import load_truth as oracle
 from tests.unit.loadtest.pages import EDITS, page_of
 from tests.unit.loadtest.scripted import Scripted, answer
@@ -60,16 +62,15 @@ def test_each_version_has_its_own_values(
         assert sum(untold for *_, untold in found.values()) == expected.untold
 
 
-@given(TABLES, VERSIONS, st.integers(1, 12), st.integers(0, 2**32), EDITS, st.booleans())
+SCANS = st.tuples(VERSIONS, st.integers(1, 12), st.integers(0, 2**32), EDITS)
+
+
+@given(TABLES, SCANS, st.booleans())
 def test_scans_are_compared_record_by_record(
-    tables: dict[str | None, oracle.Table],
-    version: str,
-    limit: int,
-    seed: int,
-    edits: list[tuple[str, int]],
-    whole: bool,
+    tables: dict[str | None, oracle.Table], scan: tuple[str, int, int, list[tuple[str, int]]], whole: bool
 ) -> None:
     """A page with records left out, put in, changed, out of order, too few or too many counts as the oracle says."""
+    version, limit, seed, edits = scan
     records = records_of(tables, whole=whole)
     with Scripted(dialect=RpcDialect("db", records), batch=limit, mix=(0, 0, 1), seed=seed) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
@@ -78,7 +79,9 @@ def test_scans_are_compared_record_by_record(
         assert (asked.method, asked.limit) == ("scan", limit)
         table = oracle.table_of(tables, version) or {}
         page, cursor = page_of(table, start, limit, edits, [*KEYS, UNKNOWN])
-        judged = oracle.judge_scan(tables, version, start=start, limit=limit, records=page, cursor=cursor, whole=whole)
+        judged = oracle.judge_scan(
+            tables, version, start=start, limit=limit, records=page, cursor=cursor, others=None if whole else KEYS
+        )
         scripted.peer.send(answer(asked.message_id, [[list(record) for record in page], cursor, version]))
         scripted.turn(1)
         assert scripted.counted("answered", "keys", "wrong", "unchecked") == [
@@ -169,6 +172,45 @@ def test_unknown_values_of_a_scan(page: list[bytes], unchecked: int) -> None:
         scripted.peer.send(answer(asked.message_id, [[[key, b"any"] for key in page], None, "1"]))
         scripted.turn(1)
         assert scripted.counted("keys", "wrong", "unchecked") == [len(page), page == [b"0"], unchecked]
+
+
+@given(TABLES, TABLE, st.booleans(), EDITS)
+def test_a_version_that_comes_later_is_as_if_it_had_been_there(
+    tables: dict[str | None, oracle.Table], late: oracle.Table, has_stranger: bool, edits: list[tuple[str, int]]
+) -> None:
+    """Each value of it, what it lacks, and a scan; if it has a key that nobody knew, it is not whole."""
+    table = {**late, UNKNOWN: b"new"} if has_stranger else late
+    file = io.BytesIO()
+    write_records(table, file)
+    records = records_of({name: tables[name] for name in tables if name != "9"}, whole=True)
+    assert records.adopt(records.prepare("9", file.getvalue()))
+    assert not records.adopt(records.prepare("9", file.getvalue()))
+    at_once = records_of({**tables, "9": late}, whole=not has_stranger)
+    counted = []
+    for each in (records, at_once):
+        assert [each.record(number, "9") for number in range(len(each))] == [(key, late.get(key)) for key in KEYS[::-1]]
+        with Scripted(dialect=RpcDialect("db", each), batch=4, mix=(0, 0, 1)) as scripted:
+            scripted.generator.begin(requests=1, now_ns=0)
+            (asked,) = scripted.peer.asked()
+            page, cursor = page_of(table, asked.keys[0], 4, edits, KEYS)
+            scripted.peer.send(answer(asked.message_id, [[list(record) for record in page], cursor, "9"]))
+            scripted.turn(1)
+            counted.append(scripted.counted("keys", "wrong", "unchecked"))
+    assert counted[0] == counted[1]
+
+
+def test_a_version_that_comes_later_may_not_fit() -> None:
+    """Records without order, a file that is cut short, more versions than there is room for."""
+    with pytest.raises(ValueError, match="without order"):
+        Records([b"k"], {"1": [b"v"]}).prepare("2", b"")
+    records = Records([b"k"], {str(number): [b"v"] for number in range(63)}, ordered=True)
+    file = io.BytesIO()
+    write_records({b"k": b"value"}, file)
+    for size in range(1, len(file.getvalue())):
+        with pytest.raises(ValueError, match="cut short"):
+            records.prepare("new", file.getvalue()[:size])
+    assert [records.adopt(records.prepare(name, b"")) for name in ("new", "newer")] == [True, False]
+    assert records.record(0, "new") == (b"k", None)
 
 
 def test_records_are_shared() -> None:
