@@ -9,15 +9,14 @@ What came before stays unchecked, and the result says how much that is.
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 
 from gossipkv.loadtest.truth import place_of_versions
-from gossipkv.processes import leash
-from gossipkv.processes.program import command, environment, how_it_ended
+from gossipkv.loadtest.worker import Worker, start
+from gossipkv.processes.program import how_it_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ class _Reading(NamedTuple):
     """A version that is being read, by whom, and into which file."""
 
     version: str
-    process: subprocess.Popen[bytes]
+    worker: Worker
     file: Path
 
 
@@ -72,7 +71,7 @@ class LateTruth:
 
     def step(self) -> None:
         """Begin to read the next one, or tell of one that was read; never waits."""
-        if self._reading is not None and self._reading.process.poll() is not None:
+        if self._reading is not None and self._reading.worker.process.poll() is not None:
             self._conclude(self._reading)
             self._reading = None
         if self._reading is None and self._waiting:
@@ -80,49 +79,19 @@ class LateTruth:
 
     def _begin(self, version: str) -> _Reading:
         directory = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="gossipkv-loadtest-"))
-        worn, started = self._stack.enter_context(leash.held())
-        process = subprocess.Popen(  # noqa: S603  # Our own program, by this interpreter.
-            command(MODULE),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(),
-            pass_fds=(worn,),
-            start_new_session=True,  # A Ctrl-C in the terminal is for the parent.
-        )
-        self._stack.callback(_end, process)
-        started()
+        worker = start(MODULE, self._stack)
         file = Path(directory, "records")
-        order = {
-            "place": self._place,
-            "database": self._database,
-            "version": version,
-            "file": str(file),
-            "worn": worn,
-        }
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # How it ended is told.
-            process.stdin.write(json.dumps(order).encode() + b"\n")
-            process.stdin.flush()
-        return _Reading(version, process, file)
+        order = {"place": self._place, "database": self._database, "version": version, "file": str(file)}
+        worker.write(json.dumps({**order, "worn": worker.worn}).encode() + b"\n")
+        return _Reading(version, worker, file)
 
     def _conclude(self, reading: _Reading) -> None:
-        assert reading.process.stdout is not None
-        said = reading.process.stdout.readline()
+        said = reading.worker.stdout.readline()
         if not said:
-            said = json.dumps({"error": f"its reader {how_it_ended(reading.process.returncode)}"}).encode()
+            said = json.dumps({"error": f"its reader {how_it_ended(reading.worker.process.returncode)}"}).encode()
         found = json.loads(said)
         if "error" in found:
             self._tell("truth", reading.version, f"cannot be read: {found['error']}")
             return
         self._tell("truth", reading.version, f"{found['records']:,} records, compared from here on")
         self._take(reading.version, reading.file)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            with suppress(BrokenPipeError):
-                stream.close()

@@ -39,9 +39,7 @@ EVENTS: Final = {
     "member": "Member {who}: {detail}",
     "version": "Version of {who}: {detail}",
     "silent": "{who} does not answer: {detail}",
-    "answers": "{who} answers again: {detail}",
-    "broken": "Connections to {who} broke: {detail}",
-    "reconnected": "Connections to {who} were made again: {detail}",
+    "answers": "{who} answers again",
     "truth": "Truth of version {who}: {detail}",
     "generator": "Generator {who}: {detail}",
 }

@@ -25,7 +25,7 @@ from gossipkv.loadtest.late_truth import LateTruth
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import parse_target
 from gossipkv.loadtest.result import Event, OfRound, Progress, Result, ServerCpu
-from gossipkv.loadtest.server_cpu import cpu_of_targets
+from gossipkv.loadtest.server_cpu import between, cpu_of_targets
 from gossipkv.loadtest.watch import Watch, live_members, told_by
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Conductor:
         run = _Run("load", number, stages, begun_ns)
         found = self._play(run, self._whole)
         self._tell_last(run, found)
-        cpu = _server_cpu(found, before, cpu_of_targets(plan.targets))
+        cpu = _server_cpu(found, between(before, cpu_of_targets(plan.targets)))
         self._rounds.append(OfRound(found.totals(), found.latency(), cpu))
 
     def _play(self, run: _Run, whole: Gathering) -> Gathering:
@@ -286,17 +286,13 @@ def _with_members(plan: Plan) -> Plan:
         return plan
     asked = next(target for target in plan.targets if target.scheme == "gossipkv")
     found = [parse_target(address) for address in live_members(asked.address, round(plan.timeout_s * MS_IN_S))]
-    return replace(plan, targets=tuple(dict.fromkeys((*plan.targets, *found))), all_members=False)
+    return replace(plan, targets=tuple(dict.fromkeys((*plan.targets, *found))))
 
 
-def _server_cpu(gathering: Gathering, before: dict[str, float], after: dict[str, float]) -> dict[str, ServerCpu]:
-    """What the servers took between two looks, and of a request that they answered."""
+def _server_cpu(gathering: Gathering, seconds: dict[str, float]) -> dict[str, ServerCpu]:
+    """What the servers took, and of a request that they answered."""
     requests = {target.name: target.totals.requests for target in gathering.targets()}
-    return {
-        name: _cpu(after[name] - before[name], requests[name])
-        for name in before
-        if name in after and after[name] >= before[name]  # Else it began anew meanwhile.
-    }
+    return {name: _cpu(cpu_s, requests[name]) for name, cpu_s in seconds.items()}
 
 
 def _cpu(cpu_s: float, requests: int) -> ServerCpu:

@@ -86,7 +86,9 @@ def read_truth(plan: Plan) -> Truth:
     keys = list(numbers)
     # What the keys' file has beside the truth is absent if the truth is all there is, and else unknown.
     beside: list[Expected] = [None if is_whole else ...] * (len(keys) - told)
-    values = {version: [table.get(key) for key in keys[:told]] + beside for version, table in tables.items()}
+    values: dict[str | None, list[Expected]] = {
+        version: [*map(table.get, keys[:told]), *beside] for version, table in tables.items()
+    }
     if not values:
         values = {None: [...] * len(keys)}
     present = len(keys)

@@ -36,6 +36,7 @@ def main() -> None:
     order = json.loads(sys.stdin.buffer.readline())
     leash.wear(order["worn"])
     niceness.give_way(os.getpid())  # The load comes first.
+    said: dict[str, str | int]
     try:
         records = read_version(order["place"], order["database"], order["version"])
         with Path(order["file"]).open("xb") as file:

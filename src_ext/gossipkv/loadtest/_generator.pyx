@@ -242,16 +242,14 @@ cdef class Generator:
         self.begun_ns = begun_ns if begun_ns >= 0 else self.now()
         self.last_ns = self.begun_ns
         self.sweep_ns = self.begun_ns + self.timeout_ns // SWEEPS
-        self.sent = 0
-        self.wanted = schedule.limit
+        self.sent, self.wanted = 0, schedule.limit
         self.is_open = schedule.is_open
         if self.is_open:
             self.end_ns = self.begun_ns + schedule.last_due() + self.timeout_ns
             self.line_up()
         else:
-            self.end_ns = INT64_MAX
-            if schedule.duration_ns < INT64_MAX:
-                self.end_ns = self.begun_ns + schedule.duration_ns
+            is_endless = schedule.duration_ns == INT64_MAX
+            self.end_ns = INT64_MAX if is_endless else self.begun_ns + schedule.duration_ns
             self.fill_all()
 
     def step(self, int64_t budget_ms):

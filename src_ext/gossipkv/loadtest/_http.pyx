@@ -9,7 +9,8 @@ of it than counts:
     X-GossipKV-Error                    the code of an error; without one it is HTTP_<status>
     Connection: close                   the connection ends behind this answer
 
-The answer to `_mget` is an array in MessagePack; that to `_scan` lines of JSON (`_json_lines.pxd`).  `tests/oracle/load_http.py` says the same in plain Python.
+The answer to `_mget` is an array in MessagePack; that to `_scan` lines of JSON (`_json_lines.pxd`).
+`tests/oracle/load_http.py` says the same in plain Python.
 """
 
 cimport cython

@@ -143,9 +143,8 @@ cdef inline bint decode_base_64(Buffer* into, Blob* text) noexcept nogil:
     cdef int value
     if size % 4 != 0:
         return False
-    for i in range(2 if size > 0 else 0):
-        if data[size - 1] == 61:
-            size -= 1
+    while size > 0 and text.size - size < 2 and data[size - 1] == 61:
+        size -= 1
     for i in range(size):
         value = of_base_64(data[i])
         if value < 0:

@@ -139,7 +139,7 @@ cdef class Records:
     def prepare(self, str version not None, bytes data not None):
         """Values of another version, of its records in key order: two sizes of 32 bits, key, value.
 
-        Any thread may do this beside a load: the GIL is let go.  Requires: the records are ordered.
+        A thread may do this beside a load: the GIL is let go.  Requires: the records are ordered.
         """
         cdef LateTable late = LateTable()
         cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)

@@ -136,7 +136,7 @@ def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None
 
 
 def test_a_version_that_comes_later_is_compared_once_it_is_read(tmp_path: Path) -> None:
-    """It comes to the source, the server answers from it, and what it lies then is found; what it said before is told."""
+    """It comes to the source, the server answers from it, and what it lies then is found; what came before is told."""
     put_version(tmp_path, "1", b"")
     told: list[Progress] = []
     switched, lies = threading.Event(), threading.Event()
@@ -245,7 +245,8 @@ def test_a_ctrl_c_gives_a_report(truth: tuple[TruthFile, ...]) -> None:
         result = run_plan(plan(node, truth, steps=(Step(100, 60),), rounds=3), interrupt)
     assert result.ended == "interrupted"
     assert 100 <= result.totals.requests < 1000
-    assert (result.totals.unsent, result.totals.lost) == (0, 0)  # Most of it had yet to come.
+    assert result.totals.unsent < 100  # Of 6,000: most of it had yet to come.
+    assert result.totals.lost == 0
     assert len(result.rounds) == 1
 
 
