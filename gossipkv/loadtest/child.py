@@ -3,6 +3,7 @@
 Lines of JSON.  The parent says a task first (`task.py`), and then one run after the other:
 
     {"stages": [[rate or 0, nanoseconds], ...], "begun_ns": ...}      of the machine's monotonic clock, which all share
+    {"version": ..., "file": ...}       a version that has come; its records (`version_reader.py`) are right from now on
 
 This process says `ready` when its connections are there, `news` four times a second, `done` at the end of each run, or
 `failed` with the error that it met.  SIGINT ends a run; the end of its input, or of the parent, the process.
@@ -14,8 +15,12 @@ import gc
 import json
 import signal
 import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
 from time import monotonic_ns, process_time, sleep
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.loadtest._generator import Generator
@@ -27,21 +32,24 @@ from gossipkv.loadtest._schedule import Schedule
 from gossipkv.loadtest.dialling import dial
 from gossipkv.loadtest.plan import KINDS
 from gossipkv.loadtest.task import SEEDS_APART, targets_of, task_of
-from gossipkv.loadtest.truth import read_truth
+from gossipkv.loadtest.truth import place_of_versions, read_truth
 from gossipkv.loadtest.wrong_values import first_wrong
 from gossipkv.processes import leash
 
 if TYPE_CHECKING:
     from gossipkv.loadtest._dialect import Dialect
-    from gossipkv.loadtest._records import Records
+    from gossipkv.loadtest._records import LateTable, Records
     from gossipkv.loadtest._tally import Tally
     from gossipkv.loadtest.plan import Plan, Target
     from gossipkv.loadtest.result import Json
     from gossipkv.loadtest.task import Task
     from gossipkv.loadtest.truth import Truth
 
+Order: TypeAlias = tuple[list[tuple[float, int]], int]  # Stages, and when they begin.
+
 NEWS_NS: Final = 250_000_000
 SLICE_NS: Final = 50_000_000  # Without the GIL; a signal waits for so long.
+AWAIT_NS: Final = 2_000_000_000  # After a Ctrl-C, what is in flight may still come; who pressed it waits.
 MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
 
@@ -86,10 +94,12 @@ class Child:
         self._is_stopped = False
         plan = task.plan
         truth = read_truth(plan)
-        records = truth.records(ordered=plan.mix.get("scan", 0) > 0)
+        has_versions = place_of_versions(plan) is not None
+        self._records = truth.records(ordered=has_versions or plan.mix.get("scan", 0) > 0)
+        self._late: SimpleQueue[LateTable] = SimpleQueue()
         targets = targets_of(plan, task.turn)
         self._generator = Generator(
-            [dialect(target, plan, records) for target in plan.targets],
+            [dialect(target, plan, self._records) for target in plan.targets],
             [
                 dial(plan.targets[target].address, plan.timeout_s, number, len(targets))
                 for number, target in enumerate(targets)
@@ -105,8 +115,12 @@ class Child:
         )
 
     def stop(self) -> None:
-        """End the run at the end of this slice."""
+        """Ask no more from the end of this slice on."""
         self._is_stopped = True
+
+    def take_version(self, version: str, file: str) -> None:
+        """Compare with the records of a version, too, from the end of this slice on; in a thread beside the load."""
+        self._late.put(self._records.prepare(version, Path(file).read_bytes()))
 
     def run(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
         """One run, from the beginning to its end, or until it is stopped."""
@@ -116,7 +130,12 @@ class Child:
         cpu_s = process_time()
         self._generator.begin_stages(schedule, begun_ns=begun_ns)
         next_ns = begun_ns + NEWS_NS
-        while not self._is_stopped:
+        give_up_ns = None
+        while give_up_ns is None or monotonic_ns() < give_up_ns:
+            if self._is_stopped and give_up_ns is None:
+                self._generator.stop()
+                give_up_ns = monotonic_ns() + AWAIT_NS
+            self._adopt_late()
             slice_ms = max(1, min(SLICE_NS, next_ns - monotonic_ns()) // MS_NS)
             if not self._generator.step(slice_ms):
                 break
@@ -133,6 +152,11 @@ class Child:
                 "is_stopped": self._is_stopped,
             },
         )
+
+    def _adopt_late(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._records.adopt(self._late.get_nowait())
 
     def _say_news(self) -> None:
         ledger = self._generator.ledger
@@ -182,6 +206,18 @@ def say(what: str, value: Json) -> None:
     sys.stdout.flush()
 
 
+def hear(child: Child, orders: SimpleQueue[Order | None]) -> None:
+    """Pass on what standard input says; a version is made ready here, beside a run."""
+    for line in sys.stdin.buffer:
+        order = json.loads(line)
+        if "version" not in order:
+            orders.put(([(rate, duration_ns) for rate, duration_ns in order["stages"]], order["begun_ns"]))
+            continue
+        with suppress(FileNotFoundError):  # The parent has ended meanwhile, and so will this process.
+            child.take_version(order["version"], order["file"])
+    orders.put(None)
+
+
 def main() -> None:
     """Do what standard input says."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -198,9 +234,12 @@ def main() -> None:
     gc.freeze()
     gc.disable()
     say("ready", None)
-    for line in sys.stdin.buffer:
-        order = json.loads(line)
-        child.run([(rate, duration_ns) for rate, duration_ns in order["stages"]], order["begun_ns"])
+    orders: SimpleQueue[Order | None] = SimpleQueue()
+    ear = threading.Thread(target=hear, args=(child, orders), name="orders")
+    ear.start()
+    while (order := orders.get()) is not None:
+        child.run(*order)
+    ear.join()
 
 
 if __name__ == "__main__":

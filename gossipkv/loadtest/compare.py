@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 CHANCE: Final = 0.05  # As often, at most, is a difference told where there is none.
 MISSING: Final = "(not said)"
+PASSING: Final = {"load_average"}  # Of a machine: what another moment would show otherwise.
 
 RULE: Final = (
     "The runs differ where every round of one is above every round of the other, and that happens by chance in less "
@@ -97,7 +98,7 @@ def compare(one: Result, other: Result) -> Comparison:
     return Comparison(
         measures,
         unlike(one.plan, other.plan),
-        unlike(one.machine, other.machine),
+        unlike(*({name: said for name, said in of.machine.items() if name not in PASSING} for of in (one, other))),
         (len(rounds[0]), len(rounds[1])),
     )
 

@@ -25,7 +25,7 @@ LABEL_PX: Final = {"wide": 74, "narrow": 62}  # At least, between two labels bel
 POINT_PX: Final = 2  # Narrower steps of a line than this show nobody anything.
 HINT_PX: Final = 6  # What a pointer can hit.
 FLAG_PX: Final = 18
-RARITY_PX: Final = 56  # "99.999 %" and a gap.
+RARITY_PX: Final = 74  # One label and a half: "99.99 %" at the edge stands to the left of its place.
 SHORTEST_US: Final = 1.0  # What is shorter, as lateness is, has no decade of its own.
 ROWS: Final = 4  # Named values beside a linear axis, but for 0.
 

@@ -183,10 +183,11 @@ class Gathering:
         """What each version answered, of one target or all."""
         found: dict[str, OfVersion] = {}
         for (_, of), counted in self._versions.items():
-            for name, pair in counted.items() if target in {None, of} else ():
-                assert isinstance(pair, list)
+            for name, counts in counted.items() if target in {None, of} else ():
+                assert isinstance(counts, list)
+                requests, wrong, unchecked = (_number(number) for number in counts)
                 before = found.get(name, OfVersion())
-                found[name] = OfVersion(before.requests + _number(pair[0]), before.wrong + _number(pair[1]))
+                found[name] = OfVersion(before.requests + requests, before.wrong + wrong, before.unchecked + unchecked)
         return dict(sorted(found.items()))
 
     def seconds(self) -> list[Second]:
@@ -216,6 +217,16 @@ class Gathering:
         return found
 
 
+def unknown_versions(said: dict[str, Json]) -> set[str]:
+    """Versions in the news of a process of which nothing was known when they answered."""
+    versions = said["versions"]
+    found: set[str] = set()
+    for counted in versions if isinstance(versions, list) else ():
+        assert isinstance(counted, dict)
+        found.update(name for name, counts in counted.items() if isinstance(counts, list) and _number(counts[2]))
+    return found
+
+
 def with_faults(totals: Totals, before: Totals) -> Totals:
     """What went wrong before counts, too."""
     return replace(
@@ -228,6 +239,16 @@ def with_faults(totals: Totals, before: Totals) -> Totals:
         errors=_sum(totals.errors, before.errors),
         broken=_sum(totals.broken, before.broken),
     )
+
+
+def with_wrong(versions: dict[str, OfVersion], before: dict[str, OfVersion]) -> dict[str, OfVersion]:
+    """What was wrong before counts, too; requests and values that nobody could judge do not."""
+    found = dict(versions)
+    for name, of in before.items():
+        if of.wrong:
+            counted = versions.get(name, OfVersion())
+            found[name] = replace(counted, wrong=counted.wrong + of.wrong)
+    return dict(sorted(found.items()))
 
 
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:

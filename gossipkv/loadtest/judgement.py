@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FEW: Final = 10  # Requests beyond a percentile: with fewer it is an anecdote.
 LATE_SHARE: Final = 0.1  # Of the latency at the 99th percentile: a generator that late is part of what it measured.
+NOT_COMPARED: Final = "could not be compared with anything"
 
 
 class State(enum.Enum):
@@ -116,8 +117,31 @@ def _clean(result: Result) -> str:
 
 def _is_unchecked(result: Result) -> bool:
     """Whether no value was compared with anything: there was no truth, or none for the versions that answered."""
-    has_truth = bool(result.plan["truth"]) if "truth" in result.plan else True  # An older program may not say.
-    return not has_truth or result.totals.unchecked >= result.totals.keys
+    return not _has_truth(result) or result.totals.unchecked >= result.totals.keys
+
+
+def _has_truth(result: Result) -> bool:
+    """Whether a truth was given; what does not say so may be of an older program."""
+    return bool(result.plan["truth"]) if "truth" in result.plan else True
+
+
+def _unchecked(result: Result) -> list[str]:
+    """Which values were compared with nothing, and why."""
+    totals, told = result.totals, []
+    left = totals.unchecked
+    for version, of in sorted(result.by_version.items()):
+        if of.unchecked:
+            left -= of.unchecked
+            whose = f"of version {version}" if version else "of answers that named no version"
+            values = f"{_share_of(of.unchecked, totals)} {whose}"
+            told.append(f"{values} {NOT_COMPARED}: the truth had no such version when they came.")
+    if left > 0:
+        told.append(f"{_share_of(left, totals)} {NOT_COMPARED}: the truth does not say what their keys have.")
+    return told
+
+
+def _share_of(values: int, totals: Totals) -> str:
+    return f"{_number(values, 'value')} ({figures.share(values, totals.keys)})"
 
 
 def _faults(result: Result) -> list[str]:
@@ -150,12 +174,10 @@ def _faults(result: Result) -> list[str]:
 def _caveats(result: Result) -> list[str]:
     totals = result.totals
     told = []
-    if totals.keys and _is_unchecked(result):
-        told.append("No truth was given for what answered, so values were not compared with anything.")
+    if totals.keys and not _has_truth(result):
+        told.append("No truth was given, so values were not compared with anything.")
     elif totals.unchecked:
-        told.append(
-            f"{figures.share(totals.unchecked, totals.keys)} of the values could not be compared with anything."
-        )
+        told += _unchecked(result)
     if result.lateness is not None:
         late, p99 = result.lateness.percentiles.get("99"), measured("p99", result)
         if late is not None and p99 is not None and late > LATE_SHARE * p99:

@@ -112,7 +112,8 @@ def asked(totals: Totals) -> int:
 
 
 def _cpu(servers: Mapping[str, ServerCpu], totals: Totals) -> float | None:
-    """What all servers took, a request; None where that of none is known."""
-    if not servers or totals.requests == 0:
-        return None
-    return 1_000_000 * sum(server.cpu_s for server in servers.values()) / totals.requests
+    """What those servers took of which it is known, a request that they answered; None where it is of none."""
+    known = [(server.cpu_s, server.us_per_request) for server in servers.values() if server.us_per_request]
+    if not known:
+        return 0.0 if servers and totals.requests else None
+    return sum(cpu_s for cpu_s, _ in known) / sum(cpu_s / us_per_request for cpu_s, us_per_request in known)

@@ -39,9 +39,8 @@ EVENTS: Final = {
     "member": "Member {who}: {detail}",
     "version": "Version of {who}: {detail}",
     "silent": "{who} does not answer: {detail}",
-    "answers": "{who} answers again: {detail}",
-    "broken": "Connections to {who} broke: {detail}",
-    "reconnected": "Connections to {who} were made again: {detail}",
+    "answers": "{who} answers again",
+    "truth": "Truth of version {who}: {detail}",
     "generator": "Generator {who}: {detail}",
 }
 
@@ -215,7 +214,7 @@ def _targets(result: Result) -> list[Row]:
 
 def _versions(result: Result) -> list[Row]:
     return [
-        (version or "(none named)", [_count(of.requests), _count(of.wrong, bad=True)])
+        (version or "(none named)", [_count(of.requests), _count(of.wrong, bad=True), _count(of.unchecked)])
         for version, of in sorted(result.by_version.items())
     ]
 

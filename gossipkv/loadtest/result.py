@@ -1,6 +1,6 @@
 """What a load test found: one document, which the report, the comparison and the limits are made from.
 
-    Result         all of it, of all processes and rounds; `to_json` is the document
+    Result         all of it, of all processes and rounds; `to_json` is the document, `documents.parse` reads it back
     Totals         what was counted: of everything, of a step, of a target, of a round
     Progress       what is told once a second while it runs
     Latency        a histogram that can be written down: exact counts by bucket, percentiles made from them
@@ -41,10 +41,11 @@ class Totals:
 
     Each request that was sent ends in one of three ways: answered (`requests`), refused (`errors`, by code) or lost
     with its connection (`lost`).  `keys` were in the answers; of them `wrong` had a value that is not the right one,
-    and `unchecked` could not be compared (no truth for that version).  `misses` are keys that the server did not have.
-    `unsent` fell due while every connection was busy or broken, and were never sent.  `steps_back` are answers from an
-    older version than that server had answered with before the request was sent.  `broken` counts connections by
-    reason; `reconnects` those that were made again.  `rate` is answered requests a second.
+    and `unchecked` could not be compared: there was no truth for that version, or none for that key.  `misses` are keys
+    that the server did not have.  `unsent` fell due while every connection was busy or broken, and were never sent.
+    `steps_back` are answers from an older version than that server had answered with before the request was sent.
+    `broken` counts connections by reason; `reconnects` those that were made again.  `rate` is answered requests a
+    second.
     """
 
     requests: int = 0
@@ -66,10 +67,14 @@ class Totals:
 
 @dataclass(frozen=True)
 class OfVersion:
-    """What one version answered; the version "" are answers that name none."""
+    """What one version answered; the version "" are answers that name none.
+
+    `unchecked` are values that nothing could be compared with, for want of a truth of this version.
+    """
 
     requests: int = 0
     wrong: int = 0
+    unchecked: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,8 +119,8 @@ class Event:
     """Something that happened in the cluster, or to the test itself.
 
     `what` is one of `member` (`who`: the node, `detail`: "alive -> suspect"), `version` (`who`: node and database,
-    `detail`: "1 -> 2"), `silent` and `answers` (`who`: the node that is watched), `broken` and `reconnected` (`who`:
-    the target, `detail`: how many connections and why), `generator` (one of our own processes ended).
+    `detail`: "1 -> 2"), `silent` and `answers` (`who`: the node that is watched), `truth` (`who`: a version that came
+    while it ran, `detail`: whether it could be read) and `generator` (one of our own processes ended).
     """
 
     t: float
@@ -188,8 +193,9 @@ class Result:
 class Progress:
     """What is known once a second while the load runs.
 
-    `second` is the last whole one, None before the first; `events` are those since the last time; `totals` and
-    `latency` (of all kinds) count from the first request of this round that counts.  `phase` is "warm-up" or "load".
+    `second` is the last whole one, of a run that ends its last one, whole or not; `events` are those since the last
+    time; `totals` and `latency` (of all kinds) count from the first request of this round that counts.  `phase` is
+    "warm-up" or "load".
     """
 
     phase: str

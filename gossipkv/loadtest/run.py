@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import __version__
 from gossipkv.loadtest.fleet import Fleet, error_of
-from gossipkv.loadtest.gathering import SECOND_NS, Gathering, with_faults
+from gossipkv.loadtest.gathering import SECOND_NS, Gathering, unknown_versions, with_faults, with_wrong
+from gossipkv.loadtest.late_truth import LateTruth
 from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.plan_text import parse_target
-from gossipkv.loadtest.result import Event, OfRound, OfVersion, Progress, Result, ServerCpu
-from gossipkv.loadtest.server_cpu import cpu_of_targets
+from gossipkv.loadtest.result import Event, OfRound, Progress, Result, ServerCpu
+from gossipkv.loadtest.server_cpu import between, cpu_of_targets
 from gossipkv.loadtest.watch import Watch, live_members, told_by
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def run_plan(plan: Plan, on_progress: Callable[[Progress], None] | None = None) 
     with ExitStack() as stack:
         conductor = Conductor(plan, stack.enter_context(Fleet(plan)), on_progress)
         conductor.await_ready()
+        stack.enter_context(conductor.late_truth)
         if plan.watch:
             addresses = [target.address for target in plan.targets if target.scheme == "gossipkv"]
             stack.enter_context(Watch(addresses, plan.database, conductor.note))
@@ -104,9 +106,11 @@ class Conductor:
         self._zero_ns = monotonic_ns()  # Of the seconds and events of the result.
         self._events: list[tuple[int, str, str, str]] = []
         self._told_events = 0
+        self._told_s = 0  # Seconds of this run that were told.
         self._whole = Gathering(plan, self._zero_ns)
         self._warm_ups = Gathering(plan, self._zero_ns)
         self._rounds: list[OfRound] = []
+        self.late_truth = LateTruth(plan, self.note, fleet.take_version)
 
     def note(self, what: str, who: str, detail: str) -> None:
         """Something happened, now; any thread may say so."""
@@ -141,8 +145,10 @@ class Conductor:
             self._zero_ns = begun_ns
             self._whole = Gathering(plan, begun_ns)
         stages = [(step.rate or 0.0, round(step.duration_s * SECOND_NS)) for step in plan.steps]
-        found = self._play(_Run("load", number, stages, begun_ns), self._whole)
-        cpu = _server_cpu(found, before, cpu_of_targets(plan.targets))
+        run = _Run("load", number, stages, begun_ns)
+        found = self._play(run, self._whole)
+        self._tell_last(run, found)
+        cpu = _server_cpu(found, between(before, cpu_of_targets(plan.targets)))
         self._rounds.append(OfRound(found.totals(), found.latency(), cpu))
 
     def _play(self, run: _Run, whole: Gathering) -> Gathering:
@@ -150,15 +156,16 @@ class Conductor:
         gathering = Gathering(self._plan, run.begun_ns)
         waiting = self._fleet.alive
         give_up_ns = run.begun_ns + run.planned_ns + round(self._plan.timeout_s * SECOND_NS) + GRACE_NS
-        told_s = 0
+        self._told_s = 0
         self._fleet.begin(run.stages, run.begun_ns)
         while waiting and monotonic_ns() < give_up_ns:
             try:
                 for said in self._fleet.hear(HEAR_S):
                     self._hear(said, run, (gathering, whole), waiting)
+                self.late_truth.step()
                 passed_s = (monotonic_ns() - run.begun_ns - TELL_NS) // SECOND_NS
-                if passed_s > told_s:
-                    told_s = passed_s
+                if passed_s > self._told_s:
+                    self._told_s = passed_s
                     self._tell(run, gathering)
             except KeyboardInterrupt:
                 if self.ended == INTERRUPTED:
@@ -184,6 +191,9 @@ class Conductor:
             self._end(f"generator process {said.process + 1} {said.value}")
             return
         assert isinstance(said.value, dict)
+        if said.what == "news":
+            for version in unknown_versions(said.value):
+                self.late_truth.want(version)
         for gathering in gatherings:
             if said.what == "news":
                 gathering.hear_news(run.number * self._plan.processes + said.process, said.value)
@@ -192,12 +202,22 @@ class Conductor:
         if said.what == "done":
             waiting.discard(said.process)
 
+    def _tell_last(self, run: _Run, gathering: Gathering) -> None:
+        """Say what came in the last second, whole or not, when a round came to its end before that was told."""
+        last_s = -(-run.planned_ns // SECOND_NS)
+        if self.ended != DONE or last_s <= self._told_s:
+            return
+        try:
+            self._told_s = last_s
+            self._tell(run, gathering)
+        except KeyboardInterrupt:
+            self.ended = INTERRUPTED
+
     def _tell(self, run: _Run, gathering: Gathering) -> None:
-        """Say how far it is."""
+        """Say how far it is, and what came in the last second."""
         if self._on_progress is None:
             return
         elapsed_ns = monotonic_ns() - run.begun_ns
-        last = (elapsed_ns - TELL_NS) // SECOND_NS - 1
         events = self._events[self._told_events :]
         self._told_events += len(events)
         self._on_progress(
@@ -208,7 +228,7 @@ class Conductor:
                 elapsed_ns / SECOND_NS,
                 run.planned_ns / SECOND_NS,
                 run.rate_at(elapsed_ns),
-                gathering.second(last) if last >= 0 else None,
+                gathering.second(self._told_s - 1),
                 gathering.totals(elapsed_ns / SECOND_NS),
                 gathering.all.latency(),
                 [self._event(*event) for event in events],
@@ -233,7 +253,7 @@ class Conductor:
             steps=whole.steps(),
             seconds=whole.seconds(),
             events=[self._event(*event) for event in sorted(self._events)],
-            by_version=_added(whole.versions(), self._warm_ups.versions()),
+            by_version=with_wrong(whole.versions(), self._warm_ups.versions()),
             server_cpu=_cpu_of_rounds(self._rounds, whole),
             generator_cpu_s=whole.cpu_s,
             rounds=self._rounds,
@@ -266,17 +286,13 @@ def _with_members(plan: Plan) -> Plan:
         return plan
     asked = next(target for target in plan.targets if target.scheme == "gossipkv")
     found = [parse_target(address) for address in live_members(asked.address, round(plan.timeout_s * MS_IN_S))]
-    return replace(plan, targets=tuple(dict.fromkeys((*plan.targets, *found))), all_members=False)
+    return replace(plan, targets=tuple(dict.fromkeys((*plan.targets, *found))))
 
 
-def _server_cpu(gathering: Gathering, before: dict[str, float], after: dict[str, float]) -> dict[str, ServerCpu]:
-    """What the servers took between two looks, and of a request that they answered."""
+def _server_cpu(gathering: Gathering, seconds: dict[str, float]) -> dict[str, ServerCpu]:
+    """What the servers took, and of a request that they answered."""
     requests = {target.name: target.totals.requests for target in gathering.targets()}
-    return {
-        name: _cpu(after[name] - before[name], requests[name])
-        for name in before
-        if name in after and after[name] >= before[name]  # Else it began anew meanwhile.
-    }
+    return {name: _cpu(cpu_s, requests[name]) for name, cpu_s in seconds.items()}
 
 
 def _cpu(cpu_s: float, requests: int) -> ServerCpu:
@@ -302,14 +318,3 @@ def _named(found: OfTarget, target: Target) -> OfTarget:
     return replace(
         found, node=node if isinstance(node, str) else None, version=version if isinstance(version, str) else None
     )
-
-
-def _added(one: dict[str, OfVersion], other: dict[str, OfVersion]) -> dict[str, OfVersion]:
-    nothing = OfVersion()
-    return {
-        name: OfVersion(
-            one.get(name, nothing).requests + other.get(name, nothing).requests,
-            one.get(name, nothing).wrong + other.get(name, nothing).wrong,
-        )
-        for name in sorted(one | other)
-    }

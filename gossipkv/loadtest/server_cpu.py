@@ -9,12 +9,12 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.loadtest.watch import told_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gossipkv.address import Address
     from gossipkv.loadtest.plan import Target
@@ -24,31 +24,51 @@ USER_TICKS, SYSTEM_TICKS = 11, 12  # Of `stat`, behind the name.
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_of_targets(targets: Sequence[Target]) -> dict[str, float]:
-    """Seconds so far, by URL of the target; a target of which nothing can be known is left out."""
+class Spent(NamedTuple):
+    """Seconds of processor time so far, and of which processes: others would have begun anew."""
+
+    cpu_s: float
+    by: tuple[int, ...]
+
+
+def cpu_of_targets(targets: Sequence[Target]) -> dict[str, Spent]:
+    """What each target has taken, by its URL; one of which nothing can be known is left out."""
     found = {}
     for target in targets:
-        seconds = _told(target.address) if target.scheme == "gossipkv" else None
-        if seconds is None:
-            seconds = _of_listeners(target.address)
-        if seconds is not None:
-            found[str(target)] = seconds
+        spent = _told(target.address) if target.scheme == "gossipkv" else None
+        if spent is None:
+            spent = _of_listeners(target.address)
+        if spent is not None:
+            found[str(target)] = spent
     return found
 
 
-def _told(address: Address) -> float | None:
+def between(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, float]:
+    """Seconds that were taken between two looks, of those whose processes are the same."""
+    return {
+        name: after[name].cpu_s - spent.cpu_s
+        for name, spent in before.items()
+        if name in after and after[name].by == spent.by and after[name].cpu_s >= spent.cpu_s
+    }
+
+
+def _told(address: Address) -> Spent | None:
     """What a node says of its own process."""
     process = told_by(address).get("process")
-    seconds = process.get("cpu_s") if isinstance(process, dict) else None
-    return float(seconds) if isinstance(seconds, int | float) else None
+    if not isinstance(process, dict):
+        return None
+    seconds, started_ms = process.get("cpu_s"), process.get("started_ms")
+    if not isinstance(seconds, int | float):
+        return None
+    return Spent(float(seconds), (started_ms,) if isinstance(started_ms, int) else ())
 
 
-def _of_listeners(address: Address) -> float | None:
+def _of_listeners(address: Address) -> Spent | None:
     if not _is_here(address):
         return None
     inodes = set(_listening(address.port))
-    times = [seconds for process in _holders(inodes) if (seconds := _processor_s(process)) is not None]
-    return sum(times) if times else None
+    times = [(process, seconds) for process in _holders(inodes) if (seconds := _processor_s(process)) is not None]
+    return Spent(sum(seconds for _, seconds in times), tuple(sorted(each for each, _ in times))) if times else None
 
 
 def _is_here(address: Address) -> bool:

@@ -25,7 +25,7 @@ from gossipkv.loadtest._records import Records
 from gossipkv.loadtest.plan import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from types import EllipsisType
 
     from gossipkv.loadtest.plan import Plan, TruthFile
@@ -41,8 +41,9 @@ ABSENT_MARK: Final = b"~absent~"
 class Truth:
     """Keys, what each version has for them, and which are asked for.
 
-    `is_whole`: the values are all that a version has, so scans can be compared.  The keys from `present` on are certain
-    to be absent.  `population` has the numbers of the keys that are asked for, in order; None: all that are present.
+    `is_whole`: the values are all that a version has, so a scan must have no other records.  The keys from `present` on
+    are certain to be absent.  `population` has the numbers of the keys that are asked for, in order; None: all that are
+    present.
     """
 
     keys: list[bytes]
@@ -53,7 +54,7 @@ class Truth:
 
     def records(self, *, ordered: bool) -> Records:
         """What the extension asks for and compares with; `ordered`: scans are compared, too."""
-        return Records(self.keys, self.values, present=self.present, ordered=ordered and self.is_whole)
+        return Records(self.keys, self.values, present=self.present, ordered=ordered, whole=self.is_whole)
 
 
 def read_truth(plan: Plan) -> Truth:
@@ -64,7 +65,7 @@ def read_truth(plan: Plan) -> Truth:
         SourceError: a file is not of its format.
         StorageError: a file cannot be read.
     """
-    tables: dict[str | None, dict[bytes, Expected]] = {}
+    tables: dict[str | None, dict[bytes, bytes]] = {}
     is_whole = bool(plan.truth)
     for given in plan.truth:
         place = Path(given.path)
@@ -85,7 +86,9 @@ def read_truth(plan: Plan) -> Truth:
     keys = list(numbers)
     # What the keys' file has beside the truth is absent if the truth is all there is, and else unknown.
     beside: list[Expected] = [None if is_whole else ...] * (len(keys) - told)
-    values = {version: [table.get(key) for key in keys[:told]] + beside for version, table in tables.items()}
+    values: dict[str | None, list[Expected]] = {
+        version: [*map(table.get, keys[:told]), *beside] for version, table in tables.items()
+    }
     if not values:
         values = {None: [...] * len(keys)}
     present = len(keys)
@@ -96,33 +99,63 @@ def read_truth(plan: Plan) -> Truth:
     return Truth(keys, values, present, population, is_whole)
 
 
-def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str | None, dict[bytes, Expected]]]:
+def _tables(given: TruthFile, place: Path, database: str) -> Iterator[tuple[str | None, dict[bytes, bytes]]]:
     """Versions that stand at a place, and their records."""
-    files = RealFiles()
     if place.is_file():
         status = place.stat()
         alone = SourceFile(place.name, str(place), status.st_size, status.st_mtime_ns)
-        yield given.version, _records(files, [alone])
+        yield given.version, _records([alone])
         return
-    source = Source(place, files)
-    if database and (place / database).is_dir():
-        name, versions = database, source.versions(database).names
-    elif any(entry.is_dir() and not entry.name.startswith(("_", ".")) for entry in place.iterdir()):
-        source, name = Source(place.absolute().parent, files), place.absolute().name
-        versions = source.versions(name).names
-    else:
+    found = _database_at(place, database)
+    if found is None:
+        source = Source(place, RealFiles())
         version = given.version or (place.absolute().name if place.absolute().parent.name == database else None)
-        yield version, _records(files, source.listed(source.root, "", "").files)
+        yield version, _records(source.listed(source.root, "", "").files)
         return
     if given.version is not None:
         raise PlanError(f"{given.path}: it has versions of its own; name one of them as {given.path}/VERSION")
-    for version in versions[-NEWEST_VERSIONS:]:
-        yield version, _records(files, source.version(name, version).files)
+    source, name = found
+    for version in source.versions(name).names[-NEWEST_VERSIONS:]:
+        yield version, _records(source.version(name, version).files)
 
 
-def _records(files: RealFiles, listed: Iterable[SourceFile]) -> dict[bytes, Expected]:
+def _database_at(place: Path, database: str) -> tuple[Source, str] | None:
+    """The source and the database that a directory is, or is of; None if it is one version."""
+    if database and (place / database).is_dir():
+        return Source(place, RealFiles()), database
+    if any(entry.is_dir() and not entry.name.startswith(("_", ".")) for entry in place.iterdir()):
+        return Source(place.absolute().parent, RealFiles()), place.absolute().name
+    return None
+
+
+def place_of_versions(plan: Plan) -> str | None:
+    """The first directory of the truth to which versions may come while the load runs."""
+    for given in plan.truth:
+        place = Path(given.path)
+        if place.is_dir() and _database_at(place, plan.database) is not None:
+            return given.path
+    return None
+
+
+def read_version(path: str, database: str, version: str) -> Mapping[bytes, bytes]:
+    """Records of a version that has come to such a place.
+
+    Raises:
+        PlanError: it has not.
+        SourceError: a file is not of its format.
+        StorageError: a file cannot be read.
+    """
+    found = _database_at(Path(path), database)
+    if found is None or version not in found[0].versions(found[1]).names:
+        raise PlanError(f"{path} has no version {version}")
+    source, name = found
+    return _records(source.version(name, version).files)
+
+
+def _records(listed: Iterable[SourceFile]) -> dict[bytes, bytes]:
     """Records of the files of one version, in the order of their names; the last of a key counts."""
-    found: dict[bytes, Expected] = {}
+    files = RealFiles()
+    found: dict[bytes, bytes] = {}
     form: tuple[str, str] | None = None
     for file in sorted(listed, key=lambda file: file.name.encode()):
         with SourceReader(files, file) as reader:

@@ -18,8 +18,10 @@ def wrong_in_words(wrong: Wrong | None) -> str | None:
     if wrong is None:
         return None
     key, expected, got, size = wrong
+    if key is None and got is None:
+        return "an answer has more values than were asked for, or something else than a value"
     if key is None:
-        return "an answer has more values than there were keys"
+        return f"a scan has what should not be there: {got!r}"
     shown = "no value" if got is None else f"{got!r} of {size} bytes"
     return f"{key!r}: expected {_short(expected)}, got {shown}"
 

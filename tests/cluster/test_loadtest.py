@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +21,6 @@ from tests.cluster.node_process import NodeProcess, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PATIENCE_S = 120
 RECORDS = {f"key{number:04}": f"value {number}" for number in range(2000)}
@@ -50,14 +51,30 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a node that serves the records."""
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node that serves the records, by HTTP as well."""
     place = tmp_path_factory.mktemp("node")
     put_version(place / "source", "1")
-    with NodeProcess(place, source=place / "source") as process:
+    with NodeProcess(place, "--http-listen", "127.0.0.1:0", source=place / "source") as process:
         process.ready()
         wait_for(process.address, "geo", "1")
-        yield process.address
+        yield process
+
+
+@pytest.fixture(scope="module")
+def node(process: NodeProcess) -> str:
+    """Its address."""
+    return process.address
+
+
+@pytest.fixture(scope="module")
+def gateway(process: NodeProcess) -> str:
+    """Where it answers HTTP, as it logs it."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while (told := re.search(r"\] http .*?address=(\S+)", process.said())) is None:
+        assert time.monotonic() < give_up_s, process.said()
+        time.sleep(0.02)
+    return told[1]
 
 
 def line_of(node: str, *arguments: str | Path) -> list[str]:
@@ -95,6 +112,24 @@ def test_every_answer_is_compared(node: str, truth: Path, tmp_path: Path) -> Non
     assert again.returncode == 0, again.stderr
     compared = [sys.executable, "-m", "gossipkv", "loadtest", "--compare", str(file), str(file)]
     assert "Too few rounds" in subprocess.check_output(compared, text=True, timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("suffix", ["", " anew"])
+def test_over_http_every_answer_is_compared(gateway: str, tmp_path: Path, suffix: str) -> None:
+    """`get`, `_mget` and `_scan` of the gateway, hits and misses: all right, or each wrong value found."""
+    put_version(tmp_path, "1", suffix)
+    line = [sys.executable, "-m", "gossipkv", "loadtest", "--target", f"http://{gateway}", "--db", "geo"]
+    line += ["--truth", str(tmp_path), "--mix", "get=6,get_many=2,scan=2", "--misses", "20%", "--connections", "4"]
+    line += ["--pipeline", "2", "--duration", "1s", "--warm-up", "0s", "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    result = documents.parse(json.loads(done.stdout))
+    totals = result.totals
+    assert done.returncode == (3 if suffix else 0), done.stderr
+    assert (totals.errors, totals.lost, totals.broken, totals.unchecked) == ({}, 0, {}, 0)
+    assert {kind for kind, latency in result.latency.items() if latency.count} == {"all", "get", "get_many", "scan"}
+    assert 0 < totals.misses < totals.keys
+    assert totals.wrong == (totals.keys - totals.misses if suffix else 0)
+    assert set(result.by_version) == {"1"}
 
 
 def test_keys_of_the_database(node: str) -> None:
@@ -151,6 +186,32 @@ def test_an_interrupt_tells_of_what_was(node: str, truth: Path, tmp_path: Path) 
     assert "until the run was cut short" in (tmp_path / "r.html").read_text()
 
 
+def test_a_wall_clock_that_jumps_changes_nothing(node: str, truth: Path, tmp_path: Path) -> None:
+    """It is an hour off at every other look: as many requests fall due, and no time is off, but for when it began."""
+    library = tmp_path / "jumping_clock.so"
+    source = Path(__file__).with_name("jumping_clock.c")
+    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    environ = {**os.environ, "LD_PRELOAD": str(library)}
+    look = "import time; a, b = time.time(), time.time(); print(round(abs(a - b)))"
+    assert int(subprocess.check_output([sys.executable, "-c", look], env=environ)) == 2 * 3600
+    line = line_of(
+        node, "--truth", truth, "--rate", "100", "--duration", "2s", "--processes", "2", "--connections", "2"
+    )
+    done = subprocess.run(
+        [*line, "--json"], env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result = documents.parse(json.loads(done.stdout))
+    assert (result.totals.requests, result.totals.unsent, result.ended) == (200, 0, "done")
+    assert result.lateness is not None
+    for latency in (*result.latency.values(), result.lateness):
+        assert latency.percentiles["100"] < PATIENCE_S * 1e6
+    assert result.totals.duration_s < PATIENCE_S
+    assert all(0 <= second.t < PATIENCE_S for second in result.seconds)
+    assert all(abs(event.t) < PATIENCE_S for event in result.events)
+    assert all(cpu.cpu_s < PATIENCE_S for cpu in result.server_cpu.values())
+
+
 def test_a_terminal_is_drawn_on(node: str, truth: Path) -> None:
     """Where a person looks, standard error is drawn anew; the table comes behind it."""
     terminal, side = pty.openpty()
@@ -182,7 +243,7 @@ def test_a_switch_and_a_kill(tmp_path: Path) -> None:
         with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert " of 10 min: " in process.stderr.readline()
             put_version(source, "2", " anew")
-            wait_for_line(process, "1 -> 2")
+            wait_for_line(process, "Truth of version 2: 2,000 records")
             cluster.kill(2)
             wait_for_line(process, "dead")
             process.send_signal(signal.SIGINT)
@@ -191,8 +252,10 @@ def test_a_switch_and_a_kill(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     result = documents.parse(json.loads(out))
     assert (result.totals.wrong, result.totals.steps_back) == (0, 0)
-    assert set(result.by_version) >= {"1"}
-    assert {"member", "version"} <= {event.what for event in result.events}
+    assert {"1", "2"} == set(result.by_version)
+    assert result.by_version["1"].unchecked == 0
+    assert 0 < result.by_version["2"].unchecked < result.by_version["2"].requests
+    assert {"member", "version", "truth"} <= {event.what for event in result.events}
     assert 'class="flag"' in (tmp_path / "r.html").read_text()
 
 

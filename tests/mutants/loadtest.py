@@ -124,4 +124,50 @@ MUTANTS_OF_THE_LOAD_TEST = (
         ),
         "test_watch.py",
     ),
+    planted(
+        "all that was still to come is unsent after a stop",
+        Edit(
+            f"{LOADTEST}._generator:Generator.stop",
+            "self.wanted = min(self.wanted, self.schedule.due_by(now - self.begun_ns)) if self.is_open else self.sent",
+            "self.wanted = self.schedule.limit if self.is_open else self.sent",
+        ),
+        "test_generator.py",
+    ),
+    planted(
+        "records of a scan may come in any order",
+        Edit(
+            f"{LOADTEST}._dialect:Dialect.scan_record",
+            "if before > 0 or (before == 0 and not scan.is_first):",
+            "if False:",
+        ),
+        "test_truth_of_versions.py",
+    ),
+    planted(
+        "records of a scan over HTTP are not compared",
+        Edit(
+            f"{LOADTEST}._http:HttpDialect.judge_line",
+            "self.scan_record(scan, &key, &value, reply)",
+            "reply.unchecked += 1",
+        ),
+        "test_http.py",
+    ),
+    planted(
+        "a version that comes later is always taken for whole",
+        Edit(f"{LOADTEST}._records:Records.prepare", "late.whole = strangers == 0", "late.whole = True"),
+        "test_truth_of_versions.py",
+    ),
+    planted(
+        "versions that come later are not asked for",
+        Edit(
+            f"{LOADTEST}.run:Conductor._hear",
+            "for version in unknown_versions(said.value):",
+            "for version in set[str]():",
+        ),
+        "test_run.py",
+    ),
+    planted(
+        "a server that began anew goes on with what the one before had taken",
+        Edit(f"{LOADTEST}.server_cpu:between", "after[name].by == spent.by and ", ""),
+        "test_server_cpu.py",
+    ),
 )

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import h11
 import msgpack
+
+from tests.oracle import load_truth
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 OK, NOT_FOUND = 200, 404
 
@@ -25,8 +33,19 @@ class Counted:
     is_ended: bool = False
 
 
-def count(stream: bytes, asked: list[tuple[str, list[bytes | None], int]]) -> Counted:
-    """`asked` has kind, expected values and limit of each request, in the order of sending."""
+@dataclass
+class Asked:
+    """A request: its kind and keys (of a scan where it starts), and what is known of each version."""
+
+    kind: str
+    keys: Sequence[bytes]
+    limit: int
+    tables: load_truth.Tables
+    others: Sequence[bytes] | None
+
+
+def count(stream: bytes, asked: list[Asked]) -> Counted:
+    """`asked` has the requests in the order of sending."""
     counted = Counted()
     while stream and asked and not counted.is_ended:
         found = one(stream)
@@ -36,8 +55,7 @@ def count(stream: bytes, asked: list[tuple[str, list[bytes | None], int]]) -> Co
         headers = dict(response.headers)
         version = headers.get(b"x-sequins-version", b"").decode()
         counted.is_ended = headers.get(b"connection", b"").lower() == b"close" or response.http_version == b"1.0"
-        kind, expected, limit = asked.pop(0)
-        code = judge(counted, response.status_code, body, kind=kind, expected=expected, limit=limit, version=version)
+        code = judge(counted, response.status_code, body, asked.pop(0), version)
         if code is None:
             counted.answered += 1
             counted.versions[version] += 1
@@ -66,35 +84,79 @@ def one(stream: bytes) -> tuple[h11.Response, bytes, bytes] | None:
             return response, body, connection.trailing_data[0]
 
 
-def judge(
-    counted: Counted, status: int, body: bytes, *, kind: str, expected: list[bytes | None], limit: int, version: str
-) -> str | None:
+def judge(counted: Counted, status: int, body: bytes, asked: Asked, version: str) -> str | None:
     """Count an answer; of an error its code, empty where the head tells it."""
-    if kind == "get" and status == NOT_FOUND and version:
-        counted.keys, counted.misses = counted.keys + 1, counted.misses + 1
-        counted.wrong += expected != [None]
-        return None
-    if status != OK:
+    is_miss = asked.kind == "get" and status == NOT_FOUND and version
+    if status != OK and not is_miss:
         return ""
-    if kind == "get":
-        counted.keys += 1
-        counted.wrong += expected != [body]
-        return None
-    if kind == "get_many":
+    if asked.kind == "scan":
+        return judge_scan(counted, body, asked, version)
+    values: list[bytes | None] = [None if is_miss else body]
+    if asked.kind == "get_many":
         try:
-            values = msgpack.unpackb(body)
+            found = msgpack.unpackb(body)
         except ValueError:
-            values = []
-        counted.keys += len(expected)
-        values = values if isinstance(values, list) else []
-        counted.wrong += abs(len(expected) - len(values))
-        counted.wrong += sum(got != right for got, right in zip(values, expected, strict=False))
-        counted.misses += values[: len(expected)].count(None)
-        return None
-    lines = body.splitlines()
+            found = []
+        values = found if isinstance(found, list) else []
+    counted.keys += len(asked.keys)
+    counted.wrong += abs(len(asked.keys) - len(values))
+    keys = asked.keys[: len(values)]
+    judged = load_truth.judge_values(asked.tables, keys, values[: len(keys)], version)
+    counted.wrong += judged.wrong
+    counted.misses += judged.misses
+    counted.unchecked += judged.unchecked
+    return None
+
+
+def judge_scan(counted: Counted, body: bytes, asked: Asked, version: str) -> str | None:
+    """Count the lines of a scan; of one that was broken off, a code."""
+    lines = body.removesuffix(b"\n").split(b"\n") if body else []
     if lines and lines[-1].startswith(b'{"error"'):
         return "SCAN_BROKEN_OFF"
-    records = max(0, len(lines) - 1)
-    counted.keys, counted.unchecked = counted.keys + records, counted.unchecked + records
-    counted.wrong += not (lines and lines[-1].startswith(b'{"cursor"') and records <= limit)
+    *told, last = lines or [b""]
+    end = said(last)
+    ends = isinstance(end, dict) and "cursor" in end
+    records = [record for line in told if (record := record_of(line)) is not None]
+    judged = load_truth.judge_scan(
+        asked.tables,
+        version,
+        start=asked.keys[0],
+        limit=len(records),
+        records=records,
+        cursor=end["cursor"] if ends else None,
+        others=asked.others,
+        ends=ends and (bool(records) or not told),
+    )
+    counted.keys += len(told)
+    counted.unchecked += judged.unchecked
+    counted.wrong += judged.wrong + len(told) - len(records) + max(0, len(told) - asked.limit) + (not ends)
+    return None
+
+
+def said(line: bytes) -> object:
+    """What a line of JSON says; nothing if it is none."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def record_of(line: bytes) -> tuple[bytes, bytes] | None:
+    """Key and value, if a line has both in this order and nothing else."""
+    record = said(line)
+    if not isinstance(record, dict) or list(record) != ["key", "value"]:
+        return None
+    key, value = map(bytes_of, record.values())
+    return None if key is None or value is None else (key, value)
+
+
+def bytes_of(form: object) -> bytes | None:
+    """What a string or `{"base64": "..."}` stands for."""
+    try:
+        if isinstance(form, str):
+            return form.encode()
+        if isinstance(form, dict) and list(form) == ["base64"] and isinstance(form["base64"], str):
+            return base64.b64decode(form["base64"], validate=True)
+    except ValueError:
+        pass
     return None

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Table = dict[bytes, bytes]
+Tables = Mapping[str | None, Table]
 
 
 @dataclass
@@ -22,53 +20,67 @@ class Judged:
     wrong: int = 0
     misses: int = 0
     unchecked: int = 0
+    untold: int = 0  # Of them, those of a version of which nothing is known.
 
 
-def table_of(tables: Mapping[str | None, Table], version: str) -> Table | None:
+def table_of(tables: Tables, version: str) -> Table | None:
     """What an answer of this version is compared with."""
     return tables.get(version, tables.get(None))
 
 
-def judge_values(
-    tables: Mapping[str | None, Table], keys: Sequence[bytes], values: Sequence[bytes | None], version: str
-) -> Judged:
+def judge_values(tables: Tables, keys: Sequence[bytes], values: Sequence[bytes | None], version: str) -> Judged:
     """Of a read."""
     table = table_of(tables, version)
     found = Judged(len(keys), misses=sum(value is None for value in values))
     for key, value in zip(keys, values, strict=True):
         found.unchecked += table is None
+        found.untold += table is None
         found.wrong += table is not None and table.get(key) != value
     return found
 
 
 def judge_scan(
-    tables: Mapping[str | None, Table],
+    tables: Tables,
     version: str,
     *,
     start: bytes,
     limit: int,
     records: Sequence[tuple[bytes, bytes]],
     cursor: bytes | None,
+    others: Collection[bytes] | None = None,
+    ends: bool = True,
 ) -> Judged:
-    """Of a scan: those left out, those too many, and those with another value."""
+    """Of a scan: those out of order, left out or too many, and those with another value.
+
+    Where a version may have more than is known, `others` are the keys that it is known not to have, and what has any
+    other key is unchecked.  `ends`: the end is judged, too.
+    """
     table = table_of(tables, version)
     found = Judged(len(records), wrong=max(0, len(records) - limit))
-    if cursor is not None and not records:
+    if ends and cursor is not None and not records:
         found.wrong += 1
+    in_order = []
+    for key, value in records:
+        if key < start or (in_order and key <= in_order[-1][0]):
+            found.wrong += 1
+        else:
+            in_order.append((key, value))
     if table is None:
-        found.unchecked = len(records)
+        found.unchecked = found.untold = len(in_order)
         return found
     ahead = sorted(key for key in table if key >= start)
-    for key, value in records:
+    for key, value in in_order:
         while ahead and ahead[0] < key:
             found.wrong += 1
             ahead.pop(0)
         if ahead and ahead[0] == key:
             found.wrong += table[key] != value
             ahead.pop(0)
-        else:
+        elif others is None or key in others:
             found.wrong += 1
-    if cursor is None and ahead:
+        else:
+            found.unchecked += 1
+    if ends and cursor is None and ahead:
         found.wrong += 1
     return found
 

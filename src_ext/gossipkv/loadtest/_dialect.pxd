@@ -10,8 +10,9 @@ already is not in flight any more.  Where a protocol has no ids, answers come in
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
-from gossipkv.loadtest._records cimport ABSENT, Record, Records, is_value, may_be_absent
+from gossipkv.loadtest._records cimport ABSENT, Record, Records, is_unknown, is_value, may_be_absent
 from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport Blob
 
 cdef enum:
     NO_SLOT = 0xFFFFFFFF
@@ -61,11 +62,21 @@ cdef struct Reply:
     Py_ssize_t version_size
     uint32_t keys  # that the answer is about
     uint32_t misses  # keys without a value
-    uint32_t unchecked  # values of a version of which nothing is known
+    uint32_t unchecked  # values of which nothing is known
+    uint32_t untold  # those of them that are of a version of which nothing is known
     uint32_t wrong  # values that are not what they should be, or too few, or too many
     uint32_t wrong_key  # the first of them, if it is known which
     const uint8_t* got  # what came in its place; NULL: nothing
     Py_ssize_t got_size
+
+
+# The records of one answer to a scan, looked at in the order in which they come.
+cdef struct Scan:
+    const Record* table  # of the version that answered; NULL: nothing is known of it
+    uint32_t start  # the record that it began at
+    Py_ssize_t place  # in key order, behind the record that came last
+    Blob last  # the key that came last; before the first, the start
+    bint is_first
 
 
 cdef inline uint32_t window_find(const Window* window, uint32_t id) noexcept nogil:
@@ -141,6 +152,7 @@ cdef inline void reply_begin(Reply* reply, uint32_t slot) noexcept nogil:
     reply.keys = 1
     reply.misses = 0
     reply.unchecked = 0
+    reply.untold = 0
     reply.wrong = 0
     reply.wrong_key = ABSENT
 
@@ -161,6 +173,9 @@ cdef inline void reply_value(
     if data == NULL:
         reply.misses += 1
     if table == NULL:
+        reply.unchecked += 1
+        reply.untold += 1
+    elif is_unknown(table + key):
         reply.unchecked += 1
     elif not (may_be_absent(table + key) if data == NULL else is_value(table + key, data, size)):
         reply_wrong(reply, key, data, size)
@@ -188,6 +203,14 @@ cdef class Dialect:
 
     # The answer at `data`, of which `size` bytes are here: a `Taken`; `reply` is filled when it is COMPLETE.
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil
+
+    cdef void scan_begin(self, Scan* scan, const Record* table, uint32_t start) noexcept nogil
+
+    # A record of it: in order, of a right value, none left out before it, none that the version does not have.
+    cdef void scan_record(self, Scan* scan, const Blob* key, const Blob* value, Reply* reply) noexcept nogil
+
+    # It has ended with a cursor, or with the last record that there is.
+    cdef void scan_end(self, const Scan* scan, bint has_cursor, Reply* reply) noexcept nogil
 
     # The answer to the greeting: a `Taken`; `size` of `reply` is filled when it is COMPLETE.
     cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil

@@ -5,7 +5,9 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from gossipkv.loadtest._records import as_records
 
+from gossipkv.loadtest._records cimport ABSENT, Record, may_be_absent, order
 from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport Blob
 
 KIND_NAMES = ("get", "get_many", "scan")
 
@@ -36,6 +38,53 @@ cdef class Dialect:
 
     cdef int take(self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         return GARBAGE
+
+    cdef void scan_begin(self, Scan* scan, const Record* table, uint32_t start) noexcept nogil:
+        scan.table = table
+        scan.start = start
+        scan.place = self.truth.places[start] if self.truth.ordered != NULL else 0
+        scan.last = Blob(self.records[start].key, self.records[start].key_size)
+        scan.is_first = True
+
+    cdef void scan_record(self, Scan* scan, const Blob* key, const Blob* value, Reply* reply) noexcept nogil:
+        cdef int before = order(scan.last.data, scan.last.size, key.data, key.size)
+        cdef const Record* record
+        if before > 0 or (before == 0 and not scan.is_first):
+            reply_wrong(reply, ABSENT, key.data, key.size)
+            return
+        scan.is_first = False
+        scan.last = key[0]
+        if scan.table == NULL:
+            reply.untold += 1
+        if scan.table == NULL or self.truth.ordered == NULL:
+            reply.unchecked += 1
+            return
+        while scan.place < self.truth.present:
+            record = scan.table + self.truth.ordered[scan.place]
+            before = order(record.key, record.key_size, key.data, key.size)
+            if before > 0:
+                break
+            scan.place += 1
+            if before == 0:
+                reply_value(reply, scan.table, self.truth.ordered[scan.place - 1], value.data, value.size)
+                return
+            if not may_be_absent(record):
+                reply_wrong(reply, self.truth.ordered[scan.place - 1], NULL, 0)  # It was left out.
+        if self.truth.is_whole(scan.table):
+            reply_wrong(reply, ABSENT, key.data, key.size)
+        else:
+            reply.unchecked += 1
+
+    cdef void scan_end(self, const Scan* scan, bint has_cursor, Reply* reply) noexcept nogil:
+        cdef Py_ssize_t place = scan.place
+        if has_cursor:
+            if reply.keys == 0:
+                reply_wrong(reply, scan.start, NULL, 0)
+        elif scan.table != NULL and self.truth.ordered != NULL:
+            while place < self.truth.present and may_be_absent(scan.table + self.truth.ordered[place]):
+                place += 1
+            if place < self.truth.present:
+                reply_wrong(reply, self.truth.ordered[place], NULL, 0)
 
     cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         return GARBAGE

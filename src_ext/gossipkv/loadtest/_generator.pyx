@@ -138,6 +138,7 @@ cdef class Generator:
     cdef int64_t last_ns
     cdef int64_t sweep_ns
     cdef uint64_t sent
+    cdef uint64_t wanted  # that were to be sent
     cdef uint64_t waiting  # sent and neither answered nor lost
     cdef bint is_open
     cdef epoll_event events[EVENTS]
@@ -241,15 +242,14 @@ cdef class Generator:
         self.begun_ns = begun_ns if begun_ns >= 0 else self.now()
         self.last_ns = self.begun_ns
         self.sweep_ns = self.begun_ns + self.timeout_ns // SWEEPS
-        self.sent = 0
+        self.sent, self.wanted = 0, schedule.limit
         self.is_open = schedule.is_open
         if self.is_open:
             self.end_ns = self.begun_ns + schedule.last_due() + self.timeout_ns
             self.line_up()
         else:
-            self.end_ns = INT64_MAX
-            if schedule.duration_ns < INT64_MAX:
-                self.end_ns = self.begun_ns + schedule.duration_ns
+            is_endless = schedule.duration_ns == INT64_MAX
+            self.end_ns = INT64_MAX if is_endless else self.begun_ns + schedule.duration_ns
             self.fill_all()
 
     def step(self, int64_t budget_ms):
@@ -267,6 +267,12 @@ cdef class Generator:
             self.turn(0)
         assert self.is_accounted(), "a request that was sent is answered, refused, lost or in flight"
         return not self.is_done()
+
+    def stop(self, *, int64_t now_ns=-1):
+        """Send no more from now on: what has not fallen due yet never will.  What is in flight is still awaited."""
+        cdef int64_t now = real_now() if now_ns < 0 else now_ns
+        self.end_ns = min(self.end_ns, now)
+        self.wanted = min(self.wanted, self.schedule.due_by(now - self.begun_ns)) if self.is_open else self.sent
 
     def close(self, *, bint reset=False):
         """End all connections; `reset`: without a farewell, so that they do not hold their ports for a minute."""
@@ -293,8 +299,8 @@ cdef class Generator:
 
     @property
     def unsent(self):
-        """Requests of an open run that have not been sent."""
-        return self.schedule.limit - self.sent if self.is_open else 0
+        """Requests of an open run that have not been sent; of one that was stopped, of those that had fallen due."""
+        return self.wanted - self.sent if self.is_open else 0
 
     @property
     def tally(self):
@@ -328,7 +334,7 @@ cdef class Generator:
         return in_flight == self.waiting and self.sent == self.ledger.ended() + in_flight
 
     cdef inline bint may_send(self, int64_t now) noexcept nogil:
-        return self.sent < self.schedule.limit and now < self.end_ns
+        return self.sent < self.wanted and now < self.end_ns
 
     cdef void turn(self, int longest_ms) noexcept nogil:
         cdef int64_t now = self.now()

@@ -9,8 +9,8 @@ of it than counts:
     X-GossipKV-Error                    the code of an error; without one it is HTTP_<status>
     Connection: close                   the connection ends behind this answer
 
-The answer to `_mget` is an array in MessagePack; that to `_scan` lines of JSON, whose records are counted and not
-compared.  `tests/oracle/load_http.py` says the same in plain Python.
+The answer to `_mget` is an array in MessagePack; that to `_scan` lines of JSON (`_json_lines.pxd`).
+`tests/oracle/load_http.py` says the same in plain Python.
 """
 
 cimport cython
@@ -28,6 +28,7 @@ from gossipkv.loadtest._dialect cimport (
     UNASKED,
     Dialect,
     Reply,
+    Scan,
     Slot,
     Window,
     reply_begin,
@@ -35,8 +36,9 @@ from gossipkv.loadtest._dialect cimport (
     reply_wrong,
     window_oldest,
 )
+from gossipkv.loadtest._json_lines cimport HAS_CURSOR, NO_LAST_LINE, last_line, passed, take_record_line
 from gossipkv.loadtest._records cimport ABSENT, Record
-from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve
 from gossipkv.wire._frames cimport (
     FRAME_BYTES,
     FRAME_COMPLETE,
@@ -277,6 +279,7 @@ cdef class HttpDialect(Dialect):
     """Reads of one database, of the server that a request's `Host` names."""
 
     cdef Buffer body  # The chunks of one answer, put together.
+    cdef Buffer forms  # The keys and values of one answer to a scan.
     cdef uint8_t code[8]
     cdef list pieces  # the owners of these four
     cdef Blob get_head
@@ -303,6 +306,7 @@ cdef class HttpDialect(Dialect):
 
     def __dealloc__(self):
         buffer_release(&self.body)
+        buffer_release(&self.forms)
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         cdef Py_ssize_t of_posts = max(self.many_head.size, self.scan_head.size)
@@ -437,7 +441,7 @@ cdef class HttpDialect(Dialect):
             # An empty value has an address, too.
             reply_value(reply, table, keys[0], body.data if body.data != NULL else reply.version, body.size)
         elif slot.kind == SCAN:
-            self.judge_scan(body, keys[0], slot.count, reply)
+            self.judge_scan(body, table, keys[0], slot.count, reply)
         else:
             self.judge_many(body, table, keys, slot.count, reply)
 
@@ -483,23 +487,49 @@ cdef class HttpDialect(Dialect):
             found -= 1
             reply_wrong(reply, ABSENT, NULL, 0)
 
-    cdef void judge_scan(self, const Blob* body, uint32_t start, uint32_t limit, Reply* reply) noexcept nogil:
+    cdef void judge_scan(
+        self, const Blob* body, const Record* table, uint32_t start, uint32_t limit, Reply* reply
+    ) noexcept nogil:
         """Lines of records, not more than the limit, and a last one that has the cursor; or an error in its place."""
         cdef const uint8_t* at = body.data
         cdef const uint8_t* end = body.data + body.size
-        cdef const uint8_t* line = at
-        cdef const uint8_t* behind
-        cdef uint32_t lines = 0
+        cdef const uint8_t* behind = NULL
+        cdef Scan scan
+        cdef int last
+        reply.keys = 0
+        self.scan_begin(&scan, table, start)
+        self.forms.start = 0
+        self.forms.end = 0
+        if buffer_reserve(&self.forms, body.size + 1) < 0:
+            reply_wrong(reply, start, NULL, 0)
+            return
         while at < end:
-            line = at
             behind = <const uint8_t*>memchr(at, LF, end - at)
-            at = end if behind == NULL else behind + 1
-            lines += 1
-        reply.keys = lines - 1 if lines > 0 else 0
-        reply.unchecked = reply.keys
-        if end - line > 8 and memcmp(line, b'{"error"', 8) == 0:
+            if behind == NULL or behind + 1 == end:
+                break
+            self.judge_line(at, behind, &scan, reply)
+            at = behind + 1
+        last = last_line(at, end)
+        if passed(at, end, b'{"error"') != NULL:
             reply.is_error = True
             reply.code = <const uint8_t*>b"SCAN_BROKEN_OFF"
             reply.code_size = 15
-        elif end - line <= 9 or memcmp(line, b'{"cursor"', 9) != 0 or reply.keys > limit:
+        elif last == NO_LAST_LINE:
             reply_wrong(reply, start, NULL, 0)
+        else:
+            self.scan_end(&scan, last == HAS_CURSOR, reply)
+        while limit < reply.keys:
+            limit += 1
+            reply_wrong(reply, ABSENT, NULL, 0)
+
+    cdef void judge_line(
+        self, const uint8_t* line, const uint8_t* end, Scan* scan, Reply* reply
+    ) noexcept nogil:
+        """A record of a scan."""
+        cdef Blob key
+        cdef Blob value
+        reply.keys += 1
+        if take_record_line(line, end, &self.forms, &key, &value):
+            self.scan_record(scan, &key, &value, reply)
+        else:
+            reply_wrong(reply, ABSENT, line, end - line)

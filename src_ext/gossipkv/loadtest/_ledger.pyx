@@ -46,7 +46,7 @@ cdef class Ledger:
         return self.tallies[stage * self.targets + target]
 
     def versions_at(self, uint32_t target):
-        """Requests and wrong values of each version that a target answered from."""
+        """Requests, wrong values and those of which nothing was known, of each version that a target answered from."""
         return self.versions[target].counted()
 
     def touched(self):
@@ -96,6 +96,8 @@ cdef class Ledger:
         (<Tally>self.at(slot.stage, target)).count(reply, slot.kind, <uint64_t>max(<int64_t>0, now - slot.due_ns))
         if reply.is_error:
             return
-        version = (<VersionTable>self.versions_of[target]).note(reply.version, reply.version_size, reply.wrong)
+        version = (<VersionTable>self.versions_of[target]).note(
+            reply.version, reply.version_size, reply.wrong, reply.untold
+        )
         if slot.floor >= 0 and (<VersionTable>self.versions_of[target]).is_older(version, slot.floor):
             (<Tally>self.at(slot.stage, target)).count_step_back()

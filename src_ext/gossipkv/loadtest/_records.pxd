@@ -29,6 +29,25 @@ cdef inline bint may_be_absent(const Record* record) noexcept nogil:
     return record.value_size >= <uint32_t>ANY
 
 
+cdef inline bint is_unknown(const Record* record) noexcept nogil:
+    """Whether nothing is known of the value."""
+    return record.value_size == <uint32_t>ANY
+
+
+cdef inline int order(const uint8_t* one, Py_ssize_t size, const uint8_t* other, Py_ssize_t other_size) noexcept nogil:
+    """Which key comes first: below zero if it is the one, zero if they are the same."""
+    cdef int found = memcmp(one, other, min(size, other_size))
+    return found if found != 0 else (size > other_size) - (size < other_size)
+
+
+# Values of a version that came later, until they are taken in.
+cdef class LateTable:
+    cdef Record* table
+    cdef uint8_t* content
+    cdef bytes version
+    cdef bint whole
+
+
 cdef class Records:
     cdef Record** tables
     cdef uint8_t** contents
@@ -39,11 +58,19 @@ cdef class Records:
     cdef Py_ssize_t longest_key
     cdef const uint8_t* names[64]
     cdef Py_ssize_t name_sizes[64]
+    cdef bint wholes[64]  # whether a table's version has no other keys
     cdef Py_ssize_t fallback  # the table of any version; -1: none
-    cdef uint32_t* ordered  # the present records in key order, where scans are compared
+    cdef uint32_t* ordered  # the present records in key order, where scans are compared; NULL: they are not
     cdef uint32_t* places  # of each record in `ordered`
+
+    cdef Py_ssize_t merge(
+        self, LateTable late, const uint8_t** values, const uint8_t* data, Py_ssize_t size
+    ) noexcept nogil
 
     cdef int fill(self, Py_ssize_t at, list keys, list values) except -1
 
     # The table that answers of this version are compared with; NULL: nothing is known of it.
     cdef const Record* table_of(self, const uint8_t* version, Py_ssize_t size) noexcept nogil
+
+    # Whether a version has no keys but those of its table.
+    cdef bint is_whole(self, const Record* table) noexcept nogil

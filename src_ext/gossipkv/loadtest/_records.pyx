@@ -18,10 +18,22 @@ cdef enum:
 
 
 @cython.final
-cdef class Records:
-    """Keys, and for each version their values: None is absent, `...` is unknown."""
+cdef class LateTable:
+    """Values of a version that came later, until `Records.adopt` takes them in."""
 
-    def __cinit__(self, keys, values, *, present=None, ordered=False):
+    def __dealloc__(self):
+        free(self.table)
+        free(self.content)
+
+
+@cython.final
+cdef class Records:
+    """Keys, and for each version their values: None is absent, `...` is unknown.
+
+    `ordered`: scans are compared, too; `whole`: no version has other keys.
+    """
+
+    def __cinit__(self, keys, values, *, present=None, ordered=False, whole=False):
         cdef list keys_list = list(keys)
         cdef Py_ssize_t at
         cdef Py_ssize_t place
@@ -39,6 +51,7 @@ cdef class Records:
             raise MemoryError
         for at, (version, table) in enumerate(values.items()):
             self.fill(at, keys_list, list(table))
+            self.wholes[at] = whole
             if version is None:
                 self.fallback = at
             else:
@@ -115,6 +128,108 @@ cdef class Records:
             if at != self.fallback and size == self.name_sizes[at] and memcmp(version, self.names[at], size) == 0:
                 return self.tables[at]
         return self.tables[self.fallback] if self.fallback >= 0 else NULL
+
+    cdef bint is_whole(self, const Record* table) noexcept nogil:
+        cdef Py_ssize_t at
+        for at in range(self.table_count):
+            if self.tables[at] == table:
+                return self.wholes[at]
+        return False
+
+    def prepare(self, str version not None, bytes data not None):
+        """Values of another version, of its records in key order: two sizes of 32 bits, key, value.
+
+        A thread may do this beside a load: the GIL is let go.  Requires: the records are ordered.
+        """
+        cdef LateTable late = LateTable()
+        cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(data)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        cdef const uint8_t** values = <const uint8_t**>calloc(self.count, sizeof(uint8_t*))
+        cdef Py_ssize_t strangers
+        if self.ordered == NULL:
+            free(values)
+            raise ValueError("records without order")
+        late.version = version.encode()
+        late.table = <Record*>calloc(self.count, sizeof(Record))
+        if values == NULL or late.table == NULL:
+            free(values)
+            raise MemoryError
+        with nogil:
+            strangers = self.merge(late, values, start, size)
+        free(values)
+        if strangers == -1:
+            raise ValueError("records that are cut short")
+        if strangers == -2:
+            raise MemoryError
+        late.whole = strangers == 0
+        return late
+
+    cdef Py_ssize_t merge(
+        self, LateTable late, const uint8_t** values, const uint8_t* data, Py_ssize_t size
+    ) noexcept nogil:
+        """Fill a table, whose values are found first and copied then; how many records have a key that is not here."""
+        cdef Py_ssize_t strangers = 0
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t i
+        cdef uint32_t sizes[2]
+        cdef uint8_t* to
+        cdef Record* record = late.table
+        for i in range(self.count):
+            late.table[i] = self.tables[0][i]
+            late.table[i].value_size = <uint32_t>ABSENT
+            total += late.table[i].key_size
+        while size > 0:
+            if size < <Py_ssize_t>sizeof(sizes):
+                return -1
+            memcpy(sizes, data, sizeof(sizes))
+            data += sizeof(sizes)
+            size -= sizeof(sizes)
+            if size < <Py_ssize_t>sizes[0] + sizes[1]:
+                return -1
+            while place < self.present:
+                record = late.table + self.ordered[place]
+                if order(record.key, record.key_size, data, sizes[0]) >= 0:
+                    break
+                place += 1
+            if place < self.present and order(record.key, record.key_size, data, sizes[0]) == 0:
+                record.value_size = sizes[1]
+                values[self.ordered[place]] = data + sizes[0]
+                total += sizes[1]
+            else:
+                strangers += 1
+            data += <Py_ssize_t>sizes[0] + sizes[1]
+            size -= <Py_ssize_t>sizes[0] + sizes[1]
+        late.content = <uint8_t*>malloc(total + 1)
+        if late.content == NULL:
+            return -2
+        to = late.content
+        for i in range(self.count):
+            record = late.table + i
+            memcpy(to, record.key, record.key_size)
+            record.key = to
+            to += record.key_size
+            if values[i] != NULL:
+                memcpy(to, values[i], record.value_size)
+                to += record.value_size
+        return strangers
+
+    def adopt(self, LateTable late not None):
+        """Compare with a version that was prepared, from now on; whether there was room for it, and it was unknown.
+
+        Requires: no load is running at this moment.
+        """
+        cdef Py_ssize_t at = self.table_count
+        if at == TABLES or late.table == NULL or late.version in self.versions:
+            return False
+        self.tables[at], late.table = late.table, NULL
+        self.contents[at], late.content = late.content, NULL
+        self.wholes[at] = late.whole
+        self.versions.append(late.version)
+        self.names[at] = <const uint8_t*>PyBytes_AS_STRING(late.version)
+        self.name_sizes[at] = PyBytes_GET_SIZE(late.version)
+        self.table_count += 1
+        return True
 
     def __len__(self):
         return self.count

@@ -20,7 +20,6 @@ those of that one, and only an answer of another version is read again.
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memcmp
 
 from gossipkv.loadtest._dialect cimport (
     COMPLETE,
@@ -32,6 +31,7 @@ from gossipkv.loadtest._dialect cimport (
     UNASKED,
     Dialect,
     Reply,
+    Scan,
     Slot,
     Window,
     reply_begin,
@@ -39,7 +39,7 @@ from gossipkv.loadtest._dialect cimport (
     reply_wrong,
     window_find,
 )
-from gossipkv.loadtest._records cimport ABSENT, Record, is_value, may_be_absent
+from gossipkv.loadtest._records cimport ABSENT, Record, is_unknown, is_value, may_be_absent
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport (
     FRAME_BYTES,
@@ -75,10 +75,12 @@ cdef inline bint take_right_value(Cursor* cursor, const Record* record, Reply* r
     cdef Blob value
     if may_be_absent(record) and take_nil(cursor):
         reply.misses += 1
-        return True
-    if not take_bin(&ahead, &value) or not is_value(record, value.data, value.size):
+    elif not take_bin(&ahead, &value) or not is_value(record, value.data, value.size):
         return False
-    cursor[0] = ahead
+    else:
+        cursor[0] = ahead
+    if is_unknown(record):
+        reply.unchecked += 1
     return True
 
 
@@ -89,15 +91,6 @@ cdef void skip(Cursor* cursor) noexcept nogil:
     frame_begin(&state)
     frame_scan(&state, cursor.at, cursor.end - cursor.at, &limits)
     cursor.at += state.position
-
-
-cdef int order(const Record* record, const Blob* key) noexcept nogil:
-    """Which key comes first: below zero if it is the record's, zero if they are the same."""
-    cdef Py_ssize_t shorter = min(<Py_ssize_t>record.key_size, key.size)
-    cdef int found = memcmp(record.key, key.data, shorter)
-    if found != 0:
-        return found
-    return (<Py_ssize_t>record.key_size > key.size) - (<Py_ssize_t>record.key_size < key.size)
 
 
 @cython.final
@@ -275,68 +268,32 @@ cdef class RpcDialect(Dialect):
         cdef const Slot* slot = window.slots + reply.slot
         cdef uint32_t start = window.keys[<Py_ssize_t>reply.slot * window.batch]
         cdef const Record* table = NULL
-        cdef Py_ssize_t place = 0
-        cdef Py_ssize_t count
+        cdef Py_ssize_t count = -1
+        cdef Scan scan
         reply.keys = 0
         if take_array(cursor) == 3:
             table = self.read_version(cursor[0], 2, reply)
             count = take_array(cursor)
-        else:
-            count = -1
         if count < 0:
             reply_wrong(reply, start, NULL, 0)
             return
         reply.keys = <uint32_t>count
-        if self.truth.ordered != NULL:
-            place = self.truth.places[start]
+        self.scan_begin(&scan, table, start)
         for _ in range(count):
-            place = self.compare_record(cursor, table, place, reply)
+            self.compare_record(cursor, &scan, reply)
         while count > slot.count:
             count -= 1
             reply_wrong(reply, ABSENT, NULL, 0)
-        if not take_nil(cursor):
-            if reply.keys == 0:
-                reply_wrong(reply, start, NULL, 0)
-        elif table != NULL and self.truth.ordered != NULL:
-            place = self.next_place(table, place)
-            if place < self.truth.present:
-                reply_wrong(reply, self.truth.ordered[place], NULL, 0)
+        self.scan_end(&scan, not take_nil(cursor), reply)
 
-    cdef Py_ssize_t next_place(self, const Record* table, Py_ssize_t place) noexcept nogil:
-        """Place of the next record that this version has, from here on."""
-        while place < self.truth.present and table[self.truth.ordered[place]].value_size == <uint32_t>ABSENT:
-            place += 1
-        return place
-
-    cdef Py_ssize_t compare_record(
-        self, Cursor* cursor, const Record* table, Py_ssize_t place, Reply* reply
-    ) noexcept nogil:
-        """One record of a scan that has come to this place; the place behind it."""
+    cdef void compare_record(self, Cursor* cursor, Scan* scan, Reply* reply) noexcept nogil:
+        """`[key, value]`."""
         cdef Cursor whole = cursor[0]
         cdef Blob key
         cdef Blob value
-        cdef int before
-        cdef uint32_t number
-        if take_array(cursor) != 2 or not take_bin(cursor, &key) or not take_bin(cursor, &value):
+        if take_array(cursor) == 2 and take_bin(cursor, &key) and take_bin(cursor, &value):
+            self.scan_record(scan, &key, &value, reply)
+        else:
             cursor[0] = whole
             skip(cursor)
             reply_wrong(reply, ABSENT, NULL, 0)
-            return place
-        if table == NULL or self.truth.ordered == NULL:
-            reply.unchecked += 1
-            return place
-        while True:
-            place = self.next_place(table, place)
-            if place >= self.truth.present:
-                reply_wrong(reply, ABSENT, key.data, key.size)
-                return place
-            number = self.truth.ordered[place]
-            before = order(table + number, &key)
-            if before > 0:  # A record that the version does not have.
-                reply_wrong(reply, ABSENT, key.data, key.size)
-                return place
-            place += 1
-            if before == 0:
-                reply_value(reply, table, number, value.data, value.size)
-                return place
-            reply_wrong(reply, number, NULL, 0)  # It was left out.

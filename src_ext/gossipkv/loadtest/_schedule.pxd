@@ -26,5 +26,6 @@ cdef class Schedule:
     cdef uint32_t at
 
     cdef int64_t due(self, uint64_t number) noexcept nogil
+    cdef uint64_t due_by(self, int64_t passed_ns) noexcept nogil
     cdef uint32_t stage_at(self, int64_t passed_ns) noexcept nogil
     cdef int64_t last_due(self) noexcept nogil

@@ -18,6 +18,11 @@ def within(rate, duration_ns, turn, share):
     return max(0, ceil((Fraction(rate) * duration_ns / 1_000_000_000 - turn) / share))
 
 
+cdef inline int64_t due_in(const Stage* stage, uint64_t number) noexcept nogil:
+    """When a request of this stage is due."""
+    return stage.begin_ns + <int64_t>(stage.offset_ns + <double>(number - stage.first) * stage.period_ns)
+
+
 @cython.final
 cdef class Schedule:
     """Stages of `(requests a second, or 0; nanoseconds, or 0: without end)`."""
@@ -65,12 +70,37 @@ cdef class Schedule:
         """When a request is due, after the beginning.  Requires: the numbers do not fall."""
         return self.due(number)
 
+    def fallen_due(self, int64_t passed_ns):
+        """How many requests of an open run are due so long after the beginning, or before."""
+        return self.due_by(passed_ns)
+
     cdef int64_t due(self, uint64_t number) noexcept nogil:
         cdef Stage* stage = self.stages + self.at
         while number >= stage.end and self.at + 1 < self.count:
             self.at += 1
             stage += 1
-        return stage.begin_ns + <int64_t>(stage.offset_ns + <double>(number - stage.first) * stage.period_ns)
+        return due_in(stage, number)
+
+    cdef uint64_t due_by(self, int64_t passed_ns) noexcept nogil:
+        cdef Stage* stage
+        cdef uint64_t low = 0
+        cdef uint64_t high
+        cdef uint64_t middle
+        cdef uint32_t i
+        for i in range(self.count):
+            stage = self.stages + i
+            low = min(stage.first, self.limit)
+            high = min(stage.end, self.limit)
+            if i + 1 < self.count and stage.end_ns <= passed_ns:
+                continue
+            while low < high:
+                middle = low + (high - low) // 2
+                if due_in(stage, middle) <= passed_ns:
+                    low = middle + 1
+                else:
+                    high = middle
+            break
+        return low
 
     cdef uint32_t stage_at(self, int64_t passed_ns) noexcept nogil:
         """The stage of a closed loop.  Requires: the times do not fall."""
@@ -80,13 +110,9 @@ cdef class Schedule:
 
     cdef int64_t last_due(self) noexcept nogil:
         """When the last request of an open run is due."""
-        cdef uint32_t at = self.count
-        cdef Stage* stage
-        while at > 0:
-            at -= 1
-            stage = self.stages + at
-            if stage.first < self.limit:
-                break
+        cdef uint32_t at = self.count - 1
         if self.limit == 0:
             return 0
-        return stage.begin_ns + <int64_t>(stage.offset_ns + <double>(self.limit - 1 - stage.first) * stage.period_ns)
+        while at > 0 and self.stages[at].first >= self.limit:
+            at -= 1
+        return due_in(self.stages + at, self.limit - 1)

@@ -8,6 +8,7 @@ cdef enum:
 cdef struct Version:
     uint64_t requests
     uint64_t wrong
+    uint64_t untold
     Py_ssize_t size
     uint8_t name[VERSION_BYTES]
 
@@ -19,4 +20,4 @@ cdef class VersionTable:
 
     cdef int32_t find(self, const uint8_t* name, Py_ssize_t size) noexcept nogil
     cdef bint is_older(self, int32_t one, int32_t other) noexcept nogil
-    cdef int32_t note(self, const uint8_t* name, Py_ssize_t size, uint64_t wrong) noexcept nogil
+    cdef int32_t note(self, const uint8_t* name, Py_ssize_t size, uint64_t wrong, uint64_t untold) noexcept nogil

@@ -56,21 +56,22 @@ cdef class VersionTable:
         found = memcmp(first.name, second.name, min(first.size, second.size))
         return found < 0 or (found == 0 and first.size < second.size)
 
-    cdef int32_t note(self, const uint8_t* name, Py_ssize_t size, uint64_t wrong) noexcept nogil:
-        """Count an answer; the number of its version."""
+    cdef int32_t note(self, const uint8_t* name, Py_ssize_t size, uint64_t wrong, uint64_t untold) noexcept nogil:
+        """Count an answer, its wrong values, and those of which nothing is known; the number of its version."""
         cdef int32_t at = self.find(name, size)
         self.versions[at].requests += 1
         self.versions[at].wrong += wrong
+        self.versions[at].untold += untold
         if at > OTHER and (self.newest < 0 or self.is_older(self.newest, at)):
             self.newest = at
         return at
 
     def counted(self):
-        """Requests and wrong values of each version that answered."""
+        """Requests, wrong values, and values of which nothing was known, of each version that answered."""
         found = {}
         for i in range(self.count):
             if self.versions[i].requests > 0:
                 name = self.versions[i].name[:self.versions[i].size].decode("utf-8", "backslashreplace")
-                before = found.get(name, (0, 0))
-                found[name] = (before[0] + self.versions[i].requests, before[1] + self.versions[i].wrong)
+                counted = self.versions[i].requests, self.versions[i].wrong, self.versions[i].untold
+                found[name] = tuple(map(sum, zip(counted, found.get(name, (0, 0, 0)), strict=True)))
         return found

@@ -113,7 +113,7 @@ def eventful(**changes):
                 Event(20.4, "version", "n1 geo", "1 -> 2"),
                 Event(21.0, "version", "n2 geo", "1 -> 2"),
                 Event(40.2, "member", "n3", "alive -> suspect"),
-                Event(40.3, "broken", "gossipkv://10.0.0.3:7070", "6 connections: reset"),
+                Event(40.3, "silent", "n3", "UNAVAILABLE"),
                 Event(44.9, "member", "n3", "suspect -> dead"),
             ],
             "by_version": {"1": OfVersion(3500, 0), "2": OfVersion(6500, 0)},

@@ -81,7 +81,7 @@ def test_the_rule(one, other):
 def test_a_measure_that_one_does_not_know_is_left_out():
     """The processor time of servers elsewhere is not compared with that of servers here."""
     assert "cpu" not in by_name(results.eventful(), results.plain())
-    assert by_name(results.eventful(), results.eventful())["cpu"].one == (pytest.approx(41.0),)
+    assert by_name(results.eventful(), results.eventful())["cpu"].one == (pytest.approx(61.5),)
 
 
 def test_kinds_are_compared_where_there_was_a_mix():
@@ -100,6 +100,9 @@ def test_what_was_not_alike_is_named():
         ("mix.scan", "(not said)", "2"),
         ("rate", "(not said)", "None"),
     ]
+    machines = [{**results.plain().machine, "load_average": load} for load in (0.5, 1.5)]
+    idle, busy = (results.plain(machine=machine) for machine in machines)
+    assert compare(idle, busy).machines == []  # What else it was doing is not what it is.
     comparison = compare(results.plain(), results.plain(machine={"processor": "other", "cores": 2}))
     assert (comparison.plans, comparison.machines) == ([], [("processor", "some", "other")])
 

@@ -132,6 +132,37 @@ def test_an_open_loop_says_what_it_could_not_send() -> None:
         assert [*scripted.counted("sent", "answered"), scripted.generator.unsent] == [2, 2, 48]
 
 
+def test_an_open_loop_that_is_stopped_has_sent_what_it_could() -> None:
+    """Of all that was to come only what had fallen due is unsent; what is in flight is still awaited."""
+    with Scripted(in_flight=2) as scripted:
+        scripted.generator.begin(rate=1000, duration_ns=600_000 * MS, now_ns=0)
+        for now in range(6):
+            scripted.turn(now * MS)
+        first, second = scripted.peer.asked()
+        scripted.generator.stop(now_ns=5 * MS)
+        assert scripted.generator.unsent == 4
+        scripted.peer.send(right(first))
+        assert scripted.turn(7 * MS)
+        assert scripted.peer.asked() == []
+        scripted.peer.send(right(second))
+        assert not scripted.turn(8 * MS)
+        assert [*scripted.counted(*ACCOUNTED), scripted.generator.unsent] == [2, 2, 0, 0, 4]
+        scripted.generator.begin(rate=1000, duration_ns=5 * MS, now_ns=0)
+        scripted.turn(0)
+        assert scripted.generator.unsent == 4
+
+
+def test_a_closed_loop_that_is_stopped_asks_no_more() -> None:
+    """What is in flight is awaited, and nothing is unsent."""
+    with Scripted() as scripted:
+        scripted.generator.begin(requests=100, now_ns=0)
+        (asked,) = scripted.peer.asked()
+        scripted.generator.stop(now_ns=1)
+        scripted.peer.send(right(asked))
+        assert not scripted.turn(2)
+        assert [*scripted.counted(*ACCOUNTED), scripted.generator.unsent] == [1, 1, 0, 0, 0]
+
+
 @given(st.floats(0.5, 5_000), st.integers(1, 400), st.integers(1, 60))
 def test_an_open_loop_sends_what_is_due_and_no_more(rate: float, duration_ms: int, limit: int) -> None:
     """After any time, the requests sent are those due by then; in the end, the rate times the duration."""

@@ -12,8 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.http import json_lines
 from gossipkv.loadtest._http import HttpDialect
+from gossipkv.loadtest._records import Records
 from tests.oracle import load_http as oracle
+from tests.oracle import load_truth
+from tests.unit.loadtest.pages import EDITS, page_of
 from tests.unit.loadtest.scripted import Scripted
 
 if TYPE_CHECKING:
@@ -24,9 +28,11 @@ KINDS = {"get": (1, 0, 0), "get_many": (0, 1, 0), "scan": (0, 0, 1)}
 PIECES = st.lists(st.integers(0, 2**13), max_size=5)
 
 
-def dialect() -> HttpDialect:
-    """Of a database, at a host."""
-    return HttpDialect("geo", "here:80", RECORDS)
+def dialect(versions: Sequence[str | None] = (None,), *, whole: bool = False) -> HttpDialect:
+    """Of a database, at a host; each version that is known has the same values."""
+    keys, values = zip(*RECORDS, strict=True)
+    records = Records(keys, dict.fromkeys(versions, values), ordered=True, whole=whole)
+    return HttpDialect("geo", "here:80", records)
 
 
 def requests_in(stream: bytes) -> list[tuple[h11.Request, bytes]]:
@@ -50,6 +56,15 @@ def unquoted(target: bytes) -> bytes:
     """The key of a target, percent-decoded by hand."""
     head, *parts = target.removeprefix(b"/geo/").split(b"%")
     return head + b"".join(bytes.fromhex(part[:2].decode()) + part[2:] for part in parts)
+
+
+def keys_of(kind: str, request: h11.Request, body: bytes) -> list[bytes]:
+    """What a request asks for; of a scan, where it starts."""
+    if kind == "get":
+        return [unquoted(request.target)]
+    if kind == "get_many":
+        return msgpack.unpackb(body)
+    return [base64.b64decode(json.loads(body)["start"]["base64"], validate=True)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,10 +97,29 @@ def test_requests_are_what_a_server_reads(kind: str, batch: int) -> None:
     assert asked == {key for key, _ in RECORDS}
 
 
+FORMS = (
+    b'{"key":"\\u0061\\/b","value":"v\\u00e9 \\ud83d\\ude00\\n\\t\\"\\\\\\b\\f\\r"}',
+    b' { "key" : {"base64": "AA=="} , "value":{"base64":""}} ',
+    *(
+        b'{"key":%b,"value":""}' % key
+        for key in (b"1", b"null", b'"', b'"\\x"', b'"\\u12"', b'"\\ud83d"', b'"\\udc00"')
+    ),
+    *(
+        b'{"key":"a","value":{"base64":"%b"}}' % text
+        for text in (b"AAA", b"AA==AAAA", b"====", b"AA-A", b"A===", b"AAAA")
+    ),
+    *(b'{"key":"a"%b}' % rest for rest in (b"", b',"value":"b","c":1', b',"other":"b"', b',"value":"b"}')),
+    b'{"value":"b","key":"a"}',
+    b'{"key":"a","value":"\x01"}',
+    b"[]",
+    b"",
+)
 BODIES = {
     "get": st.sampled_from(["right", "right", b"other", b""]),
     "get_many": st.sampled_from(["right", "right", "short", "long", b"", b"\xc1", b"\x80"]),
-    "scan": st.sampled_from(["right", "right", "error", b"", b"{}", b'{"key":1}\n' * 9 + b'{"cursor":null}\n']),
+    "scan": EDITS
+    | st.sampled_from(["error", b"", b"{}", b'{"key":1}\n' * 9 + b'{"cursor":null}\n'])
+    | st.lists(st.sampled_from(FORMS), max_size=4).map(lambda lines: b"\n".join([*lines, b'{"cursor": {}}'])),
 }
 ANSWER = st.fixed_dictionaries(
     {
@@ -99,17 +133,20 @@ ANSWER = st.fixed_dictionaries(
 )
 
 
-def body_of(drawn: bytes | str, kind: str, expected: Sequence[bytes | None], limit: int) -> bytes:
+def body_of(drawn: bytes | str | list[tuple[str, int]], asked: oracle.Asked, version: bytes | None) -> bytes:
     """A body that is right, or not."""
+    table = load_truth.table_of(asked.tables, (version or b"").decode()) or {}
     if isinstance(drawn, bytes):
         return drawn
-    if kind == "get":
-        return expected[0] or b""
-    if kind == "get_many":
-        values = list(expected)
+    if asked.kind == "get":
+        return table.get(asked.keys[0], b"")
+    if isinstance(drawn, str) and asked.kind == "get_many":
+        values = [table.get(key) for key in asked.keys]
         return msgpack.packb({"right": values, "short": values[1:], "long": [*values, None]}[drawn])
-    records = b"".join(b'{"key":"%d","value":"v"}\n' % at for at in range(limit))
-    return records + (b'{"error":"X"}\n' if drawn == "error" else b'{"cursor":null,"version":"1"}\n')
+    edits = [] if isinstance(drawn, str) else drawn
+    records, cursor = page_of(table, asked.keys[0], asked.limit, edits, [*(key for key, _ in RECORDS), b"new"])
+    last = {"error": "X"} if drawn == "error" else {"cursor": json_lines.form(cursor), "version": "1"}
+    return b"".join(json_lines.record(*record) for record in records) + json_lines.line(last)
 
 
 def response(answer: dict[str, object], body: bytes) -> bytes:
@@ -130,17 +167,21 @@ def response(answer: dict[str, object], body: bytes) -> bytes:
 def test_any_answers_count_as_the_oracle_says(
     kind: str, answers: list[dict[str, object]], places: list[int], missing: int, data: st.DataObject
 ) -> None:
-    """Values, misses and errors, in one piece or in chunks, cut anywhere, the last one perhaps not whole."""
-    with Scripted(dialect=dialect(), in_flight=len(answers), batch=3, mix=KINDS[kind]) as scripted:
+    """Values, records, misses and errors, in one piece or in chunks, cut anywhere, the last one perhaps not whole."""
+    versions = data.draw(st.sampled_from([(None,), ("1",), ("1", "2")]))
+    whole = data.draw(st.booleans())
+    others = None if whole else [key for key, _ in RECORDS]
+    table = {key: value for key, value in RECORDS if value is not None}
+    with Scripted(dialect=dialect(versions, whole=whole), in_flight=len(answers), batch=3, mix=KINDS[kind]) as scripted:
         scripted.generator.begin(requests=len(answers), now_ns=0)
         scripted.turn()
-        asked: list[tuple[str, list[bytes | None], int]] = []
+        asked: list[oracle.Asked] = []
         for request, body in requests_in(scripted.peer.socket.recv(1 << 20)):
-            keys = [unquoted(request.target)] if kind == "get" else msgpack.unpackb(body) if kind == "get_many" else []
-            asked.append((kind, [dict(RECORDS)[key] for key in keys], 3))
+            keys = keys_of(kind, request, body)
+            asked.append(oracle.Asked(kind, keys, 3, dict.fromkeys(versions, table), others))
         stream = b""
-        for answer, (_, expected, limit) in zip(answers, asked, strict=True):
-            stream += response(answer, body_of(data.draw(BODIES[kind]), kind, expected, limit))
+        for answer, each in zip(answers, asked, strict=True):
+            stream += response(answer, body_of(data.draw(BODIES[kind]), each, answer["version"]))
         stream = stream[: max(0, len(stream) - missing)] if missing < 200 else stream
         counted = oracle.count(stream, asked)
         cuts = sorted(place % (len(stream) + 1) for place in places)
@@ -151,8 +192,8 @@ def test_any_answers_count_as_the_oracle_says(
         names = ("answered", "keys", "wrong", "misses", "unchecked")
         assert scripted.counted(*names) == [getattr(counted, name) for name in names]
         assert scripted.generator.tally.errors() == counted.errors
-        versions = scripted.generator.ledger.versions_at(0)
-        assert {name: requests for name, (requests, _) in versions.items()} == counted.versions
+        told = scripted.generator.ledger.versions_at(0)
+        assert {name: requests for name, (requests, *_) in told.items()} == counted.versions
         assert scripted.generator.connections == (not counted.is_ended)
         lost = len(asked) if counted.is_ended else 0
         assert (scripted.counted("lost"), scripted.generator.tally.broken()) == ([lost], {"closed": 1} if lost else {})

@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.loadtest import limits
 from gossipkv.loadtest.judgement import State, is_anecdote, is_failure, judge
-from gossipkv.loadtest.result import Latency, Totals
+from gossipkv.loadtest.result import Latency, OfVersion, Totals
 from tests.unit.loadtest import results
 
 
@@ -88,9 +88,9 @@ def test_the_summary():
     [
         (results.plain(), "A closed loop asks less while the server is slow"),
         (results.plain(), "100 requests are few"),
-        (with_totals(unchecked=100), "No truth was given"),
+        (with_totals(unchecked=100), "100 values (100 %) could not be compared with anything: the truth does not say"),
         (results.plain(plan={"truth": []}), "No truth was given"),
-        (with_totals(unchecked=1), "1 % of the values could not be compared"),
+        (with_totals(unchecked=1), "1 value (1 %) could not be compared with anything: the truth does not say"),
         (results.plain(lateness=results.latency([500.0] * 100)), "1 % of the requests left 500 us or more after"),
     ],
 )
@@ -113,3 +113,16 @@ def test_no_caveat_without_reason():
 def test_a_percentile_of_few(percent, count, few):
     """Fewer than ten requests beyond it are an anecdote."""
     assert is_anecdote(percent, count) is few
+
+
+def test_what_was_not_compared_is_named_with_its_reason() -> None:
+    """By version where its truth was not known, the rest as keys of which the truth says nothing."""
+    of = {"1": OfVersion(60, 0, 0), "2": OfVersion(30, 0, 30), "": OfVersion(10, 0, 5)}
+    caveats = judge(replace(with_totals(unchecked=40), by_version=of)).caveats
+    assert [
+        each.partition(" could not be compared with anything: ")[::2] for each in caveats if "compared" in each
+    ] == [
+        ("5 values (5 %) of answers that named no version", "the truth had no such version when they came."),
+        ("30 values (30 %) of version 2", "the truth had no such version when they came."),
+        ("5 values (5 %)", "the truth does not say what their keys have."),
+    ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import Unavailable
-from gossipkv.loadtest.plan import Plan, PlanError, Step, TruthFile
+from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, TruthFile
 from gossipkv.loadtest.plan_text import parse_steps, parse_target
 from gossipkv.loadtest.run import run_plan
 from tests.unit.client.fake_node import FakeNode
@@ -84,7 +84,7 @@ def test_processes_make_one_result(truth: tuple[TruthFile, ...]) -> None:
     assert 0 < result.totals.misses < result.totals.keys
     (target,) = result.targets
     assert (target.node, target.totals.requests, target.latency.count) == ("fake", 300, 300)
-    assert result.by_version["1"].requests == 300 + 40  # With those of the warm-ups.
+    assert result.by_version["1"].requests == 300  # Without those of the warm-ups.
     assert result.server_cpu[target.name].cpu_s == 0  # It says the same each time.
     assert json.loads(json.dumps(result.to_json())) == result.to_json()
 
@@ -110,6 +110,73 @@ def test_what_is_wrong_is_found(truth: tuple[TruthFile, ...]) -> None:
     assert result.first_wrong is not None
     assert "got b'lie' of 3 bytes (version 1)" in result.first_wrong
     assert not result.is_clean
+
+
+def test_what_is_not_compared_is_counted_with_its_reason(tmp_path: Path) -> None:
+    """Records of a scan are compared where a file has them; else its keys are unknown, or the version that answered."""
+    place = tmp_path / "truth.tsv"
+    place.write_bytes(b"key-10\tvalue of 10\nkey-12\tvalue of 12\n")
+
+    def scan(_: str, options: object) -> object:
+        assert isinstance(options, dict)
+        page = sorted(record for record in HELD.items() if record[0] >= options["start"])[: options["limit"]]
+        return [page, b"more", "1"]
+
+    with FakeNode(serving(scan)) as node:
+        usual = {"mix": {"scan": 1}, "batch": 3, "watch": False, "steps": (Step(100, 0.3),)}
+        known = run_plan(plan(node, (TruthFile(str(place)),), **usual))
+        unknown = run_plan(plan(node, (TruthFile(str(place), "2"),), **usual))
+        place.write_bytes(b"key-10\tvalue of 10\nkey-100\tvalue of 12\n")
+        lie = run_plan(plan(node, (TruthFile(str(place)),), distribution=Distribution("ordered"), **usual))
+    assert (known.totals.keys, known.totals.wrong, known.by_version["1"].unchecked) == (90, 0, 0)
+    assert 30 <= known.totals.unchecked <= 60  # key-10, key-11, key-12; or key-12, key-13, key-14.
+    assert (unknown.totals.unchecked, unknown.by_version["1"].unchecked) == (90, 90)
+    assert lie.first_wrong is not None
+    assert "key-100': expected b'value of 12' of 11 bytes, got no value" in lie.first_wrong
+
+
+def test_a_version_that_comes_later_is_compared_once_it_is_read(tmp_path: Path) -> None:
+    """It comes to the source, the server answers from it, and what it lies then is found; what came before is told."""
+    put_version(tmp_path, "1", b"")
+    told: list[Progress] = []
+    switched, lies = threading.Event(), threading.Event()
+
+    def answer(_: str, key: object) -> object:
+        assert isinstance(key, bytes)
+        if switched.is_set():
+            return [b"lie" if lies.is_set() else HELD[key] + b" anew", "2"]
+        return [HELD[key], "1"]
+
+    def note(progress: Progress) -> None:
+        told.append(progress)
+        if len(told) == 1:
+            put_version(tmp_path, "2", b" anew")
+            switched.set()
+        if any(event.what == "truth" for event in progress.events):
+            lies.set()
+        if progress.totals.wrong:
+            raise KeyboardInterrupt
+
+    with FakeNode(serving(answer)) as node:
+        truth = (TruthFile(str(tmp_path)),)
+        result = run_plan(plan(node, truth, steps=(Step(200, 60),), processes=2, watch=False), note)
+    assert result.ended == "interrupted"
+    assert [(event.what, event.who) for event in result.events] == [("truth", "2")]
+    first, second = result.by_version["1"], result.by_version["2"]
+    assert (first.wrong, first.unchecked) == (0, 0)
+    assert 0 < second.unchecked < second.requests
+    assert second.unchecked == result.totals.unchecked
+    assert second.wrong == result.totals.wrong > 0
+    assert result.first_wrong is not None
+    assert " anew' of " in result.first_wrong
+    assert "got b'lie' of 3 bytes (version 2)" in result.first_wrong
+
+
+def put_version(root: Path, name: str, suffix: bytes) -> None:
+    """A version at the source."""
+    place = root / "db" / name
+    place.mkdir(parents=True)
+    (place / "part-0.tsv").write_bytes(b"".join(b"%b\t%b%b\n" % (*record, suffix) for record in HELD.items()))
 
 
 def test_what_is_lost_is_told_and_connections_come_again(truth: tuple[TruthFile, ...]) -> None:
@@ -149,7 +216,7 @@ def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
     assert result.totals.unsent > 0
     assert result.totals.broken.keys() <= {"closed", "reset"}
     assert [event.what for event in result.events] == ["silent"]
-    assert [progress.phase for progress in told[:2]] == ["load", "load"]
+    assert [progress.phase for progress in told] == 4 * ["load"]
     assert told[0].second is not None
     assert told[0].rate_asked == 200
 
@@ -178,7 +245,58 @@ def test_a_ctrl_c_gives_a_report(truth: tuple[TruthFile, ...]) -> None:
         result = run_plan(plan(node, truth, steps=(Step(100, 60),), rounds=3), interrupt)
     assert result.ended == "interrupted"
     assert 100 <= result.totals.requests < 1000
+    assert result.totals.unsent < 100  # Of 6,000: most of it had yet to come.
+    assert result.totals.lost == 0
     assert len(result.rounds) == 1
+
+
+def test_a_ctrl_c_awaits_what_is_in_flight(truth: tuple[TruthFile, ...]) -> None:
+    """One that never comes is given up; only what had fallen due is unsent."""
+    silent = threading.Event()
+
+    def stall(method: str, key: object) -> object:
+        silent.wait()
+        return right(method, key)
+
+    pressed = threading.Event()
+
+    def interrupt(_: Progress) -> None:
+        if not pressed.is_set():
+            pressed.set()
+            raise KeyboardInterrupt
+
+    with FakeNode(serving(stall)) as node:
+        more = {"connections": 1, "watch": False, "timeout_s": 60.0}
+        result = run_plan(plan(node, truth, steps=(Step(100, 60),), **more), interrupt)
+        silent.set()
+    assert result.ended == "interrupted"
+    assert result.totals.requests == 0
+    assert 100 <= result.totals.unsent < 1000
+
+
+def test_the_last_second_is_told(truth: tuple[TruthFile, ...]) -> None:
+    """Of a round, whole or not, and each second once; a short warm-up has nothing to tell."""
+    told: list[Progress] = []
+    with FakeNode(serving(right)) as node:
+        result = run_plan(plan(node, truth, steps=(Step(100, 1.5),), warm_up_s=0.3), told.append)
+    assert [(each.phase, each.second and each.second.t) for each in told] == [("load", 0), ("load", 1)]
+    assert sum(each.second.requests for each in told if each.second is not None) == result.totals.requests
+    assert told[-1].totals.requests == result.totals.requests
+
+
+def test_what_was_wrong_in_the_warm_up_counts(truth: tuple[TruthFile, ...]) -> None:
+    """Under its version, of which no request counts if it was gone by then."""
+    asked = 0
+
+    def early(_: str, key: object) -> object:
+        nonlocal asked
+        asked += 1
+        assert isinstance(key, bytes)
+        return [b"lie", "0"] if asked == 1 else [HELD[key], "1"]
+
+    with FakeNode(serving(early)) as node:
+        result = run_plan(plan(node, truth, connections=1, steps=(Step(100, 0.3),), warm_up_s=0.2, watch=False))
+    assert {name: (of.requests, of.wrong) for name, of in result.by_version.items()} == {"0": (0, 1), "1": (30, 0)}
 
 
 def test_a_process_that_dies_is_told(truth: tuple[TruthFile, ...]) -> None:

@@ -42,6 +42,19 @@ def test_a_number_of_requests_ends_it_before_its_time() -> None:
     assert Schedule([(1000, 0)], requests=30).limit == 30
 
 
+@given(STAGES, st.integers(1, 4), st.integers(0, 2**33), st.integers(0, 50), st.data())
+def test_what_has_fallen_due_is_that_of_the_fractions(
+    stages: list[tuple[float, int]], share: int, passed_ns: int, requests: int, data: st.DataObject
+) -> None:
+    """At any time, before the beginning and at a moment when one is due as well, it is what `due_ns` says."""
+    turn = data.draw(st.integers(0, share - 1))
+    schedule = Schedule(stages, requests=requests, turn=turn, share=share)
+    dues = [Schedule(stages, turn=turn, share=share).due_ns(number) for number in range(schedule.limit)]
+    for moment in {passed_ns, -1, *data.draw(st.lists(st.sampled_from(dues or [0]), max_size=3))}:
+        assert schedule.fallen_due(moment) == sum(due <= moment for due in dues)
+    assert schedule.fallen_due(2**62) == schedule.limit
+
+
 def test_a_closed_loop_has_no_number() -> None:
     """It ends after its time."""
     schedule = Schedule([(0, 10 * MS), (0, 5 * MS)])

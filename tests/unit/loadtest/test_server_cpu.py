@@ -6,7 +6,7 @@ import socket
 import time
 
 from gossipkv.loadtest.plan_text import parse_target
-from gossipkv.loadtest.server_cpu import cpu_of_targets
+from gossipkv.loadtest.server_cpu import Spent, between, cpu_of_targets
 
 
 def test_the_process_that_listens_is_found() -> None:
@@ -14,14 +14,23 @@ def test_the_process_that_listens_is_found() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         target = parse_target(f"redis://127.0.0.1:{listener.getsockname()[1]}")
         before = cpu_of_targets([target])[str(target)]
-        assert abs(before - time.process_time()) < 0.5
+        assert abs(before.cpu_s - time.process_time()) < 0.5
         until = time.process_time() + 0.1
         while time.process_time() < until:
             pass
-        assert cpu_of_targets([target])[str(target)] > before
+        after = cpu_of_targets([target])
+        assert between({str(target): before}, after) == {str(target): after[str(target)].cpu_s - before.cpu_s}
+        assert after[str(target)].cpu_s > before.cpu_s
     assert cpu_of_targets([target]) == {}
 
 
 def test_of_what_is_elsewhere_nothing_is_known() -> None:
     """An address that is not this machine's, or a name that nobody knows."""
     assert cpu_of_targets([parse_target("redis://192.0.2.1:1"), parse_target("http://nobody.invalid:1")]) == {}
+
+
+def test_a_process_that_began_anew_is_left_out() -> None:
+    """Also when it has taken more than the one before, and one that says not when it began, if it has taken less."""
+    before = {"same": Spent(1.0, (7,)), "anew": Spent(1.0, (7,)), "less": Spent(2.0, ()), "gone": Spent(1.0, (7,))}
+    after = {"same": Spent(1.5, (7,)), "anew": Spent(3.0, (8,)), "less": Spent(1.0, ()), "new": Spent(1.0, (7,))}
+    assert between(before, after) == {"same": 0.5}

@@ -51,7 +51,7 @@ def test_one_version_alone(root: Path) -> None:
 
 
 def test_a_file_is_of_every_version(tmp_path: Path) -> None:
-    """Unless it is said of which; compressed is as good; and it may be a sample, so scans are not compared."""
+    """Unless it is said of which; compressed is as good; and it may be a sample, so a scan may have other records."""
     (tmp_path / "t.tsv").write_bytes(b"k\tv\nl\t\n")
     (tmp_path / "u.tsv.gz").write_bytes(gzip.compress(b"k\tw\n"))
     truth = read(tmp_path / "t.tsv", TruthFile(str(tmp_path / "u.tsv.gz"), "2"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from gossipkv.loadtest._ledger import Ledger
 from gossipkv.loadtest._records import Records, as_records
 from gossipkv.loadtest._rpc import RpcDialect
 from gossipkv.loadtest._versions import VersionTable
+from gossipkv.loadtest.version_reader import write_records
 from tests.oracle import load_truth as oracle
+from tests.unit.loadtest.pages import EDITS, page_of
 from tests.unit.loadtest.scripted import Scripted, answer
 
 if TYPE_CHECKING:
@@ -25,13 +28,14 @@ TABLE = st.dictionaries(st.sampled_from(KEYS), st.binary(max_size=2), max_size=1
 TABLES = st.dictionaries(st.sampled_from(["1", "2", "10", None]), TABLE, min_size=1, max_size=3)
 VERSIONS = st.sampled_from(["1", "2", "10", "3", ""])
 VALUE = st.none() | st.binary(max_size=2)
-EDITS = st.lists(st.tuples(st.sampled_from(["drop", "add", "change", "end"]), st.integers(0, 9)))
+UNKNOWN = b"bb"  # A key of which no table knows.
 
 
-def records_of(tables: Mapping[str | None, oracle.Table]) -> Records:
+def records_of(tables: Mapping[str | None, oracle.Table], *, whole: bool = True) -> Records:
     """What the extension is told, of keys in another order than theirs."""
     keys = KEYS[::-1]
-    return Records(keys, {version: [table.get(key) for key in keys] for version, table in tables.items()}, ordered=True)
+    values = {version: [table.get(key) for key in keys] for version, table in tables.items()}
+    return Records(keys, values, ordered=True, whole=whole)
 
 
 @given(TABLES, st.lists(st.tuples(VERSIONS, st.lists(VALUE, min_size=3, max_size=3), st.booleans()), max_size=8))
@@ -50,36 +54,34 @@ def test_each_version_has_its_own_values(
             scripted.turn(1)
             judged = oracle.judge_values(tables, asked.keys, values, version)
             expected = oracle.Judged(*(getattr(expected, name) + getattr(judged, name) for name in vars(judged)))
-        assert scripted.counted(*vars(expected)) == list(vars(expected).values())
+        names = ("keys", "wrong", "misses", "unchecked")
+        assert scripted.counted(*names) == [getattr(expected, name) for name in names]
         found = scripted.generator.ledger.versions_at(0)
-        assert {name: requests for name, (requests, _) in found.items()} == Counter(version for version, *_ in answers)
-        assert sum(wrong for _, wrong in found.values()) == expected.wrong
+        assert {name: requests for name, (requests, *_) in found.items()} == Counter(version for version, *_ in answers)
+        assert sum(wrong for _, wrong, _ in found.values()) == expected.wrong
+        assert sum(untold for *_, untold in found.values()) == expected.untold
 
 
-@given(TABLES, VERSIONS, st.integers(1, 12), st.integers(0, 2**32), st.data())
+SCANS = st.tuples(VERSIONS, st.integers(1, 12), st.integers(0, 2**32), EDITS)
+
+
+@given(TABLES, SCANS, st.booleans())
 def test_scans_are_compared_record_by_record(
-    tables: dict[str | None, oracle.Table], version: str, limit: int, seed: int, data: st.DataObject
+    tables: dict[str | None, oracle.Table], scan: tuple[str, int, int, list[tuple[str, int]]], whole: bool
 ) -> None:
-    """A page with records left out, put in, changed, cut short or too long counts as the oracle says."""
-    with Scripted(dialect=RpcDialect("db", records_of(tables)), batch=limit, mix=(0, 0, 1), seed=seed) as scripted:
+    """A page with records left out, put in, changed, out of order, too few or too many counts as the oracle says."""
+    version, limit, seed, edits = scan
+    records = records_of(tables, whole=whole)
+    with Scripted(dialect=RpcDialect("db", records), batch=limit, mix=(0, 0, 1), seed=seed) as scripted:
         scripted.generator.begin(requests=1, now_ns=0)
         (asked,) = scripted.peer.asked()
         (start,) = asked.keys
         assert (asked.method, asked.limit) == ("scan", limit)
         table = oracle.table_of(tables, version) or {}
-        page = sorted((key, value) for key, value in table.items() if key >= start)
-        cursor = b"more" if len(page) > limit else None
-        page = page[:limit]
-        for kind, place in data.draw(EDITS):
-            if kind == "drop":
-                page[place : place + 1] = []
-            elif kind == "add":
-                page = sorted({**dict(page), KEYS[place]: b"new"}.items())
-            elif kind == "change" and place < len(page):
-                page[place] = (page[place][0], b"other")
-            elif kind == "end":
-                cursor = data.draw(st.sampled_from([None, b"c"]))
-        judged = oracle.judge_scan(tables, version, start=start, limit=limit, records=page, cursor=cursor)
+        page, cursor = page_of(table, start, limit, edits, [*KEYS, UNKNOWN])
+        judged = oracle.judge_scan(
+            tables, version, start=start, limit=limit, records=page, cursor=cursor, others=None if whole else KEYS
+        )
         scripted.peer.send(answer(asked.message_id, [[list(record) for record in page], cursor, version]))
         scripted.turn(1)
         assert scripted.counted("answered", "keys", "wrong", "unchecked") == [
@@ -88,6 +90,7 @@ def test_scans_are_compared_record_by_record(
             judged.wrong,
             judged.unchecked,
         ]
+        assert scripted.generator.ledger.versions_at(0) == {version: (1, judged.wrong, judged.untold)}
 
 
 @pytest.mark.parametrize(
@@ -136,9 +139,9 @@ def test_versions_of_every_kind_are_counted() -> None:
             scripted.peer.send(answer(asked.message_id, [b"x", name]))
             scripted.turn(1)
         found = scripted.generator.ledger.versions_at(0)
-        assert (found[""], found["v" * 255], found["v0"]) == ((1, 1), (1, 1), (1, 1))
-        assert found["other"] == (1 + 70 - 61, 1 + 70 - 61)
-        assert sum(requests for requests, _ in found.values()) == len(names)
+        assert (found[""], found["v" * 255], found["v0"]) == ((1, 1, 0), (1, 1, 0), (1, 1, 0))
+        assert found["other"] == (1 + 70 - 61, 1 + 70 - 61, 0)
+        assert sum(requests for requests, *_ in found.values()) == len(names)
 
 
 def test_a_table_begins_empty() -> None:
@@ -146,8 +149,8 @@ def test_a_table_begins_empty() -> None:
     assert VersionTable().counted() == {}
 
 
-def test_unknown_values_are_taken() -> None:
-    """Where only the key is known, a value and none are right; an absent key has none."""
+def test_unknown_values_are_taken_and_told() -> None:
+    """Where only the key is known, a value and none are taken, unchecked; an absent key has none."""
     records = Records([b"k", b"no"], {None: [..., None]}, present=1)
     assert (records.record(0), records.record(1), len(records)) == ((b"k", ...), (b"no", None), 2)
     for value, wrong in ((b"anything", 0), (None, 0)):
@@ -156,7 +159,58 @@ def test_unknown_values_are_taken() -> None:
             (asked,) = scripted.peer.asked()
             scripted.peer.send(answer(asked.message_id, [value, "1"]))
             scripted.turn(1)
-            assert scripted.counted("answered", "wrong", "misses") == [1, wrong, value is None]
+            assert scripted.counted("answered", "wrong", "misses", "unchecked") == [1, wrong, value is None, 1]
+
+
+@pytest.mark.parametrize(("page", "unchecked"), [([], 0), ([b"a"], 1), ([b"a", b"b"], 2), ([b"0"], 0)])
+def test_unknown_values_of_a_scan(page: list[bytes], unchecked: int) -> None:
+    """A record of which only the key is known may be there or not; order is demanded all the same."""
+    records = Records([b"a"], {None: [...]}, ordered=True)
+    with Scripted(dialect=RpcDialect("db", records), batch=5, mix=(0, 0, 1)) as scripted:
+        scripted.generator.begin(requests=1, now_ns=0)
+        (asked,) = scripted.peer.asked()
+        scripted.peer.send(answer(asked.message_id, [[[key, b"any"] for key in page], None, "1"]))
+        scripted.turn(1)
+        assert scripted.counted("keys", "wrong", "unchecked") == [len(page), page == [b"0"], unchecked]
+
+
+@given(TABLES, TABLE, st.booleans(), EDITS)
+def test_a_version_that_comes_later_is_as_if_it_had_been_there(
+    tables: dict[str | None, oracle.Table], late: oracle.Table, has_stranger: bool, edits: list[tuple[str, int]]
+) -> None:
+    """Each value of it, what it lacks, and a scan; if it has a key that nobody knew, it is not whole."""
+    table = {**late, UNKNOWN: b"new"} if has_stranger else late
+    file = io.BytesIO()
+    write_records(table, file)
+    records = records_of({name: tables[name] for name in tables if name != "9"}, whole=True)
+    assert records.adopt(records.prepare("9", file.getvalue()))
+    assert not records.adopt(records.prepare("9", file.getvalue()))
+    at_once = records_of({**tables, "9": late}, whole=not has_stranger)
+    counted = []
+    for each in (records, at_once):
+        assert [each.record(number, "9") for number in range(len(each))] == [(key, late.get(key)) for key in KEYS[::-1]]
+        with Scripted(dialect=RpcDialect("db", each), batch=4, mix=(0, 0, 1)) as scripted:
+            scripted.generator.begin(requests=1, now_ns=0)
+            (asked,) = scripted.peer.asked()
+            page, cursor = page_of(table, asked.keys[0], 4, edits, KEYS)
+            scripted.peer.send(answer(asked.message_id, [[list(record) for record in page], cursor, "9"]))
+            scripted.turn(1)
+            counted.append(scripted.counted("keys", "wrong", "unchecked"))
+    assert counted[0] == counted[1]
+
+
+def test_a_version_that_comes_later_may_not_fit() -> None:
+    """Records without order, a file that is cut short, more versions than there is room for."""
+    with pytest.raises(ValueError, match="without order"):
+        Records([b"k"], {"1": [b"v"]}).prepare("2", b"")
+    records = Records([b"k"], {str(number): [b"v"] for number in range(63)}, ordered=True)
+    file = io.BytesIO()
+    write_records({b"k": b"value"}, file)
+    for size in range(1, len(file.getvalue())):
+        with pytest.raises(ValueError, match="cut short"):
+            records.prepare("new", file.getvalue()[:size])
+    assert [records.adopt(records.prepare(name, b"")) for name in ("new", "newer")] == [True, False]
+    assert records.record(0, "new") == (b"k", None)
 
 
 def test_records_are_shared() -> None:

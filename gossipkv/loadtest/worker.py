@@ -1,0 +1,58 @@
+"""A process of ours beside the load test: started with pipes and a leash, and ended with its stack."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from gossipkv.processes import leash
+from gossipkv.processes.program import command, environment
+
+if TYPE_CHECKING:
+    from typing import IO
+
+
+class Worker(NamedTuple):
+    """A process, its pipes, and the number of the leash that it is to wear."""
+
+    process: subprocess.Popen[bytes]
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+    worn: int
+
+    def write(self, line: bytes) -> None:
+        """Tell it something, unless it has ended, which is heard at the other end."""
+        with suppress(BrokenPipeError):
+            self.stdin.write(line)
+            self.stdin.flush()
+
+
+def start(module: str, stack: ExitStack) -> Worker:
+    """Start one that runs a module, until the stack is closed."""
+    worn, started = stack.enter_context(leash.held())
+    process = subprocess.Popen(  # noqa: S603  # Our own program, by this interpreter.
+        command(module),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        pass_fds=(worn,),
+        start_new_session=True,  # A Ctrl-C in the terminal is for the parent, which tells them.
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    worker = Worker(process, process.stdin, process.stdout, process.stderr, worn)
+    stack.callback(_end, worker)
+    started()
+    return worker
+
+
+def _end(worker: Worker) -> None:
+    worker.process.kill()
+    worker.process.wait()
+    for stream in (worker.stdin, worker.stdout, worker.stderr):
+        with suppress(BrokenPipeError):
+            stream.close()

@@ -1,0 +1,120 @@
+"""Versions that come while a load runs: read by a process, told, given on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+from pathlib import Path
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.loadtest.late_truth import LateTruth
+from gossipkv.loadtest.plan import Plan, Target, TruthFile
+
+NODE = Target("gossipkv", Address("127.0.0.1", 7070))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A source root with one version."""
+    put(tmp_path, "1", "a\tone\n")
+    return tmp_path
+
+
+def put(root: Path, version: str, text: str) -> None:
+    """A version of the database."""
+    place = root / "geo" / version
+    place.mkdir(parents=True)
+    (place / "part-0.tsv").write_text(text)
+
+
+class Heard:
+    """What was told, and what was given on: versions with their files' content."""
+
+    def __init__(self, *places: Path) -> None:
+        self.events: list[tuple[str, str, str]] = []
+        self.taken: list[tuple[str, bytes]] = []
+        truth = tuple(TruthFile(str(place)) for place in places)
+        self.late = LateTruth(Plan(targets=(NODE,), database="geo", truth=truth), self.tell, self.take)
+
+    def tell(self, what: str, who: str, detail: str) -> None:
+        """An event."""
+        self.events.append((what, who, detail))
+
+    def take(self, version: str, file: Path) -> None:
+        """A version that was read."""
+        self.taken.append((version, file.read_bytes()))
+
+    def hear(self, count: int) -> None:
+        """Step until so many events were told."""
+        while len(self.events) < count:
+            self.late.step()
+
+
+@pytest.mark.parametrize("inner", ["", "geo"])
+def test_a_version_that_came_is_read(root: Path, inner: str) -> None:
+    """In key order, the last record of a key; each version once, however often it is wanted."""
+    heard = Heard(root / inner)
+    with heard.late as late:
+        late.step()
+        put(root, "2", "b\ttwo\na\tone\nb\tlast\n")
+        put(root, "3", "c\tthree\n")
+        for version in ("2", "3", "2", ""):
+            late.want(version)
+        heard.hear(2)
+        late.want("3")
+        late.step()
+    records = [(b"a", b"one"), (b"b", b"last")], [(b"c", b"three")]
+    packed = [b"".join(struct.pack("=II", len(key), len(value)) + key + value for key, value in of) for of in records]
+    assert heard.taken == list(zip(["2", "3"], packed, strict=True))
+    assert heard.events == [
+        ("truth", "2", "2 records, compared from here on"),
+        ("truth", "3", "1 records, compared from here on"),
+    ]
+
+
+def test_what_cannot_be_read_is_told(root: Path) -> None:
+    """One that is not there, and one that is damaged; then the next one is read."""
+    put(root, "2", "no tab\n")
+    put(root, "4", "d\tfour\n")
+    heard = Heard(root)
+    with heard.late as late:
+        for version in ("3", "2", "4"):
+            late.want(version)
+        heard.hear(3)
+    assert [version for version, _ in heard.taken] == ["4"]
+    assert heard.events[0] == ("truth", "3", f"cannot be read: {root} has no version 3")
+    assert heard.events[1][2].startswith("cannot be read: ")
+    assert "line 1" in heard.events[1][2]
+
+
+def test_a_reader_that_dies_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With how it ended."""
+    monkeypatch.setattr(json, "dumps", lambda order, dumps=json.dumps: (kill(order), dumps(order))[1])
+    heard = Heard(root)
+    with heard.late as late:
+        late.want("1")
+        heard.hear(1)
+    assert heard.events == [("truth", "1", "cannot be read: its reader was killed by signal 9")]
+    assert heard.taken == []
+
+
+def kill(order: dict[str, object]) -> None:
+    """Kill the process that is about to be told this, the only child that wears this leash."""
+    if "worn" in order:
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_file_has_no_later_versions(root: Path) -> None:
+    """Nor has the directory of one version: nothing is read."""
+    heard = Heard(root / "geo" / "1")
+    (root / "t.tsv").write_text("k\tv\n")
+    for each in (heard, Heard(root / "t.tsv")):
+        with each.late as late:
+            late.want("2")
+            late.step()
+        assert each.events == []
