@@ -156,7 +156,6 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.http.child": "starts and stops the gateway of a node, waits for its words",
     "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
     "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
-    "gossipkv.http.site": "says how pages are started, and no more",
     "gossipkv.testing.nodes.building": "lets a build take virtual time",
     "gossipkv.testing.nodes.churn": "whole nodes come and go",
     "gossipkv.testing.nodes.differences": "whole nodes that share a database, and something is wrong from outside",

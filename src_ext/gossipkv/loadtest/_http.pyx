@@ -154,7 +154,7 @@ cdef Blob value_of(const uint8_t* at, const uint8_t* end) noexcept nogil:
     """What stands between two places, without space around it."""
     while at < end and (at[0] == SPACE or at[0] == TAB):
         at += 1
-    while end > at and (end[-1] == SPACE or end[-1] == TAB or end[-1] == CR):
+    while end > at and ((end - 1)[0] == SPACE or (end - 1)[0] == TAB or (end - 1)[0] == CR):
         end -= 1
     return Blob(at, end - at)
 
@@ -239,7 +239,7 @@ cdef int take_head(const uint8_t* data, Py_ssize_t size, Head* head) noexcept no
             if is_first and memcmp(data, b"HTTP/1.", min(size, <Py_ssize_t>7)) != 0:
                 return GARBAGE
             return PARTIAL if size < HEAD_LIMIT else GARBAGE
-        if behind == line or behind[-1] != CR:
+        if behind == line or (behind - 1)[0] != CR:
             return GARBAGE
         if behind - line == 1:
             head.size = behind + 1 - data
@@ -400,7 +400,7 @@ cdef class HttpDialect(Dialect):
             behind = <const uint8_t*>memchr(at, LF, end - at)
             if behind == NULL:
                 return PARTIAL if end - at < HEAD_LIMIT else GARBAGE
-            chunk = chunk_size(at, behind - 1) if behind > at and behind[-1] == CR else -1
+            chunk = chunk_size(at, behind - 1) if behind > at and (behind - 1)[0] == CR else -1
             if chunk < 0:
                 return GARBAGE
             at = behind + 1
@@ -416,7 +416,7 @@ cdef class HttpDialect(Dialect):
             behind = <const uint8_t*>memchr(at, LF, end - at)
             if behind == NULL:
                 return PARTIAL if end - at < HEAD_LIMIT else GARBAGE
-            if behind == at or behind[-1] != CR:
+            if behind == at or (behind - 1)[0] != CR:
                 return GARBAGE
             chunk = behind - at
             at = behind + 1

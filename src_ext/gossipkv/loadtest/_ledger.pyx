@@ -51,7 +51,6 @@ cdef class Ledger:
 
     def touched(self):
         """Stage and target of each tally in which something was counted since its `news` were taken."""
-        cdef uint32_t i
         return [
             (i // self.targets, i % self.targets)
             for i in range(self.stages * self.targets)

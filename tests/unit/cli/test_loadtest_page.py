@@ -1,9 +1,8 @@
-"""What docs/users/load-test.md says: its lines are understood, its tables are those of the code."""
+"""What docs/users/load-test.md says: its tables are those of the code."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,11 +12,8 @@ from gossipkv.cli import loadtest as command
 from gossipkv.loadtest import limits
 from gossipkv.loadtest.compare import chance
 from gossipkv.loadtest.result import Event, Latency, OfRound, OfStep, OfTarget, OfVersion, Result, Second, Totals
-from tests.unit.client.fake_node import FakeNode, store
-from tests.unit.loadtest import results
 
 PAGE = (Path(__file__).parents[3] / "docs" / "users" / "load-test.md").read_text(encoding="utf-8")
-LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
 
 
 def table(head):
@@ -34,24 +30,6 @@ def named(cell):
 def names_of(kind):
     """Fields of a dataclass."""
     return {field.name for field in fields(kind)}
-
-
-def test_every_line_is_understood(run, tmp_path, monkeypatch):
-    """Each runs as it stands, but for the address, against an engine that makes no load."""
-    assert len(LINES) == 11
-    made = results.plain()
-    monkeypatch.setattr(command, "run_plan", lambda plan, view: made)
-    monkeypatch.chdir(tmp_path)
-    with FakeNode(store({b"paris": b"France"})) as node:
-        for line in LINES:
-            words = shlex.split(line.replace("127.0.0.1:7070", node.address))
-            out = words[words.index(">") + 1] if ">" in words else None
-            done = run(*words[1 : words.index(">") if out else None])
-            expected = 3 if "--fail-if" in words else 0  # 40 a second are fewer than it asks for.
-            assert done.status == expected, (line, done.err)
-            if out:
-                (tmp_path / out).write_text(done.out)
-    assert "<html" in (tmp_path / "geo.html").read_text()
 
 
 def test_every_option_is_listed():
