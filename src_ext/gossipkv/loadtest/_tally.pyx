@@ -71,6 +71,7 @@ cdef class Tally:
 
     def news(self):
         """Latencies by number of kind, and lateness, since the last time; None when nothing was counted since."""
+        cdef int kind
         if not self.is_touched:
             return None
         self.is_touched = False
