@@ -53,7 +53,10 @@ def _for_partitions(survey: Survey) -> Iterator[str]:
     if missing.partitions:
         yield f"{missing.words} can be read nowhere. After `reassign_after` others build what is missing."
     if few.partitions:
-        yield f"{few.words} {few.have} fewer copies than there are to be. Set `repair_after` to have others make them."
+        yield (
+            f"{few.words} {few.have} fewer copies than there are to be. "
+            "A new node with the `shard_id` of a dead one takes its place."
+        )
 
 
 @final

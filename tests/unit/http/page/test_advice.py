@@ -25,7 +25,7 @@ def test_whoever_is_to_come_back_is_named_once_for_all_databases():
     said = advised(told("two_killed"))
     assert said[0] == (
         "Start n2 and n3 again: 372 partitions of carts-by-day, geo and words have fewer copies than there are to be. "
-        "Set `repair_after` to have others make them."
+        "A new node with the `shard_id` of a dead one takes its place."
     )
     assert said[1] == (
         "Mend /srv/source/words/v2/part-00000<script>.tsv at the source, or take words v2 away there; "
