@@ -46,7 +46,6 @@ SETTINGS: Final = {"refresh_period": "200ms", "time_to_converge": "1s", "log_lev
 IN_FLIGHT: Final = 256  # Requests the reader keeps open; the pipeline refills at half of it.
 READS_BEFORE: Final = 20_000  # Answers before the second version appears: enough for a p99.
 READS_AFTER: Final = 20_000  # Answers after it was switched to and a node was killed.
-KILL_AFTER_S: Final = 0.5  # After the second version appeared, while it is built; at the switch if that comes first.
 SAMPLE: Final = 1_459  # Characters read besides those that the versions describe differently: 2,000 in all.
 MANY_FAILURES: Final = 100  # No use in going on.
 TOLD_FAILURES: Final = 3  # Enough to see what it is about.
@@ -212,7 +211,6 @@ class Reader:
         self._latency = {phase: LatencyHistogram() for phase in PHASES}
         self._unread = set(self.keys)  # Which the second version has not answered yet.
         self._asked_before_switch: int | None = None  # Of this round: these may be answered by either version.
-        self._kill_s = 0.0  # When the kill is due.
         self._kill: Future[NodeStatus] | None = None
         self._is_killed = False
 
@@ -241,24 +239,24 @@ class Reader:
             now_ns = time.monotonic_ns()
             self._latency[self._phase].record(now_ns - self._sent_ns.popleft())
             self._judge(key, value, version)
-            self._advance(now_ns / 1e9, publish, kill)
+            self._advance(publish, kill)
             if now_ns / 1e9 > self._looked_s + LOOK_PERIOD_S:
                 self._look(client, now_ns / 1e9)
             if self._is_done():
                 return
 
-    def _advance(self, now_s: float, publish: Callable[[], object], kill: Callable[[], Future[NodeStatus]]) -> None:
+    def _advance(self, publish: Callable[[], object], kill: Callable[[], Future[NodeStatus]]) -> None:
         """Have happen what is due."""
         has_switched = self._asked_before_switch is not None
         if self._phase == BEFORE and self._outcome.reads >= READS_BEFORE:
             publish()
             self._tell(f"version {self._new} appears at the source")
-            self._phase, self._kill_s = DURING, now_s + KILL_AFTER_S
+            # At once: a version is switched to when each partition has a live copy, and whoever has the only one that
+            # is known of takes it along.
+            self._phase, self._kill = DURING, kill()
         elif self._phase == DURING:
-            if self._kill is None:
-                if has_switched or now_s >= self._kill_s:
-                    self._kill = kill()
-            elif not self._is_killed and self._kill.done():
+            assert self._kill is not None, "it is begun with the upgrade"
+            if not self._is_killed and self._kill.done():
                 node = self._kill.result()
                 self._tell(f"{node.name} is killed, and stays down")
                 self._is_killed = True
