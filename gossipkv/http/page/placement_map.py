@@ -90,9 +90,12 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
     if count is None or not 0 < count <= MOST_PARTITIONS:
         return None
     missing, few = (partitions_of(version.get(name), count) for name in ("missing", "under_replicated"))
+    owners = [map_of(each) for each in list_of(version.get("owners"))]
+    if len({*dict(nodes), *(str(owner.get("node")) for owner in owners)}) == 1:
+        few = PartitionSet.empty(count)  # As in words: who is alone has as many copies as there can be.
     disputed, disputed_by = _disputes(version, count)
     states, layers, built = dict(nodes), {}, PartitionSet.empty(count)
-    for owner in map(map_of, list_of(version.get("owners"))):
+    for owner in owners:
         name, state = str(owner.get("node")), str(owner.get("state"))
         ready, building = (partitions_of(owner.get(word), count) for word in ("ready", "building"))
         states[name] = state

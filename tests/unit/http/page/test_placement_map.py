@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.http.page.placement_map import MOST_CELLS, bands_of, in_order, placement_map
+from gossipkv.http.page.placement_map import FEW, MOST_CELLS, READY, bands_of, in_order, placement_map
 from gossipkv.placement.partition_set import PartitionSet
 from tests.oracle import placement_cells as oracle
 from tests.unit.http.page.nodes import as_told, told
@@ -70,6 +70,15 @@ def test_each_cell_shows_the_worst_of_its_partitions(count, seed):
         assert row.cells == oracle.cells(letters, size, oracle.OF_NODE)
         assert row.counts == {letter: letters.count(letter) for letter in set(letters) - {"."}}
     assert made.rows[-1].words == "nothing"
+
+
+def test_who_is_alone_lacks_no_copies():
+    """There can be no more of them, and no sentence says that there are too few; with a second node there can."""
+    whole, empty = as_told(PartitionSet.whole(4)), as_told(PartitionSet.empty(4))
+    owner = {"node": "n1", "state": "alive", "ready": whole, "building": empty}
+    version = {"partition_count": 4, "missing": empty, "under_replicated": whole, "owners": [owner]}
+    assert placement_map(version, [("n1", "alive")]).letters == READY
+    assert placement_map(version, [("n1", "alive"), ("n2", "alive")]).letters == FEW
 
 
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 511, 4096, 65_536])
