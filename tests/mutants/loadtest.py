@@ -50,8 +50,8 @@ MUTANTS_OF_THE_LOAD_TEST = (
     planted(
         "a record that a scan left out is not missed",
         Edit(
-            f"{LOADTEST}._rpc:RpcDialect.compare_record",
-            "reply_wrong(reply, number, NULL, 0)  # It was left out.",
+            f"{LOADTEST}._dialect:Dialect.scan_record",
+            "reply_wrong(reply, self.truth.ordered[scan.place - 1], NULL, 0)  # It was left out.",
             "pass",
         ),
         "test_truth_of_versions.py",
@@ -167,7 +167,11 @@ MUTANTS_OF_THE_LOAD_TEST = (
     ),
     planted(
         "a server that began anew goes on with what the one before had taken",
-        Edit(f"{LOADTEST}.server_cpu:between", "after[name].by == spent.by and ", ""),
+        Edit(
+            f"{LOADTEST}.server_cpu:between",
+            "if name in after and after[name].by == spent.by and after[name].cpu_s >= spent.cpu_s",
+            "if name in after and after[name].cpu_s >= spent.cpu_s",
+        ),
         "test_server_cpu.py",
     ),
 )
