@@ -90,7 +90,14 @@ def test_a_node_that_has_nothing_tells_of_those_that_have(tmp_path):
         late = cluster.add(settings={"time_to_converge": "1h"})
         wait_for(cluster, "v1")
         with connect(late.address) as client:
-            assert client.databases() == [{"name": "geo", "kind": "dataset", "version": "v1", "partitions": PARTITIONS}]
+            (told,) = client.databases()
+            assert (told["name"], told["kind"], told["version"], told["partitions"]) == (
+                "geo",
+                "dataset",
+                "v1",
+                PARTITIONS,
+            )
+            assert (told["time"], told["states"]) == (told["times"]["v1"], {"v1": "SEEN"})
             told = client.status("geo")["geo"]
         version = told["versions"]["v1"]
         assert (told["active"], version["partition_count"]) == ("v1", PARTITIONS)

@@ -78,9 +78,7 @@ class NodeProcess:
         """Wait until the node answers from that version."""
         deadline = time.monotonic() + PATIENCE_S
         with self.connect() as client:
-            while {"name": database, "version": version}.items() - {
-                item for entry in client.databases() if entry["name"] == database for item in entry.items()
-            }:
+            while (database, version) not in {(entry["name"], entry["version"]) for entry in client.databases()}:
                 assert time.monotonic() < deadline, client.status()
                 time.sleep(0.05)
 

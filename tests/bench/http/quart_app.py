@@ -13,17 +13,16 @@ from hypercorn.config import Config
 from hypercorn.trio import serve
 from quart_trio import QuartTrio
 
-VALUE = b"x" * 100
-
 
 def main() -> None:
-    """Serve on the port given."""
+    """Serve these bytes on that port."""
+    value = sys.argv[2].encode()
     app = QuartTrio("constant")
 
     @app.get("/<database>/<path:key>")
     async def constant(database: str, key: str) -> tuple[bytes, dict[str, str]]:
         del database, key
-        return VALUE, {"Content-Type": "application/octet-stream"}
+        return value, {"Content-Type": "application/octet-stream"}
 
     config = Config()
     config.bind = [f"127.0.0.1:{sys.argv[1]}"]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from gossipkv.address import Address
 from gossipkv.loadtest.load import HttpDialect
 from tests.bench import machine
-from tests.bench.http.quart_app import VALUE
 from tests.bench.network import servers
 from tests.bench.network.servers import DATABASE, Cores, Server
 from tests.bench.serving import process, wait_for
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from tests.bench.data import Record
 
+VALUE = b"x" * 100  # What the peers answer to whatever is asked.
 GATEWAY, QUART, NGINX = "gateway", "quart-trio, hypercorn", "nginx"
 NEEDED = ("quart_trio", "hypercorn")
 
@@ -85,7 +85,7 @@ def quart(keys: list[bytes], cores: Cores) -> Iterator[Server | None]:
         yield None
         return
     port = free_port()
-    command = [sys.executable, "-u", "-m", "tests.bench.http.quart_app", str(port)]
+    command = [sys.executable, "-u", "-m", "tests.bench.http.quart_app", str(port), VALUE.decode()]
     with _listening(command, port, QUART) as running:
         yield _constant(QUART, running, port, keys, cores)
 
