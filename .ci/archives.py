@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 CARRIED = ("gossipkv", "src_ext", "tests", "docs")
-IN_A_WHEEL = {".py", ".pyi", ".so", ".pyd", ".typed"}
+IN_A_WHEEL = {".py", ".pyi", ".so", ".pyd", ".typed", ".html", ".css", ".js", ".svg"}
 
 
 def tracked(*paths: str) -> set[str]:
