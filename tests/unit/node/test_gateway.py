@@ -79,14 +79,15 @@ class FakeListener:
 @pytest.fixture
 def children(monkeypatch):
     """The children that were started, the next ones first to fail if `refusals` says so."""
-    started = SimpleNamespace(all=[], at=[], refusals=0, descriptors=set())
+    started = SimpleNamespace(all=[], at=[], refusals=0, descriptors=set(), may_start=trio.Event())
+    started.may_start.set()
 
     @contextlib.asynccontextmanager
     async def running(module, *, descriptors):
         assert module == "gossipkv.http.child"
         started.descriptors.update(descriptors)
         started.at.append(trio.current_time())
-        await trio.lowlevel.checkpoint()
+        await started.may_start.wait()
         if started.refusals:
             started.refusals -= 1
             raise OSError(11, "no more processes")
@@ -196,11 +197,12 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
     assert len(children.all) == 1
 
     kept, listener = made()
+    children.may_start = trio.Event()
     nursery.start_soon(kept.run)
-    while len(children.at) < 2:
-        await trio.lowlevel.checkpoint()
+    await wait_all_tasks_blocked()
     kept.drain(5)
     assert not listener.is_closed
+    children.may_start.set()
     await wait_all_tasks_blocked()
     assert listener.is_closed
     await children.all[1].hear()
