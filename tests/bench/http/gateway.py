@@ -28,8 +28,8 @@ class Load:
     """How much is asked, and how often."""
 
     keys: int = 100_000
-    run_s: float = 2.0
-    rounds: int = 7
+    run_s: float = 1.5
+    rounds: int = 5
 
 
 def gets(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:

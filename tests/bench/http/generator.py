@@ -35,9 +35,9 @@ class Load:
     """How much is asked, and how often."""
 
     keys: int = 100_000
-    requests: int = 1_000_000  # Of one run of redis-benchmark.
-    run_s: float = 2.0
-    rounds: int = 7
+    requests: int = 300_000  # Of one run of redis-benchmark.
+    run_s: float = 1.5
+    rounds: int = 5
 
 
 def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:

@@ -44,8 +44,8 @@ class Load:
     nodes: int = 100
     partitions: int = 4_096
     scrapes: int = 20
-    run_s: float = 4.0
-    rounds: int = 7
+    run_s: float = 3.0
+    rounds: int = 5
 
 
 def scrapes(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
