@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from gossipkv.address import Address
+from gossipkv.client.route import reason_of
 from gossipkv.client.trio_client import Client
 from gossipkv.errors import LocalError
 from gossipkv.http import paths
@@ -64,9 +65,8 @@ def listen(address: Address, *, share_port: bool) -> socket.socket:
             listener.close()
             raise
     except (OSError, UnicodeError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise LocalError(
-            f"cannot listen on {address}: {reason}; choose another with --listen", {"address": str(address)}
+            f"cannot listen on {address}: {reason_of(error)}; choose another with --listen", {"address": str(address)}
         ) from error
     return listener
 

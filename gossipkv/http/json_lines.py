@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import binascii
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.errors import BadRequest
+from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,18 +16,6 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 PIECE_BYTES: Final = 64 * 1024  # Of lines that are sent at once: others are served between two pieces.
-
-_BASE64: Final = "base64"
-
-
-def form(data: bytes | None) -> Value:
-    """Return bytes in a form that JSON has; None for none."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {_BASE64: b64encode(data).decode()}
 
 
 def line(value: Value) -> bytes:
@@ -36,7 +25,7 @@ def line(value: Value) -> bytes:
 
 def record(key: bytes, value: bytes | None) -> bytes:
     """Return a key and its value as a line."""
-    return line({"key": form(key), "value": form(value)})
+    return line({"key": json_form(key), "value": json_form(value)})
 
 
 def pieces(lines: Iterable[bytes]) -> Iterator[bytes]:

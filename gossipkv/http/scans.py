@@ -20,6 +20,7 @@ from gossipkv.http.answers import Answer
 from gossipkv.http.media import BadMedia, Media
 from gossipkv.http.read_context import VERSION, check_name, checked_version, refused, unanswered
 from gossipkv.http.read_options import ReadOptions, read_options
+from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -82,7 +83,7 @@ async def _lines(
         if isinstance(left, int):
             left -= len(page.records)
         if page.cursor is None or left == 0:
-            yield json_lines.line({"cursor": json_lines.form(page.cursor), "version": page.version})
+            yield json_lines.line({"cursor": json_form(page.cursor), "version": page.version})
             return
         wire |= {"cursor": page.cursor, "limit": left}
         version = page.version

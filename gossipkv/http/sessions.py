@@ -23,7 +23,3 @@ class Session:
         """Remember that a version has answered."""
         if version > self._newest.get(database, ""):
             self._newest[database] = version
-
-    def forget(self, database: str) -> None:
-        """Go back to an older version with the cluster, after a roll-back."""
-        self._newest.pop(database, None)

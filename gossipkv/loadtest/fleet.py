@@ -18,6 +18,7 @@ from gossipkv.loadtest.plan import PlanError
 from gossipkv.loadtest.task import Task
 from gossipkv.loadtest.worker import Worker, start
 from gossipkv.processes.program import how_it_ended
+from gossipkv.processes.talk import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ class _Heard:
     """One process, and what has come of its next line."""
 
     worker: Worker
-    received: bytearray = field(default_factory=bytearray)
+    lines: Lines = field(default_factory=Lines)
     is_alive: bool = True
 
 
@@ -119,10 +120,7 @@ class Fleet:
                 heard.is_alive = False
                 yield Said(turn, "died", _end_of(heard.worker))
                 continue
-            heard.received += data
-            *lines, rest = bytes(heard.received).split(b"\n")
-            heard.received = bytearray(rest)
-            for line in lines:
+            for line in heard.lines.feed(data):
                 what, value = json.loads(line)
                 yield Said(turn, what, value)
 

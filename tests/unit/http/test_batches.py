@@ -12,6 +12,7 @@ from gossipkv.errors import TimedOut
 from gossipkv.http import json_lines
 from gossipkv.http.batches import MAX_KEYS
 from gossipkv.http.sessions import Session
+from gossipkv.wire.json_form import json_form
 from tests.unit.http.asking import ask, context_of
 from tests.unit.http.fake_node import FakeDatabase, FakeNode, baby_names
 
@@ -190,4 +191,4 @@ async def test_get_of_its_name_is_a_key():
 @given(st.binary())
 def test_bytes_in_json(data):
     """Any bytes come back as they were."""
-    assert json_lines.key_of(json.loads(json_lines.line(json_lines.form(data))), "it") == data
+    assert json_lines.key_of(json.loads(json_lines.line(json_form(data))), "it") == data

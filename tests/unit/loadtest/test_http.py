@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gossipkv.http import json_lines
 from gossipkv.loadtest._http import HttpDialect
 from gossipkv.loadtest._records import Records
+from gossipkv.wire.json_form import json_form
 from tests.oracle import load_http as oracle
 from tests.oracle import load_truth
 from tests.unit.loadtest.pages import EDITS, page_of
@@ -145,7 +146,7 @@ def body_of(drawn: bytes | str | list[tuple[str, int]], asked: oracle.Asked, ver
         return msgpack.packb({"right": values, "short": values[1:], "long": [*values, None]}[drawn])
     edits = [] if isinstance(drawn, str) else drawn
     records, cursor = page_of(table, asked.keys[0], asked.limit, edits, [*(key for key, _ in RECORDS), b"new"])
-    last = {"error": "X"} if drawn == "error" else {"cursor": json_lines.form(cursor), "version": "1"}
+    last = {"error": "X"} if drawn == "error" else {"cursor": json_form(cursor), "version": "1"}
     return b"".join(json_lines.record(*record) for record in records) + json_lines.line(last)
 
 
