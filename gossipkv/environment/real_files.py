@@ -70,6 +70,20 @@ class RealFiles:
             while done < view.nbytes:
                 done += os.pwrite(descriptor, view[done:], offset + done)
 
+    def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        if not hasattr(os, "posix_fallocate"):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        before = os.fstat(descriptor).st_size
+        status = os.fstatvfs(descriptor)
+        # The system takes all that there is before it refuses, and keeps it: others would starve meanwhile.
+        if offset + size_bytes - before > status.f_bavail * status.f_frsize:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        try:
+            os.posix_fallocate(descriptor, offset, size_bytes)
+        except OSError:
+            os.ftruncate(descriptor, before)
+            raise
+
     def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
         if not hasattr(os, "copy_file_range"):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -94,6 +108,9 @@ class RealFiles:
 
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)

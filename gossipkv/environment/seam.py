@@ -100,6 +100,13 @@ class Files(Protocol):
         """All of `data` at `offset`; after an error any part of it may be there."""
         ...
 
+    def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        """The range belongs to the file: zeros where nothing was, and at least as long as its end.
+
+        Raises ENOSPC when there is no room for all of it; writes into it have theirs.  Systems that cannot refuse.
+        """
+        ...
+
     def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
         """Copies up to `size_bytes` at `offset` of one open file to the same place of another: how many, 0 at the end.
 
@@ -120,15 +127,19 @@ class Files(Protocol):
         ...
 
     def sync_directory(self, path: Path) -> None:
-        """Returns when the names in a directory are on the disk: creations, renames and removals."""
+        """Returns when the names in a directory are on the disk: creations, links, renames and removals."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
         """One step: a file replaces a file; a directory replaces nothing, or an empty directory."""
         ...
 
+    def link(self, source: Path, target: Path) -> None:
+        """One more name for a file; raises `FileExistsError` when it is taken, EXDEV between two file systems."""
+        ...
+
     def unlink(self, path: Path) -> None:
-        """Removes the name of a file."""
+        """Removes a name of a file, and the file with its last one."""
         ...
 
     def make_directory(self, path: Path) -> None:

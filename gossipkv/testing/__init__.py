@@ -17,6 +17,8 @@ In `datasets/` the same machines share the partitions of a database: the core of
 
 The second runs whole nodes, and is in `nodes/`.  Both, and the tests of single parts, have the same files:
 
-    simulated_files.py  a disk in memory that forgets what was not synced
+    simulated_files.py  a disk in memory that forgets what was not synced: its operations
+    simulated_tree.py   what is on it, as it is seen and as it durably is; sparse_bytes.py: what is in a file
+    power_loss.py       what may be left when the power comes back: one state, drawn, or every one
     faulty_files.py     files that fail, or crash, at a chosen operation
 """

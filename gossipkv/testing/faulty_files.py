@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 CHANGING = frozenset({
-    "pwrite", "copy_range", "sync", "sync_directory", "rename", "unlink", "make_directory", "remove_directory",
-    "create",
+    "pwrite", "allocate", "copy_range", "sync", "sync_directory", "rename", "link", "unlink", "make_directory",
+    "remove_directory", "create",
 })  # fmt: skip
 """The kinds of operation that change a disk or promise that it has changed; `open` of a new file is `create`."""
 
@@ -53,9 +53,9 @@ class Action(enum.Enum):
     """What happens at the chosen operation."""
 
     FAIL = "fail"
-    FAIL_HALFWAY = "fail halfway"  # Half of a write is done, then it fails; other operations just fail.
+    FAIL_HALFWAY = "fail halfway"  # Half of a write or an allocation is done, then it fails; others just fail.
     CRASH_BEFORE = "crash before"
-    CRASH_HALFWAY = "crash halfway"  # Half of a write is done; other operations: as before.
+    CRASH_HALFWAY = "crash halfway"  # Half of a write or an allocation is done; other operations: as before.
     CRASH_AFTER = "crash after"
 
 
@@ -175,6 +175,16 @@ class FaultyFiles:
             lambda: self.inner.pwrite(descriptor, copy[: len(copy) // 2], offset),
         )
 
+    def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        half = size_bytes // 2
+        self._perform(
+            "allocate",
+            f"{size_bytes} at {offset}",
+            lambda: self.inner.allocate(descriptor, offset, size_bytes),
+            # Systems refuse to allocate nothing.
+            (lambda: self.inner.allocate(descriptor, offset, half)) if half > 0 else None,
+        )
+
     def copy_range(self, source: int, target: int, offset: int, size_bytes: int) -> int:
         return self._perform(
             "copy_range",
@@ -205,6 +215,11 @@ class FaultyFiles:
             f"{os.fspath(source)} to {os.fspath(target)}",
             lambda: self.inner.rename(source, target),
             path=source,
+        )
+
+    def link(self, source: Path, target: Path) -> None:
+        self._perform(
+            "link", f"{os.fspath(source)} to {os.fspath(target)}", lambda: self.inner.link(source, target), path=source
         )
 
     def unlink(self, path: Path) -> None:

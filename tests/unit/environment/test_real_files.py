@@ -1,7 +1,10 @@
 """The seam's real side: what it does beyond passing calls on."""
 
+import errno
 import os
 import time
+
+import pytest
 
 from gossipkv.environment import seam
 from gossipkv.environment.real_files import RealClock, RealFiles
@@ -36,6 +39,56 @@ def test_a_short_read_is_continued(tmp_path, monkeypatch):
     assert files.pread(descriptor, 8, 1) == b"12345678"
     assert files.pread(descriptor, 100, 8) == b"89"
     assert files.pread(descriptor, 100, 10) == b""
+    files.close(descriptor)
+
+
+def test_what_is_allocated_has_room(tmp_path):
+    """Blocks, and not a hole."""
+    files = RealFiles()
+    descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
+    files.allocate(descriptor, 0, 1 << 20)
+    assert os.fstat(descriptor).st_blocks * 512 >= 1 << 20
+    files.close(descriptor)
+
+
+def test_a_system_without_allocation_refuses(tmp_path, monkeypatch):
+    """Nothing is promised that a full disk would take back."""
+    monkeypatch.delattr(seam.os, "posix_fallocate")
+    files = RealFiles()
+    descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)) as caught:
+        files.allocate(descriptor, 0, 10)
+    assert caught.value.errno == errno.ENOSYS
+    assert files.size(descriptor) == 0
+    files.close(descriptor)
+
+
+def test_an_allocation_beyond_the_disk_is_not_tried(tmp_path, monkeypatch):
+    """The system would fill the disk first, and refuse then."""
+    monkeypatch.setattr(seam.os, "posix_fallocate", lambda *_: pytest.fail("the system was asked"))
+    files = RealFiles()
+    descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
+    with pytest.raises(OSError, match="space") as caught:
+        files.allocate(descriptor, 0, files.free_bytes(tmp_path) + (1 << 40))
+    assert caught.value.errno == errno.ENOSPC
+    files.close(descriptor)
+
+
+def test_a_refused_allocation_leaves_nothing(tmp_path, monkeypatch):
+    """The system keeps what it took before the disk was full: that is given back, and what was there stays."""
+
+    def fills_up(descriptor, offset, size_bytes, allocate=os.posix_fallocate):
+        allocate(descriptor, offset, size_bytes // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(seam.os, "posix_fallocate", fills_up)
+    files = RealFiles()
+    descriptor = files.open(tmp_path / "a", READ_WRITE_NEW)
+    files.pwrite(descriptor, b"hello", 0)
+    with pytest.raises(OSError, match="space"):
+        files.allocate(descriptor, 2, 1 << 20)
+    assert os.fstat(descriptor).st_blocks * 512 < 1 << 19
+    assert files.pread(descriptor, 100, 0) == b"hello"
     files.close(descriptor)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Files
 
 OLD = [(b"old", b"file")]
-KINDS = CHANGING - {"copy_range", "make_directory", "remove_directory"}
+KINDS = CHANGING - {"allocate", "copy_range", "link", "make_directory", "remove_directory"}
 
 
 class Unsynced(RealFiles):

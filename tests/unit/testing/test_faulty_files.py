@@ -92,6 +92,51 @@ def test_a_write_is_struck_before_halfway_or_after(tmp_path, action, error, left
     assert (tmp_path / "a").read_bytes() == left
 
 
+@pytest.mark.parametrize(
+    ("action", "error", "left"),
+    [
+        (Action.FAIL, OSError, 0),
+        (Action.FAIL_HALFWAY, OSError, 500),
+        (Action.CRASH_BEFORE, Crash, 0),
+        (Action.CRASH_HALFWAY, Crash, 500),
+        (Action.CRASH_AFTER, Crash, 1001),
+    ],
+)
+def test_an_allocation_is_struck_before_halfway_or_after(tmp_path, action, error, left):
+    """Halfway the file has grown by a half; of one byte that is nothing."""
+    for size_bytes, expected in ((1001, left), (1, left // 1001)):
+        files = FaultyFiles(RealFiles(), Fault(0, action, kinds={"allocate"}))
+        path = tmp_path / f"{size_bytes}"
+        descriptor = files.open(path, READ_WRITE_NEW)
+        with pytest.raises(error):
+            files.allocate(descriptor, 0, size_bytes)
+        files.inner.close(descriptor)
+        assert path.read_bytes() == bytes(expected)
+        assert files.struck == [f"allocate {size_bytes} at 0"] == files.trace[1:]
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "is_there"),
+    [
+        (Action.FAIL, OSError, False),
+        (Action.FAIL_HALFWAY, OSError, False),
+        (Action.CRASH_BEFORE, Crash, False),
+        (Action.CRASH_HALFWAY, Crash, False),
+        (Action.CRASH_AFTER, Crash, True),
+    ],
+)
+def test_a_link_is_there_or_not(tmp_path, action, error, is_there):
+    """A name has no half; a failure says which file was to have it."""
+    (tmp_path / "a").write_bytes(b"x")
+    files = FaultyFiles(RealFiles(), Fault(0, action, kinds={"link"}, error=errno.EXDEV))
+    with pytest.raises(error) as caught:
+        files.link(tmp_path / "a", tmp_path / "b")
+    if error is OSError:
+        assert (caught.value.errno, caught.value.filename) == (errno.EXDEV, tmp_path / "a")
+    assert (tmp_path / "b").exists() == is_there
+    assert files.struck == files.trace == [f"link {tmp_path / 'a'} to {tmp_path / 'b'}"]
+
+
 def test_nothing_happens_after_a_crash(tmp_path):
     """Clean-up code does not run in a process that is gone."""
     files = FaultyFiles(RealFiles(), Fault(0, Action.CRASH_AFTER, kinds={"rename"}))

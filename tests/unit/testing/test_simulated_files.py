@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tracemalloc
 
 import pytest
 
@@ -9,6 +10,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ, READ_WRITE_NEW
 from gossipkv.testing.faulty_files import Crash
 from gossipkv.testing.simulated_files import SECTOR_BYTES, SimulatedFiles
+from gossipkv.testing.sparse_bytes import BLOCK_BYTES
 
 SEEDS = range(200)
 
@@ -32,6 +34,39 @@ def get(files, path):
         return files.pread(descriptor, 1 << 20, 0)
     finally:
         files.close(descriptor)
+
+
+def check_allocation(files, descriptor):
+    """Of a file that has the ten bytes of the suite."""
+    files.allocate(descriptor, 4, 16)
+    files.allocate(descriptor, 0, 8)
+    assert files.pread(descriptor, 100, 0) == b"hello\0\0\0\0!" + bytes(10)
+    assert files.size(descriptor) == 20
+    for offset, size_bytes in ((-1, 5), (0, 0), (0, -1)):
+        with pytest.raises(OSError, match=rf"^\[Errno {errno.EINVAL}\]"):
+            files.allocate(descriptor, offset, size_bytes)
+    for operation in (lambda: files.pread(descriptor, 1, -1), lambda: files.pwrite(descriptor, b"x", -1)):
+        with pytest.raises(OSError, match=rf"^\[Errno {errno.EINVAL}\]"):
+            operation()
+    files.pwrite(descriptor, b"", 100)
+    assert files.size(descriptor) == 20
+
+
+def check_links(files, root, descriptor):
+    """Of a file that is open, and has a second name at the end instead of its first."""
+    files.link(f"{root}/copy", f"{root}/e/link")
+    files.unlink(f"{root}/copy")
+    files.pwrite(descriptor, b"J", 0)
+    assert get(files, f"{root}/e/link").startswith(b"Jello")
+    for source, target, number in [
+        ("none", "x", errno.ENOENT), ("e/link", "none/x", errno.ENOENT), ("e/link", "a/x", errno.ENOTDIR),
+        ("e/link", "a", errno.EEXIST), ("e/link", "e/link", errno.EEXIST), ("e", "x", errno.EPERM),
+    ]:  # fmt: skip
+        with pytest.raises(OSError, match=rf"^\[Errno {number}\]"):
+            files.link(f"{root}/{source}", f"{root}/{target}")
+    for source, target, number in [("e", "e/x", errno.EINVAL), ("e/link", "e", errno.ENOTEMPTY)]:
+        with pytest.raises(OSError, match=rf"^\[Errno {number}\]"):
+            files.rename(f"{root}/{source}", f"{root}/{target}")
 
 
 def check_files(files, root):
@@ -81,8 +116,10 @@ def check_files(files, root):
     copy = files.open(f"{root}/copy", READ_WRITE_NEW)
     assert [files.copy_range(descriptor, copy, offset, 8) for offset in (0, 8, 10)] == [8, 2, 0]
     assert files.pread(copy, 100, 0) == files.pread(descriptor, 100, 0)
+    check_allocation(files, copy)
+    check_links(files, root, copy)
+    files.unlink(f"{root}/e/link")
     files.close(copy)
-    files.unlink(f"{root}/copy")
     files.lock(descriptor)
     second = files.open(f"{root}/a")
     with pytest.raises(BlockingIOError):
@@ -277,6 +314,168 @@ def test_a_disk_without_power_does_nothing():
     files.power_loss(1)
     with pytest.raises(Crash):
         files.unlink("/a")
+
+
+def test_an_allocation_is_refused_whole():
+    """What is promised has room: writes into it need none; a file counts once, however many names it has."""
+    files = SimulatedFiles(capacity_bytes=1000)
+    descriptor = files.open("/a", READ_WRITE_NEW)
+    files.allocate(descriptor, 0, 600)
+    files.link("/a", "/b")
+    assert files.free_bytes("/") == 400
+    with pytest.raises(OSError, match="space"):
+        files.allocate(descriptor, 500, 501)
+    assert files.size(descriptor) == 600
+    put(files, "/c", b"x" * 400)
+    files.pwrite(descriptor, b"y" * 600, 0)
+    files.close(descriptor)
+    files.unlink("/a")
+    assert files.free_bytes("/") == 0
+    files.unlink("/b")
+    assert files.free_bytes("/") == 600
+
+
+def test_an_allocation_that_was_not_synced_is_there_or_not():
+    """Whole, and without regard to the writes into it."""
+    found = set()
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        put(files, "/a", b"x")
+        files.sync_directory("/")
+        descriptor = files.open("/a", os.O_RDWR)
+        files.allocate(descriptor, 0, 8 * SECTOR_BYTES)
+        files.pwrite(descriptor, b"y", SECTOR_BYTES)
+        found.add(get(files.power_loss(seed), "/a"))
+    written = b"x".ljust(SECTOR_BYTES, b"\0") + b"y"
+    assert found == {b"x", b"x".ljust(8 * SECTOR_BYTES, b"\0"), written, written.ljust(8 * SECTOR_BYTES, b"\0")}
+
+
+def test_a_synced_allocation_stays():
+    """With data and size."""
+    for seed in SEEDS:
+        files = SimulatedFiles()
+        descriptor = files.open("/a", READ_WRITE_NEW)
+        files.allocate(descriptor, 0, 10_000)
+        files.sync(descriptor)
+        files.sync_directory("/")
+        assert get(files.power_loss(seed), "/a") == bytes(10_000)
+
+
+def test_a_link_is_durable_when_its_directory_is_synced():
+    """The file is one, whatever names of it are left; its content is drawn once."""
+    for synced, possible in (("/", {True, False}), ("/d", {True})):
+        found = set()
+        for seed in SEEDS:
+            files = SimulatedFiles()
+            files.make_directory("/d")
+            put(files, "/a", b"o" * 2000)
+            files.sync_directory("/")
+            files.link("/a", "/d/b")
+            files.pwrite(files.open("/a", os.O_RDWR), b"n" * 2000, 0)
+            files.sync_directory(synced)
+            after = files.power_loss(seed)
+            content = get(after, "/a")
+            found.add(get(after, "/d/b") is not None)
+            if get(after, "/d/b") is not None:
+                assert get(after, "/d/b") == content
+                after.pwrite(after.open("/d/b", os.O_RDWR), b"one", 0)
+                assert get(after, "/a").startswith(b"one")
+        assert found == possible
+
+
+def test_a_log_costs_what_is_written():
+    """Of a long allocated file a few blocks are kept, and none is copied at a sync; nothing is left to draw."""
+    files = SimulatedFiles()
+    descriptor = files.open("/log", READ_WRITE_NEW)
+    files.allocate(descriptor, 0, 64 << 20)
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            files.pwrite(descriptor, bytes([number % 255 + 1]) * 100, 4096 + 100 * number)
+            files.sync(descriptor)
+        mapped = files.map(descriptor, 1 << 20)
+        assert mapped[4096 : 4096 + 100] == bytes([1]) * 100
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+    assert files.size(descriptor) == 64 << 20
+    assert files.pending == 1  # The name.
+
+
+def test_every_state_is_found_while_few_wait():
+    """Twelve at most; of what is durably gone nothing shows."""
+    files = SimulatedFiles()
+    files.make_directory("/gone")
+    put(files, "/gone/a", b"x" * 100 * SECTOR_BYTES, sync=False)
+    files.unlink("/gone/a")
+    files.remove_directory("/gone")
+    put(files, "/a", b"")
+    files.sync_directory("/")
+    assert files.pending == 0
+    assert [get(state, "/a") for state in files.power_loss_states()] == [b""]
+    descriptor = files.open("/a", os.O_RDWR)
+    for number in range(12):
+        files.pwrite(descriptor, b"x", number * SECTOR_BYTES)
+    assert files.pending == 12
+    states = [get(state, "/a") for state in files.power_loss_states()]
+    assert len(states) == len(set(states)) == 1 << 12
+    files.pwrite(descriptor, b"x", 12 * SECTOR_BYTES)
+    with pytest.raises(ValueError, match=r"^13 writes of sectors"):
+        files.power_loss_states()
+    files.sync(descriptor)
+    assert [get(state, "/a") for state in files.power_loss_states()] == [get(files, "/a")]
+
+
+def test_equal_states_are_one():
+    """Whatever wrote them, into whichever file: what is there is what counts."""
+    files = SimulatedFiles()
+    put(files, "/a", b"x" + bytes(2 * BLOCK_BYTES))
+    files.sync_directory("/")
+    descriptor = files.open("/b", READ_WRITE_NEW)
+    files.pwrite(descriptor, b"x", 0)
+    files.allocate(descriptor, 0, 1 + 2 * BLOCK_BYTES)
+    files.sync(descriptor)
+    files.rename("/b", "/a")
+    assert files.pending == 2
+    shown = [tuple(entry.name for entry in state.list_directory("/")) for state in files.power_loss_states()]
+    assert sorted(shown) == [("a",), ("a", "b")]
+
+
+def test_a_lost_change_takes_later_ones_of_its_names_in_every_state():
+    """A file that is renamed twice has one name, whatever was lost."""
+    files = SimulatedFiles()
+    put(files, "/a", b"x")
+    files.sync_directory("/")
+    files.rename("/a", "/b")
+    files.rename("/b", "/c")
+    shown = [[entry.name for entry in state.list_directory("/")] for state in files.power_loss_states()]
+    assert sorted(shown) == [["a"], ["b"], ["c"]]
+
+
+def test_states_are_those_of_the_moment():
+    """Whatever is done to the disk while somebody looks at them one by one."""
+    files = SimulatedFiles()
+    put(files, "/a", b"x")
+    files.sync_directory("/")
+    descriptor = files.open("/a", os.O_RDWR)
+    files.pwrite(descriptor, b"y", 0)
+    states = files.power_loss_states()
+    files.pwrite(descriptor, b"z", 0)
+    files.sync(descriptor)
+    files.unlink("/a")
+    files.sync_directory("/")
+    assert {get(state, "/a") for state in states} == {b"x", b"y"}
+
+
+def test_equal_blocks_in_other_places_are_other_states():
+    """The same bytes, here or there."""
+    files = SimulatedFiles()
+    put(files, "/a", bytes(2 * BLOCK_BYTES))
+    files.sync_directory("/")
+    descriptor = files.open("/a", os.O_RDWR)
+    for number in range(2):
+        files.pwrite(descriptor, b"x", number * BLOCK_BYTES)
+    assert len({get(state, "/a") for state in files.power_loss_states()}) == 4
 
 
 def test_every_operation_of_the_seam_is_simulated():
