@@ -10,6 +10,7 @@ Read in this order:
     batch.py        many records on their way to a builder
     builder.py      from records in any order to files; shared_build.py: which lane writes what
     _record_sorter.pyx, _runs.pyx, _sorted_file_writer.pyx   sorted in memory, merged from the disk, written
+    sorting.py      the door to those three, for those who merge otherwise: engine/
     compression.py, checksum.py   lz4 and CRC-32C
     document.py     the small checked documents
     slots.py        such a document overwritten in place, for a disk without room

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import final
+from typing import Self, final
 
 from typing_extensions import disjoint_base
 
@@ -10,12 +10,23 @@ from gossipkv.storage._sorted_file_writer import SortedFileWriter
 class OrderedRecords:
     def write_group(self, writer: SortedFileWriter, group: int, limit: int) -> int: ...
 
+@disjoint_base
+class Source: ...
+
 @final
-class RunReader:
+class OrderedSource(Source):
+    def __new__(cls, records: OrderedRecords) -> OrderedSource: ...
+
+@disjoint_base
+class Merge(OrderedRecords):
+    def __new__(cls, *args: object, **kwargs: object) -> Self: ...
+
+@final
+class RunReader(Source):
     def __new__(cls, scratch: Scratch, level: int, first_group: int = 0, end_group: int = 0xFFFFFFFF) -> RunReader: ...
 
 @final
-class Runs(OrderedRecords):
+class Runs(Merge):
     def __new__(cls, make_scratch: Callable[[], Scratch], memory_bytes: int) -> Runs: ...
     def __len__(self) -> int: ...
     def share(self, scratch: Scratch, largest_part: int, first_group: int, end_group: int) -> None: ...

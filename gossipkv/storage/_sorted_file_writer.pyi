@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import final
 
 from gossipkv.environment.seam import Files
@@ -19,6 +20,9 @@ class SortedFileWriter:
         seed: int,
         common_prefix: bytes,
         metadata: bytes,
+        on_write: Callable[[int], object] | None = None,
     ) -> SortedFileWriter: ...
+    @property
+    def size_bytes(self) -> int: ...
     def finish(self, duplicates: int = 0) -> int: ...
     def abort(self) -> None: ...

@@ -18,6 +18,8 @@ from gossipkv.storage.builder import COMPRESSIONS
 from gossipkv.storage.checksum import crc32c
 
 if TYPE_CHECKING:
+    from pathlib import PurePath
+
     from gossipkv.environment.seam import Files
 
 FORMAT: Final = 1
@@ -49,6 +51,21 @@ class RandomAccess(Protocol):
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         """Exactly these bytes."""
         ...
+
+
+def look_at_seal(files: Files, path: PurePath) -> tuple[int, int]:
+    """The size of a sorted file, and its seal: the CRC-32 of its last 256 bytes, the footer.
+
+    The footer holds the checksum of the checksums of all pages, so the seal tells this file from every other,
+    at the cost of one page: a file that took another's place is noticed at opening.
+    """
+    descriptor = files.open(path)
+    try:
+        size_bytes = files.size(descriptor)
+        tail_bytes = min(size_bytes, FOOTER_BYTES)
+        return size_bytes, zlib.crc32(files.pread(descriptor, tail_bytes, size_bytes - tail_bytes))
+    finally:
+        files.close(descriptor)
 
 
 class OpenFile:

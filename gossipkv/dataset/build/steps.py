@@ -23,12 +23,13 @@ from gossipkv.dataset.build.job import Progress, space_needed_bytes
 from gossipkv.dataset.build.lanes import LaneProgress, LaneTask, build_in_lanes, useful_lanes
 from gossipkv.dataset.build.reading_in import Rule, Strayed, Taken, probes, reading_of, take_in, taken_from
 from gossipkv.dataset.build.recognition import Recognition, find_format, recognise_function
-from gossipkv.dataset.local.manifest import Manifest, PartitionFile, look, partition_name, write_manifest
+from gossipkv.dataset.local.manifest import Manifest, PartitionFile, partition_name, write_manifest
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.dataset.source.remote import files_of
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.storage.builder import SortedFileBuilder
+from gossipkv.storage.label import look_at_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -243,7 +244,7 @@ def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, Bui
     built: list[PartitionFile | None] = [None] * job.partitions
     for partition, report in reports.items():
         name = partition_name(partition)
-        size_bytes, seal = look(files, Path(job.directory) / name)
+        size_bytes, seal = look_at_seal(files, Path(job.directory) / name)
         built[partition] = PartitionFile(name, report.records, report.duplicates, size_bytes, seal)
     alike: tuple[str, ...] = (rule.function,)
     if rule.relies:

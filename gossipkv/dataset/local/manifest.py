@@ -18,7 +18,6 @@ Format 3 did not say when the source's files were last touched.
 from __future__ import annotations
 
 import re
-import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 MANIFEST = "_MANIFEST"
 KIND = "MANIFEST"
 FORMAT = 4
-SEALED_BYTES = 256
 # The first formats that do.
 _SAYS_REGROUPED = 3
 _SAYS_SOURCE_TIME = 4
@@ -142,21 +140,6 @@ class Manifest:
 def partition_name(partition: int) -> str:
     """The name of a partition's file, here and in a version that is built elsewhere."""
     return f"part-{partition:05d}.gkv"
-
-
-def look(files: Files, path: PurePath) -> tuple[int, int]:
-    """The size of a sorted file, and its seal: the CRC-32 of its last 256 bytes, the footer.
-
-    The footer holds the checksum of the checksums of all pages, so the seal tells this file from every other,
-    at the cost of one page: a file that took another's place is noticed at opening.
-    """
-    descriptor = files.open(path)
-    try:
-        size_bytes = files.size(descriptor)
-        tail_bytes = min(size_bytes, SEALED_BYTES)
-        return size_bytes, zlib.crc32(files.pread(descriptor, tail_bytes, size_bytes - tail_bytes))
-    finally:
-        files.close(descriptor)
 
 
 def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.local.manifest import MANIFEST, Manifest, PartitionFile, look, partition_name, read_manifest
+from gossipkv.dataset.local.manifest import MANIFEST, Manifest, PartitionFile, partition_name, read_manifest
 from gossipkv.dataset.local.scrubbed import read_scrubbed
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.storage.label import PAGE_BYTES
+from gossipkv.storage.label import PAGE_BYTES, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def open_partition(files: Files, directory: PurePath, expected: PartitionFile) -
     """A sorted file, if it is the one that the manifest lists.  Raises as `open_version` does, or OSError."""
     path = directory / expected.name
     try:
-        size_bytes, seal = look(files, path)
+        size_bytes, seal = look_at_seal(files, path)
     except FileNotFoundError as error:
         raise Corrupt(str(path), 0, "the file is missing") from error
     expected.check_size(str(path), size_bytes)

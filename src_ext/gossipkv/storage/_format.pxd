@@ -46,7 +46,8 @@ cdef enum:
     ANCHOR_SIZE = 12          # 8 bytes of key, 4 of position.
     MAX_COMMON_PREFIX = 64    # Longer ones are cut: the prefix must fit into the footer.
     MAX_KEY_SIZE = 65535
-    MAX_VALUE_SIZE = 16777216
+    MAX_VALUE_SIZE = 16777217   # 16 MiB, and a byte for the flag that a table's runs have before it.
+    MAX_PLAIN_SIZE = 16777216   # Of a value that whoever builds a file gives.
     MAX_RECORD_SIZE = 16842760  # Both, two varints, and padding to 8.
     COMPRESSION_NONE = 0
     COMPRESSION_LZ4 = 1

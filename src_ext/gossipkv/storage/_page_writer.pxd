@@ -4,7 +4,7 @@ from gossipkv.storage._scratch cimport Spool
 
 
 cdef class PageWriter:
-    cdef object files
+    cdef object files, on_write
     cdef int descriptor
     cdef uint8_t* buffer
     cdef uint32_t used

@@ -27,12 +27,16 @@ cdef enum:
 
 @cython.final
 cdef class PageWriter:
-    """Append to a file from its start on; `checksums` receives four bytes a page."""
+    """Append to a file from its start on; `checksums` receives four bytes a page.
 
-    def __cinit__(self, files not None, int descriptor, Spool checksums not None):
+    `on_write`, if there is one, is told of each write's size once it is done and on its way to the disk.
+    """
+
+    def __cinit__(self, files not None, int descriptor, Spool checksums not None, on_write=None):
         self.files = files
         self.descriptor = descriptor
         self.checksums = checksums
+        self.on_write = on_write
         self.paged = True
         self.buffer = <uint8_t*> malloc(BUFFER_SIZE)
         if self.buffer == NULL:
@@ -108,9 +112,12 @@ cdef class PageWriter:
         self.used -= size
         if self.used:
             memcpy(self.buffer, self.buffer + size, self.used)  # Less than a page, from behind many.
-        if self.flushed - self.nudged >= NUDGE_SIZE:
+        # Whoever paces the writes does so for others' syncs, which wait for what the disk is given at once.
+        if self.on_write is not None or self.flushed - self.nudged >= NUDGE_SIZE:
             self.files.start_writeback(self.descriptor, self.nudged, self.flushed - self.nudged)
             self.nudged = self.flushed
+        if self.on_write is not None:
+            self.on_write(size)
         return 0
 
     cdef int end_pages(self) except -1:

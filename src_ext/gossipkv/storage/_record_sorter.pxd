@@ -33,6 +33,9 @@ cdef class RecordSorter(OrderedRecords):
     cdef int add_record(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
     ) except -1
+    cdef uint8_t* make_room(
+        self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, Py_ssize_t value_size
+    ) except NULL
     cdef int refuse(self, uint32_t group, Py_ssize_t key_size, Py_ssize_t value_size) except -1
     cdef int grow(self, uint64_t size) except -1
     cdef void note_shared(self, const uint8_t* key, Py_ssize_t size) noexcept nogil

@@ -13,7 +13,7 @@ from libc.string cimport memcmp, memcpy
 
 from gossipkv.storage._batch cimport Batch, Record
 from gossipkv.storage._format cimport (
-    MAX_COMMON_PREFIX, MAX_KEY_SIZE, MAX_VALUE_SIZE, compare_keys, hash64_of, load32, mix, prefetch, store32, word_of,
+    MAX_COMMON_PREFIX, MAX_KEY_SIZE, MAX_PLAIN_SIZE, compare_keys, hash64_of, load32, mix, prefetch, store32, word_of,
 )
 from gossipkv.storage._radix cimport Item, radix_sort
 from gossipkv.storage._runs cimport RECORD_HEADER_SIZE, Entry, OrderedRecords, Runs, set_entry
@@ -93,10 +93,17 @@ cdef class RecordSorter(OrderedRecords):
     cdef int add_record(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
     ) except -1:
+        if key_size > MAX_KEY_SIZE or value_size > MAX_PLAIN_SIZE or group >= self.group_count:
+            self.refuse(group, key_size, value_size)
+        memcpy(self.make_room(group, key, key_size, value_size), value, <size_t> value_size)
+        return 0
+
+    cdef inline uint8_t* make_room(
+        self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, Py_ssize_t value_size
+    ) except NULL:
+        """Add a record whose value the caller writes where this points.  Requires: it is within the format's limits."""
         cdef uint64_t size = RECORD_HEADER_SIZE + <uint64_t> key_size + <uint64_t> value_size
         cdef uint8_t* at
-        if key_size > MAX_KEY_SIZE or value_size > MAX_VALUE_SIZE or group >= self.group_count:
-            self.refuse(group, key_size, value_size)
         if self.used + size > self.capacity or self.count == self.item_capacity or self.finished:
             self.grow(size)
         if self.count == 0:
@@ -108,7 +115,6 @@ cdef class RecordSorter(OrderedRecords):
         store32(at + 4, <uint32_t> key_size)
         store32(at + 8, <uint32_t> value_size)
         memcpy(at + RECORD_HEADER_SIZE, key, <size_t> key_size)
-        memcpy(at + RECORD_HEADER_SIZE + key_size, value, <size_t> value_size)
         self.items[self.count].place = self.used
         self.count += 1
         self.used += size
@@ -117,7 +123,7 @@ cdef class RecordSorter(OrderedRecords):
         self.groups[group].records += 1
         self.groups[group].size_bytes += size
         self.note_prefix(group, key, key_size)
-        return 0
+        return at + RECORD_HEADER_SIZE + key_size
 
     cdef int refuse(self, uint32_t group, Py_ssize_t key_size, Py_ssize_t value_size) except -1:
         """One clear error for a record that no sorted file can hold."""
@@ -128,8 +134,8 @@ cdef class RecordSorter(OrderedRecords):
                 f"a key is at most {MAX_KEY_SIZE} bytes long, got {key_size}", {"limit": MAX_KEY_SIZE, "got": key_size}
             )
         raise LimitExceeded(
-            f"a value is at most {MAX_VALUE_SIZE} bytes long, got {value_size}",
-            {"limit": MAX_VALUE_SIZE, "got": value_size},
+            f"a value is at most {MAX_PLAIN_SIZE} bytes long, got {value_size}",
+            {"limit": MAX_PLAIN_SIZE, "got": value_size},
         )
 
     cdef inline void note_shared(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:

@@ -25,12 +25,12 @@ cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
     entry.value = entry.key + entry.key_size
 
 
-# A run in a merge, by the record that it stands at: most comparisons need no look at the key itself.
+# A source in a merge, by the record that it stands at: most comparisons need no look at the key itself.
 cdef struct Head:
     uint64_t word                     # The key's first eight bytes.
     const Entry* entry
     uint32_t group
-    int run
+    int source
 
 
 cdef class OrderedRecords:
@@ -40,39 +40,53 @@ cdef class OrderedRecords:
     cdef uint32_t write_run(self, Scratch scratch) except 0
 
 
-cdef class RunReader:
+cdef class Source:
+    cdef Entry entry
+
+    cdef bint advance(self) except -1
+    cdef int refuse_order(self) except -1
+
+
+cdef class OrderedSource(Source):
+    cdef OrderedRecords records
+
+
+cdef class RunReader(Source):
     cdef Scratch scratch
     cdef uint64_t offset, next_place  # `next_place`: where to go on if the first part has nothing; then 0.
     cdef bytes part
     cdef const uint8_t* at
     cdef const uint8_t* end
-    cdef Entry entry
     cdef uint32_t first_group, end_group
     cdef int level
 
     cdef int find_start(self, bytes places) except -1
-    cdef bint advance(self) except -1
 
 
-cdef class Runs(OrderedRecords):
+cdef class Merge(OrderedRecords):
+    cdef list merging                 # From the oldest source to the newest.
+    cdef Head* heap
+    cdef int heap_size
+    cdef bint behind                  # The source at the top stands at the record that was handed out last.
+    cdef uint8_t* last_key
+    cdef uint32_t last_size, last_group
+    cdef bint has_last
+
+    cdef int start_merge(self, list sources) except -1
+    cdef int join(self, int number, Source source) except -1
+    cdef void sift_down(self, int at) noexcept nogil
+    cdef const Entry* settle(self) except? NULL
+    cdef int take(self) except -1
+
+
+cdef class Runs(Merge):
     cdef object make_scratch
     cdef uint64_t memory_bytes
     cdef list readers                 # From the oldest run to the newest.
     cdef uint32_t largest_part
-
-    # The merge of `merging`, through a heap.
-    cdef list merging
-    cdef Head* heap
-    cdef int heap_size
-    cdef bint behind                  # The run at the top stands at the record that was handed out last.
-    cdef uint8_t* last_key
-    cdef uint32_t last_size, last_group
-    cdef bint has_last
 
     cdef int put_aside(self, OrderedRecords records) except -1
     cdef bint crowded(self) except -1
     cdef int fan_in(self) noexcept
     cdef int collapse(self) except -1
     cdef int replace(self, Py_ssize_t first, Py_ssize_t count, int level) except -1
-    cdef int start_merge(self, list readers) except -1
-    cdef void sift_down(self, int at) noexcept nogil

@@ -23,7 +23,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys, load32, load64, store32, store64, word_of
 from gossipkv.storage._scratch cimport Scratch
@@ -112,9 +112,32 @@ cdef class OrderedRecords:
         return capacity
 
 
+cdef class Source:
+    """Records in order by (group, key), each once: what is merged.  It stands at `entry` while `advance` says so."""
+
+    cdef bint advance(self) except -1:
+        """Step to the next record, if there is one; the one before is gone then."""
+        raise NotImplementedError
+
+    cdef int refuse_order(self) except -1:
+        """The record that it stands at lies below another that it had before."""
+        raise AssertionError("a source yields records in the order of groups and keys")
+
+
 @cython.final
-cdef class RunReader:
-    """Walks over the records of a run whose groups are `first_group` to before `end_group`; it stands at `entry`."""
+cdef class OrderedSource(Source):
+    """What is in order already, as one source."""
+
+    def __cinit__(self, OrderedRecords records not None):
+        self.records = records
+
+    cdef bint advance(self) except -1:
+        return self.records.next(&self.entry)
+
+
+@cython.final
+cdef class RunReader(Source):
+    """Walks over the records of a run whose groups are `first_group` to before `end_group`."""
 
     def __cinit__(self, Scratch scratch not None, int level, uint32_t first_group=0, uint32_t end_group=NO_GROUP):
         self.scratch = scratch
@@ -170,8 +193,131 @@ cdef class RunReader:
                 return True
 
 
+cdef class Merge(OrderedRecords):
+    """The merge of sources in order of age, through a heap: of equal keys the newest one's record comes out."""
+
+    def __cinit__(self):
+        self.last_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
+        if self.last_key == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.last_key)
+        free(self.heap)
+
+    cdef int start_merge(self, list sources) except -1:
+        """Begin with these, from the oldest to the newest; None keeps a place for one that joins later."""
+        cdef Source source
+        cdef int number
+        self.merging = sources
+        self.has_last = False
+        self.behind = False
+        free(self.heap)
+        self.heap = <Head*> malloc(max(<size_t> 1, <size_t> len(sources)) * sizeof(Head))
+        if self.heap == NULL:
+            raise MemoryError
+        self.heap_size = 0
+        for number, source in enumerate(sources):
+            if source is not None and source.advance():
+                self.heap[self.heap_size].source = number
+                look_at(&self.heap[self.heap_size], &source.entry)
+                self.heap_size += 1
+        for number in range(self.heap_size // 2 - 1, -1, -1):
+            self.sift_down(number)
+        return 0
+
+    cdef int join(self, int number, Source source) except -1:
+        """Merge one source more, at a place that is free or whose source has ended.
+
+        Requires: nothing was handed out that lies above its first record.
+        """
+        cdef Head head
+        cdef int at, above
+        assert number < len(self.merging) and self.heap_size < len(self.merging), (number, len(self.merging))
+        assert not self.behind, "the source at the top stands at a record that is to come"
+        self.merging[number] = source
+        if not source.advance():
+            return 0
+        head.source = number
+        look_at(&head, &source.entry)
+        at = self.heap_size
+        self.heap_size += 1
+        while at > 0:
+            above = (at - 1) // 2
+            if not before(&head, &self.heap[above]):
+                break
+            self.heap[at] = self.heap[above]
+            at = above
+        self.heap[at] = head
+        return 0
+
+    cdef void sift_down(self, int at) noexcept nogil:
+        cdef int child
+        cdef Head head = self.heap[at]
+        while True:
+            child = 2 * at + 1
+            if child >= self.heap_size:
+                break
+            if child + 1 < self.heap_size and before(&self.heap[child + 1], &self.heap[child]):
+                child += 1
+            if not before(&self.heap[child], &head):
+                break
+            self.heap[at] = self.heap[child]
+            at = child
+        self.heap[at] = head
+
+    cdef const Entry* settle(self) except? NULL:
+        """The record that comes next, which `take` has not handed out yet; NULL at the end."""
+        cdef Source source
+        cdef const Entry* found
+        cdef int order
+        while True:
+            if self.behind:
+                # The record handed out last lies in this source: only now may it move on.
+                self.behind = False
+                source = <Source> self.merging[self.heap[0].source]
+                if source.advance():
+                    look_at(&self.heap[0], &source.entry)
+                else:
+                    self.heap_size -= 1
+                    self.heap[0] = self.heap[self.heap_size]
+                if self.heap_size:
+                    self.sift_down(0)
+            if self.heap_size == 0:
+                return NULL
+            found = self.heap[0].entry
+            if not self.has_last or self.last_group < found.group:
+                return found
+            order = 1
+            if self.last_group == found.group:
+                order = compare_keys(self.last_key, self.last_size, found.key, found.key_size)
+                if order < 0:
+                    return found
+            if order > 0:
+                (<Source> self.merging[self.heap[0].source]).refuse_order()
+            self.behind = True    # An older record of the same key.
+
+    cdef int take(self) except -1:
+        """Hand out the record that `settle` has found: it lives until `settle` is called again."""
+        cdef const Entry* found = self.heap[0].entry
+        self.behind = True
+        self.has_last = True
+        self.last_group = found.group
+        self.last_size = found.key_size
+        memcpy(self.last_key, found.key, found.key_size)
+        return 0
+
+    cdef int next(self, Entry* entry) except -1:
+        cdef const Entry* found = self.settle()
+        if found == NULL:
+            return 0
+        entry[0] = found[0]
+        self.take()
+        return 1
+
+
 @cython.final
-cdef class Runs(OrderedRecords):
+cdef class Runs(Merge):
     """Runs in order of age, within about `memory_bytes`; `make_scratch()` opens a fresh scratch file.
 
     They are put aside one after the other, or `share`d by others; after `start`, `write_group` drains their merge.
@@ -182,13 +328,6 @@ cdef class Runs(OrderedRecords):
         self.memory_bytes = memory_bytes
         self.readers = []
         self.largest_part = PART_SIZE
-        self.last_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
-        if self.last_key == NULL:
-            raise MemoryError
-
-    def __dealloc__(self):
-        free(self.last_key)
-        free(self.heap)
 
     def __len__(self):
         return len(self.readers)
@@ -276,78 +415,6 @@ cdef class Runs(OrderedRecords):
             self.replace(best, count, 0)
         self.start_merge(self.readers)
 
-    # -- the merge -------------------------------------------------------------------------------------------------
-
-    cdef int start_merge(self, list readers) except -1:
-        cdef RunReader reader
-        cdef int number
-        self.merging = readers
-        self.has_last = False
-        self.behind = False
-        free(self.heap)
-        self.heap = <Head*> malloc(max(<size_t> 1, <size_t> len(readers)) * sizeof(Head))
-        if self.heap == NULL:
-            raise MemoryError
-        self.heap_size = 0
-        for number, reader in enumerate(readers):
-            if reader.advance():
-                self.heap[self.heap_size].run = number
-                look_at(&self.heap[self.heap_size], &reader.entry)
-                self.heap_size += 1
-        for number in range(self.heap_size // 2 - 1, -1, -1):
-            self.sift_down(number)
-        return 0
-
-    cdef void sift_down(self, int at) noexcept nogil:
-        cdef int child
-        cdef Head head = self.heap[at]
-        while True:
-            child = 2 * at + 1
-            if child >= self.heap_size:
-                break
-            if child + 1 < self.heap_size and before(&self.heap[child + 1], &self.heap[child]):
-                child += 1
-            if not before(&self.heap[child], &head):
-                break
-            self.heap[at] = self.heap[child]
-            at = child
-        self.heap[at] = head
-
-    cdef int next(self, Entry* entry) except -1:
-        cdef RunReader reader
-        cdef const Entry* found
-        while True:
-            if self.behind:
-                # The record handed out last lies in this run's part: only now may the run move on.
-                self.behind = False
-                reader = <RunReader> self.merging[self.heap[0].run]
-                if reader.advance():
-                    look_at(&self.heap[0], &reader.entry)
-                else:
-                    self.heap_size -= 1
-                    self.heap[0] = self.heap[self.heap_size]
-                if self.heap_size:
-                    self.sift_down(0)
-            if self.heap_size == 0:
-                return 0
-            self.behind = True
-            found = self.heap[0].entry
-            if (
-                self.has_last and found.group == self.last_group and found.key_size == self.last_size
-                and memcmp(found.key, self.last_key, found.key_size) == 0
-            ):
-                continue
-            assert not self.has_last or self.last_group < found.group or (
-                self.last_group == found.group
-                and compare_keys(self.last_key, self.last_size, found.key, found.key_size) < 0
-            ), "a merge yields records in the order of groups and keys"
-            self.has_last = True
-            self.last_group = found.group
-            self.last_size = found.key_size
-            memcpy(self.last_key, found.key, found.key_size)
-            entry[0] = found[0]
-            return 1
-
     def close(self):
         """Give all scratch space back."""
         cdef RunReader reader
@@ -365,11 +432,11 @@ cdef inline void look_at(Head* head, const Entry* entry) noexcept nogil:
 
 
 cdef inline bint before(const Head* a, const Head* b) noexcept nogil:
-    """Whether the record of `a` comes before that of `b`; of equal keys the newer run's comes first, and wins."""
+    """Whether the record of `a` comes before that of `b`; of equal keys the newer source's comes first, and wins."""
     cdef int order
     if a.group != b.group:
         return a.group < b.group
     if a.word != b.word:
         return a.word < b.word
     order = compare_keys(a.entry.key, a.entry.key_size, b.entry.key, b.entry.key_size)
-    return order < 0 or (order == 0 and a.run > b.run)
+    return order < 0 or (order == 0 and a.source > b.source)

@@ -13,6 +13,7 @@ cdef class SortedFileWriter:
     cdef IndexBuilder index
     cdef Spool checksums, anchor_words, anchor_positions, blocks
     cdef bytes common_prefix, metadata
+    cdef Py_ssize_t metadata_size
     cdef uint64_t seed, count, key_bytes, value_bytes, position, last_stretch
     cdef int compression
 
@@ -35,6 +36,7 @@ cdef class SortedFileWriter:
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
     ) except -1
     cdef int anchor(self, const uint8_t* key, Py_ssize_t key_size) except -1
+    cdef uint64_t size_with(self, uint64_t more) noexcept nogil
     cdef int reserve_block(self, uint64_t capacity) except -1
     cdef int end_block(self) except -1
     cdef uint32_t write_checksums(self) except? 0xFFFFFFFF

@@ -34,7 +34,17 @@ static inline void gkv_region_free(void *region, size_t size) {
 static inline void gkv_wish_large_pages(const void *region, size_t size) {
     (void)madvise((void *)region, size, MADV_HUGEPAGE);
 }
+
+/* Let go of the pages of a part of a mapped file, whose ends are pages' ends: whoever reads them again finds them anew. */
+static inline void gkv_forget_pages(const void *region, size_t size) {
+    (void)madvise((void *)region, size, MADV_DONTNEED);
+}
 #else
+static inline void gkv_forget_pages(const void *region, size_t size) {
+    (void)region;
+    (void)size;
+}
+
 static inline void gkv_wish_large_pages(const void *region, size_t size) {
     (void)region;
     (void)size;

@@ -88,7 +88,8 @@ class MemoryFiles:
         self.named[os.fspath(target)] = self.named.pop(os.fspath(source))
 
     def unlink(self, path: Path) -> None:
-        del self.named[os.fspath(path)]
+        if self.named.pop(os.fspath(path), None) is None:
+            raise FileNotFoundError(errno.ENOENT, "missing", os.fspath(path))
 
     def list_directory(self, path: Path) -> list[Entry]:
         prefix = os.fspath(path) + os.sep

@@ -83,7 +83,7 @@ def test_who_does_not_sort_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("forge", "invariant"),
     [
-        (lambda part: part[RECORD_BYTES:] + part[:RECORD_BYTES], "a merge yields records in the order"),
+        (lambda part: part[RECORD_BYTES:] + part[:RECORD_BYTES], "a source yields records in the order"),
         (lambda part: part[:8] + b"\1" + part[9:], "a part has whole records"),
     ],
 )

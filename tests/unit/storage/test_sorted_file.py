@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.errors import Corrupt, LimitExceeded
 from gossipkv.storage import sorted_file
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import SortedFile, prefix_end
@@ -262,6 +263,20 @@ def test_the_longest_value(way: str) -> None:
         assert file.get_many([b"d", b"b", b"d", b"c", b"b"]) == [records[at][1] for at in (3, 1, 3, 2, 1)]
         assert [file.get(key) for key, _ in records] == [value for _, value in records]
         file.verify()
+
+
+def test_a_value_with_a_flag(way: str) -> None:
+    """The format has room for a byte more than a build takes; with two it is no record."""
+    most = (16 << 20) + 1
+    key, compression = b"k", COMPRESSIONS.index(way)
+    with SortedFile(oracle.write([(key, bytes(most))], compression=compression, crc=crc32c)) as file:
+        assert file.get(key) == bytes(most)
+        file.verify()
+    too_long = oracle.write([(key, bytes(most + 1))], compression=compression, crc=crc32c)
+    with SortedFile(too_long) as file, pytest.raises(Corrupt):
+        file.get(key)
+    with pytest.raises(LimitExceeded, match=r"at most 16777216 bytes long, got 16777217"):
+        built([(key, bytes(most))], compression=way)
 
 
 @pytest.mark.parametrize("path_type", [str, lambda path: path], ids=["str", "PathLike"])

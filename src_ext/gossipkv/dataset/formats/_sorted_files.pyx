@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 from gossipkv.keyspace._hashing cimport partition_of
 from gossipkv.storage._batch cimport Batch, Record
 from gossipkv.storage._compression cimport lz4_decompress
-from gossipkv.storage._format cimport MAX_KEY_SIZE, MAX_VALUE_SIZE, aligned8, compare_keys
+from gossipkv.storage._format cimport MAX_KEY_SIZE, MAX_PLAIN_SIZE, aligned8, compare_keys
 from gossipkv.storage._records cimport Record as Parsed
 from gossipkv.storage._records cimport Slice, parse_record
 
@@ -71,7 +71,7 @@ def span(bytes data not None, Py_ssize_t at):
     memcpy(head, PyBytes_AS_STRING(data) + at, LEAST)
     key_size = varint(head, &size)
     value_size = varint(head, &size)
-    if key_size > MAX_KEY_SIZE or value_size > MAX_VALUE_SIZE or size > MORE_BYTES:
+    if key_size > MAX_KEY_SIZE or value_size > MAX_PLAIN_SIZE or size > MORE_BYTES:
         return 0
     return aligned8(size + key_size + value_size)
 

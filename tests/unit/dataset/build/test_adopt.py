@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset import partition_of, write_partition
 from gossipkv.dataset.build.adopt import NotAdoptable, Stray, adopt, plan_adoption
-from gossipkv.dataset.local.manifest import look
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.storage.builder import build
-from gossipkv.storage.label import OpenFile
+from gossipkv.storage.label import OpenFile, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from tests.oracle import sorted_file as oracle
@@ -106,7 +105,7 @@ def test_files_that_fit_together_are_taken_over(place, compression, remote):
         with SortedFile(taken) as opened:
             assert {partition_of(key, 3) for key, _ in opened.scan()} == {partition}
             assert (file.records, file.duplicates) == (len(opened), opened.describe()["duplicates"])
-        assert (file.size_bytes, file.seal) == look(place.files, taken)
+        assert (file.size_bytes, file.seal) == look_at_seal(place.files, taken)
         assert taken.stat().st_nlink == 1
     originals = sorted(path.read_bytes() for path in place.source.iterdir())
     assert sorted(path.read_bytes() for path in place.directory.iterdir()) == originals
